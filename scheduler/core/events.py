@@ -1,0 +1,188 @@
+"""What happens: the ordered stream of events that every decision is a function of.
+
+A live service receives them from sockets and agents, the simulator from a trace and a virtual
+clock, a replay from a journal. Times are seconds on whatever clock the driver keeps; the core
+never reads one.
+
+Events of one instant are handed over together and taken in this order, ties by job number
+(:func:`instant_order`): processors that come back, nodes, ends, arrivals, then one scheduling
+pass, then resize points. So a job that ends and one that arrives in the same second meet.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from reshape.topology import Topology
+
+
+class JobSpec(msgspec.Struct, frozen=True):
+    """What a user asks for.
+
+    Parameters
+    ----------
+    processors : processors of the starting configuration, >= 1.
+    walltime_s : estimated (and, unless configured otherwise, enforced) run time in seconds.
+    max_processors : largest configuration; None or `processors` means the job is rigid.
+    topology : valid sizes; None leaves it to what the program declares, "arbitrary" if nothing.
+    name, user, queue : labels for people, policies and tables.
+    priority : user-assigned priority (PRIO 3.1), larger is more urgent.
+    """
+
+    processors: int
+    walltime_s: float
+    max_processors: int | None = None
+    topology: Topology | None = None
+    name: str = ""
+    user: str = ""
+    queue: str = "main"
+    priority: float = 0.0
+
+    @property
+    def resizable(self) -> bool:
+        """Whether the job may ever run on more than its starting configuration."""
+        return self.max_processors is not None and self.max_processors > self.processors
+
+
+class ResizeTimes(msgspec.Struct, frozen=True):
+    """Where one resize spent its time, in seconds, and the bytes that crossed processes.
+
+    `start_s` passes in the background while the job computes; the other four are the pause.
+    """
+
+    start_s: float = 0.0
+    join_s: float = 0.0
+    plan_s: float = 0.0
+    move_s: float = 0.0
+    resume_s: float = 0.0
+    moved_bytes: int = 0
+
+    @property
+    def pause_s(self) -> float:
+        """Time the application stood still for the resize."""
+        return self.join_s + self.plan_s + self.move_s + self.resume_s
+
+
+class JobSubmitted(msgspec.Struct, frozen=True, tag=True):
+    """A job enters the queue. Numbers are given by the driver, ascending."""
+
+    at: float
+    job: int
+    spec: JobSpec
+
+
+class JobStarted(msgspec.Struct, frozen=True, tag=True):
+    """The first group of a job is up (after `Start`, also after a restart)."""
+
+    at: float
+    job: int
+
+
+class ResizePoint(msgspec.Struct, frozen=True, tag=True):
+    """A job stands between two iterations and reports the last one.
+
+    `iteration` counts the iterations finished so far, `iteration_s` is the time of the last.
+    `topology` is what the program declares; it counts where the submission names none.
+    """
+
+    at: float
+    job: int
+    iteration: int
+    iteration_s: float
+    topology: Topology | None = None
+
+
+class ResizeDone(msgspec.Struct, frozen=True, tag=True):
+    """A resize is committed, and the processes that left are gone."""
+
+    at: float
+    job: int
+    serial: int
+    times: ResizeTimes = ResizeTimes()
+
+
+class ResizeFailed(msgspec.Struct, frozen=True, tag=True):
+    """A resize was rolled back: the job keeps its old configuration.
+
+    With `restart` its processes are gone too, and it must be started again, on its old
+    processors, from the state at the resize point.
+    """
+
+    at: float
+    job: int
+    serial: int
+    why: str
+    restart: bool = False
+
+
+class JobEnded(msgspec.Struct, frozen=True, tag=True):
+    """All processes of a job are gone. `signal` is 0 unless one ended it (Slurm's code:signal)."""
+
+    at: float
+    job: int
+    exit_code: int = 0
+    signal: int = 0
+    why: str = ""
+
+
+class JobCancelled(msgspec.Struct, frozen=True, tag=True):
+    """A user takes a job back, queued or running."""
+
+    at: float
+    job: int
+    why: str = "cancelled by its user"
+
+
+class NodeJoined(msgspec.Struct, frozen=True, tag=True):
+    """A node offers its processors (for the first time, or again)."""
+
+    at: float
+    node: str
+    processors: int
+
+
+class NodeLost(msgspec.Struct, frozen=True, tag=True):
+    """A node and every process on it are gone."""
+
+    at: float
+    node: str
+
+
+class Wakeup(msgspec.Struct, frozen=True, tag=True):
+    """The moment asked for by a `WakeAt` order has come."""
+
+    at: float
+
+
+Event: TypeAlias = (
+    JobSubmitted
+    | JobStarted
+    | ResizePoint
+    | ResizeDone
+    | ResizeFailed
+    | JobEnded
+    | JobCancelled
+    | NodeJoined
+    | NodeLost
+    | Wakeup
+)
+
+_RANK = {
+    NodeJoined: 0,
+    NodeLost: 1,
+    JobEnded: 2,
+    ResizeDone: 3,
+    ResizeFailed: 4,
+    JobStarted: 5,
+    JobCancelled: 6,
+    JobSubmitted: 7,
+    Wakeup: 8,
+    ResizePoint: 9,
+}
+
+
+def instant_order(event: Event) -> tuple[int, int]:
+    """Sort key of the events of one instant: kind, then job number."""
+    return _RANK[type(event)], getattr(event, "job", 0)

@@ -1,0 +1,130 @@
+"""The life of a job: its states, the legal transitions, and the record the core keeps.
+
+                      +------------------------------- ResizeFailed(restart) ----------------+
+                      v                                                                      |
+    PENDING ------> STARTING ------> RUNNING <------> EXPANDING | CONTRACTING ---------------+
+       |               |                |                      |
+       |               +-------+--------+----------------------+
+       v                       v
+    CANCELLED              COMPLETING -----> COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL
+
+A job in COMPLETING was told to end and still holds its processors. Names follow Slurm's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from reshape.topology import Topology
+from scheduler.core.events import JobSpec, ResizeTimes
+from scheduler.core.orders import Reason
+from scheduler.core.procset import ProcSet
+from scheduler.profiler import History
+
+
+class JobState(Enum):
+    """State of a job; the value is Slurm's short code."""
+
+    PENDING = "PD"
+    STARTING = "CF"
+    RUNNING = "R"
+    EXPANDING = "RX"
+    CONTRACTING = "RC"
+    COMPLETING = "CG"
+    COMPLETED = "CD"
+    FAILED = "F"
+    CANCELLED = "CA"
+    TIMEOUT = "TO"
+    NODE_FAIL = "NF"
+
+
+S = JobState
+FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})
+RESIZING = frozenset({S.EXPANDING, S.CONTRACTING})
+#: States in which the application computes (an expansion grows in the background).
+ACTIVE = frozenset({S.RUNNING}) | RESIZING
+_ENDINGS = FINAL | {S.COMPLETING}
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    S.PENDING: frozenset({S.STARTING, S.CANCELLED}),
+    S.STARTING: frozenset({S.RUNNING}) | _ENDINGS,
+    S.RUNNING: RESIZING | _ENDINGS,
+    S.EXPANDING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
+    S.CONTRACTING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
+    S.COMPLETING: FINAL,
+    **dict.fromkeys(FINAL, frozenset[JobState]()),
+}
+
+
+class Resize(msgspec.Struct, frozen=True):
+    """A resize under way.
+
+    `group` is the one that joins (expansion, with its processors), `leaving` those that leave.
+    """
+
+    serial: int
+    at: float
+    old: int
+    new: int
+    reason: Reason
+    group: int | None = None
+    leaving: tuple[int, ...] = ()
+
+    @property
+    def expands(self) -> bool:
+        """Whether the job grows."""
+        return self.new > self.old
+
+
+class Job(msgspec.Struct, eq=False):
+    """What the core knows of a job. Policies read it; only the core writes it.
+
+    Parameters
+    ----------
+    groups : group number -> processors it holds, oldest first; a group that is coming up or
+        leaving still holds its own.
+    size : processors of the committed configuration (those the application computes on).
+    sizes : (time, size) each time the committed size changed, the start first.
+    history : what the performance profiler keeps for this job.
+    cause, why : why a job in COMPLETING ends (the final state it will take) and the words for it.
+    """
+
+    id: int
+    spec: JobSpec
+    submitted_at: float
+    state: JobState = S.PENDING
+    topology: Topology | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    groups: dict[int, ProcSet] = {}
+    size: int = 0
+    sizes: list[tuple[float, int]] = []
+    resize: Resize | None = None
+    resizes: int = 0
+    next_group: int = 1
+    restarts: int = 0
+    history: History = msgspec.field(default_factory=History)
+    times: list[ResizeTimes] = []
+    cause: JobState | None = None
+    why: str = ""
+    exit_code: int = 0
+    signal: int = 0
+
+    def become(self, state: JobState) -> None:
+        """Take a legal transition.
+
+        Raises
+        ------
+        ValueError : the table has no such transition.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise ValueError(f"job {self.id} cannot go from {self.state.name} to {state.name}")
+        self.state = state
+
+    @property
+    def expected_end(self) -> float:
+        """Time by which a started job is over if its walltime is right."""
+        assert self.started_at is not None
+        return self.started_at + self.spec.walltime_s
