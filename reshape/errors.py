@@ -1,0 +1,46 @@
+"""The errors a user of ReSHAPE can meet.
+
+There is one root. A subclass exists only where a caller reacts differently to it. Every message is
+one clear sentence that names the value, the place and the mend; the command line prints it after
+``reshape: error:`` without a traceback.
+"""
+
+from __future__ import annotations
+
+
+class ReshapeError(Exception):
+    """Something the user can mend; the message says what, where and how."""
+
+
+class ConfigError(ReshapeError):
+    """A wrong value in a configuration file, an environment variable or an option.
+
+    Parameters
+    ----------
+    message : what is wrong and how to mend it.
+    file : the file (or other source) the value came from, if any.
+    line : its line there, counted from 1, if known.
+    field : dotted name of the field, such as ``scheduling.reservations``, if known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.file, self.line, self.field = file, line, field
+        place = file or ""
+        if line is not None:
+            place = f"{place}:{line}" if place else f"line {line}"
+        super().__init__(": ".join(part for part in (place, field, message) if part))
+
+
+class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the service, met again later
+    """The scheduler service does not answer; the caller may try again later."""
+
+
+class ProtocolError(ReshapeError):
+    """A message of another version, or one that breaks the protocol; trying again does not help."""

@@ -1,0 +1,239 @@
+"""Valid processor sizes of a job.
+
+A topology answers one question: which sizes can a job that started on so many processors run on?
+It is pure data with no MPI, and the runtime and the scheduler share it.
+
+========================  =======================================================================
+``arbitrary``             any size; an expansion adds ``step`` processors
+``nearly-square``         a grid of rows x columns; an expansion adds to its smaller dimension
+``power-of-2``            1, 2, 4, 8, ...; an expansion doubles
+``list:2,4,8``            exactly these sizes
+``...:divides=120``       of any of these, only the sizes that divide 120 evenly
+========================  =======================================================================
+
+The kinds, and that global data must be equally distributable, are those of PRIO (Sudarsan and
+Ribbens, Priority scheduling for resizable applications) sections 2 and 4.1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count, takewhile
+from typing import Literal, cast, get_args
+
+import msgspec
+
+Kind = Literal["arbitrary", "nearly-square", "power-of-2", "list"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FORMS = (
+    "arbitrary, arbitrary:step=2, nearly-square, power-of-2 or list:2,4,8, "
+    "each also with divides=N, as in nearly-square:divides=120"
+)
+_OPTIONS = ("step", "divides")
+_SEARCH = 100_000  # how far above a wrong starting size a right one is looked for
+
+
+@lru_cache(maxsize=4096)
+def nearly_square(size: int) -> tuple[int, int]:
+    """Rows and columns of the most square grid of exactly this many processors.
+
+    Parameters
+    ----------
+    size : number of processors.
+
+    Returns
+    -------
+    (rows, cols) with rows <= cols and rows * cols == size; a prime gives (1, size).
+
+    Raises
+    ------
+    ValueError : size is < 1.
+    """
+    if size < 1:
+        raise ValueError(f"a grid needs at least 1 processor, got {size}")
+    rows = next(r for r in range(math.isqrt(size), 0, -1) if size % r == 0)
+    return rows, size // rows
+
+
+def _growing_grids(size: int) -> Iterator[int]:
+    """Sizes met when the smaller dimension of the grid grows by one, again and again.
+
+    "Additional processors are added to the smallest row or column of the existing topology" (PRIO
+    2). The existing grid is always `nearly_square(size)`, the one the job really runs on.
+    """
+    while True:
+        yield size
+        rows, cols = nearly_square(size)
+        size = (rows + 1) * cols
+
+
+class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The processor sizes a job can run on.
+
+    Parameters
+    ----------
+    kind : "arbitrary", "nearly-square", "power-of-2" or "list".
+    step : processors an expansion adds; for "arbitrary" only.
+    sizes : the sizes, ascending; for "list" only.
+    divides : if given, only sizes that divide this number evenly are valid.
+
+    Raises
+    ------
+    ValueError : a field is out of range, or does not belong to this kind.
+    """
+
+    kind: Kind = "arbitrary"
+    step: int = 1
+    sizes: tuple[int, ...] = ()
+    divides: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no job could run on."""
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown topology kind {self.kind!r}{_nearest(self.kind, KINDS)}")
+        if self.step < 1:
+            raise ValueError(f"step must be >= 1, got {self.step}")
+        if self.step != 1 and self.kind != "arbitrary":
+            raise ValueError(f"step={self.step} belongs to arbitrary, not to {self.kind}")
+        if self.divides is not None and self.divides < 1:
+            raise ValueError(f"divides must be >= 1, got {self.divides}")
+        if self.sizes and self.kind != "list":
+            raise ValueError(f"explicit sizes belong to list, not to {self.kind}")
+        if self.kind == "list":
+            self._check_list()
+
+    def _check_list(self) -> None:
+        if not self.sizes:
+            raise ValueError("a list needs at least one size, as in list:2,4,8")
+        if self.sizes[0] < 1 or any(
+            a >= b for a, b in zip(self.sizes, self.sizes[1:], strict=False)
+        ):
+            mended = ",".join(map(str, sorted({s for s in self.sizes if s >= 1})))
+            hint = f"; write list:{mended}" if mended else ""
+            raise ValueError(f"sizes must be >= 1 and ascending, got {list(self.sizes)}{hint}")
+        if self.divides is not None and not any(self.divides % s == 0 for s in self.sizes):
+            raise ValueError(f"none of the sizes {list(self.sizes)} divides {self.divides}")
+
+    @classmethod
+    def parse(cls, text: str) -> Topology:
+        """Read a topology from its text, such as ``nearly-square`` or ``arbitrary:step=2``.
+
+        Raises
+        ------
+        ValueError : the text is none of the accepted forms; the message names the wrong part.
+        """
+        kind, _, rest = text.strip().partition(":")
+        try:
+            options: dict[str, int] = {}
+            sizes: list[int] = []
+            for part in rest.split(",") if rest else ():
+                name, equals, value = part.strip().partition("=")
+                if not equals:
+                    sizes.append(_integer(name))
+                elif name not in _OPTIONS:
+                    raise ValueError(f"unknown option {name!r}{_nearest(name, _OPTIONS)}")
+                elif name in options:
+                    raise ValueError(f"{name} is given twice")
+                else:
+                    options[name] = _integer(value)
+            return cls(cast(Kind, kind), sizes=tuple(sizes), **options)  # __post_init__ checks kind
+        except ValueError as error:
+            raise ValueError(f"topology {text!r}: {error}; accepted are {FORMS}") from None
+
+    def __str__(self) -> str:
+        """Text that `parse` reads back to an equal topology."""
+        parts = [str(size) for size in self.sizes]
+        if self.step != 1:
+            parts.append(f"step={self.step}")
+        if self.divides is not None:
+            parts.append(f"divides={self.divides}")
+        return f"{self.kind}:{','.join(parts)}" if parts else self.kind
+
+    def valid_sizes(self, start: int, maximum: int) -> tuple[int, ...]:
+        """Sizes reachable by expansion from the starting size, ascending, `start` included.
+
+        Raises
+        ------
+        ValueError : no job of this topology can start on `start`, or `maximum` is below it.
+        """
+        self._check_start(start)
+        if maximum < start:
+            raise ValueError(f"maximum must be >= the starting size {start}, got {maximum}")
+        return tuple(self._sizes(start, start - 1, maximum))
+
+    def next_larger(self, current: int, start: int, maximum: int) -> int | None:
+        """Next valid size above `current`, or None if there is none up to `maximum`.
+
+        Raises
+        ------
+        ValueError : no job of this topology can start on `start`.
+        """
+        self._check_start(start)
+        return next(self._sizes(start, current, maximum), None)
+
+    def allows(self, size: int, start: int) -> bool:
+        """Whether a job that started on `start` processors can run on `size` of them.
+
+        Raises
+        ------
+        ValueError : no job of this topology can start on `start`.
+        """
+        self._check_start(start)
+        return next(self._sizes(start, size - 1, size), None) == size
+
+    def grid(self, size: int) -> tuple[int, int]:
+        """Rows and columns, rows <= cols, of the most square grid of this many processors."""
+        return nearly_square(size)
+
+    def _sizes(self, start: int, above: int, maximum: int) -> Iterator[int]:
+        """Valid sizes s with above < s <= maximum, ascending."""
+        for size in takewhile(lambda size: size <= maximum, self._expansions(start, above)):
+            if size > above and self._divides(size):
+                yield size
+
+    def _expansions(self, start: int, above: int) -> Iterator[int]:
+        """Sizes from `start` on, `divides` not yet regarded; may leave out those <= above."""
+        if self.kind == "nearly-square":
+            return _growing_grids(start)
+        if self.kind == "power-of-2":
+            return (start << doublings for doublings in count())
+        if self.kind == "list":
+            return (size for size in self.sizes if size >= start)
+        skipped = max(0, (above - start) // self.step)  # a large machine is not counted through
+        return count(start + skipped * self.step, self.step)
+
+    def _divides(self, size: int) -> bool:
+        return self.divides is None or self.divides % size == 0
+
+    def _can_start(self, size: int) -> bool:
+        if size < 1 or not self._divides(size):
+            return False
+        if self.kind == "power-of-2":
+            return size & (size - 1) == 0
+        return self.kind != "list" or size in self.sizes
+
+    def _check_start(self, start: int) -> None:
+        if self._can_start(start):
+            return
+        below = next((s for s in range(start - 1, 0, -1) if self._can_start(s)), None)
+        reach = range(max(start, 0) + 1, max(start, 0) + _SEARCH)
+        above = next((s for s in reach if self._can_start(s)), None)
+        nearest = " or ".join(str(size) for size in (below, above) if size is not None)
+        hint = f"; nearest: {nearest}" if nearest else ""
+        raise ValueError(f"a job of topology {self} cannot start on {start} processors{hint}")
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
