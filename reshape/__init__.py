@@ -1,0 +1,38 @@
+"""ReSHAPE for Python: MPI applications that grow and shrink while they run.
+
+An application needs one line of it::
+
+    with reshape.application(topology="nearly-square") as app:
+        ...
+
+Importing the package loads no MPI, no sockets and no scheduler; `application` is looked up when it
+is first used, so that tools which only read sizes or messages start at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from reshape.errors import ReshapeError
+
+if TYPE_CHECKING:
+    from reshape.app import application
+
+    __version__: str
+
+__all__ = ["ReshapeError", "__version__", "application"]
+
+
+def __getattr__(name: str) -> object:
+    """Look up what is costly to import: the application object and the installed version."""
+    if name == "application":
+        return import_module("reshape.app").application
+    if name == "__version__":
+        return import_module("importlib.metadata").version("reshape-mpi")
+    raise AttributeError(f"module 'reshape' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name the lazy attributes too, for completion in an interactive session."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,141 @@
+"""The `reshape` command as a user meets it: help, suggestions, errors, exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from reshape.__main__ import SUBCOMMANDS
+
+# A group of its own with subcommands that fail in the ways a subcommand can.
+SAMPLE = """
+import sys, time
+import click
+from reshape.__main__ import Entry, LazyGroup
+from reshape.errors import ConfigError
+
+@click.command()
+@click.option("--count", default=1)
+def fine(count):
+    click.echo(f"fine {count}")
+
+@click.command()
+def wrong():
+    raise ConfigError("must be >= 1, got 0", file="site.yaml", line=7, field="scheduling.depth")
+
+@click.command()
+def slow():
+    print("started", flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    names = {"fine": "sample:fine", "wrong": "sample:wrong", "slow": "sample:slow",
+             "broken": "there_is_no_such_module:broken"}
+    LazyGroup(entries={name: Entry(target, f"Do {name}.") for name, target in names.items()})()
+"""
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def reshape(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "reshape", *arguments)
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    path = tmp_path / "sample.py"
+    path.write_text(SAMPLE)
+    return path
+
+
+def test_help_lists_the_subcommands_in_order() -> None:
+    done = reshape("--help")
+    assert done.returncode == 0
+    lines = done.stdout.partition("Commands:\n")[2].splitlines()
+    listed = [line.split()[0] for line in lines]
+    assert listed == [name for name, entry in SUBCOMMANDS.items() if not entry.hidden]
+    assert "agent" not in listed
+    assert not any(line.endswith("...") for line in lines), "a help line does not fit"
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_exists(name: str) -> None:
+    module = SUBCOMMANDS[name].target.partition(":")[0]
+    assert importlib.util.find_spec(module) is not None, f"{module} is not there"
+    done = reshape(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"reshape {name}" in done.stdout
+
+
+def test_version() -> None:
+    done = reshape("--version")
+    assert (done.returncode, done.stdout) == (0, f"reshape {version('reshape-mpi')}\n")
+
+
+def test_installed_script_is_the_same_command() -> None:
+    script = Path(sys.executable).parent / "reshape"
+    assert run(script, "--version").stdout == reshape("--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["doctr"], "Did you mean 'doctor'?"),
+        (["--vresion"], "Did you mean '--version'?"),
+        (["doctor", "--jsn"], "Did you mean '--json'?"),
+        (["frobnicate"], "No such command 'frobnicate'."),
+    ],
+)
+def test_wrong_usage_suggests_the_nearest(arguments: list[str], says: str) -> None:
+    done = reshape(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_arguments_prints_the_help() -> None:
+    assert "Commands:" in (done := reshape()).stdout + done.stderr
+
+
+def test_only_the_chosen_subcommand_is_imported(sample: Path) -> None:
+    done = run(sys.executable, sample, "fine", "--count", "3", cwd=sample.parent)
+    assert (done.returncode, done.stdout) == (0, "fine 3\n")
+    assert "Do broken." in run(sys.executable, sample, "--help", cwd=sample.parent).stdout
+
+
+def test_an_error_is_one_line_and_exit_code_1(sample: Path) -> None:
+    done = run(sys.executable, sample, "wrong", cwd=sample.parent)
+    assert done.returncode == 1
+    expected = "reshape: error: site.yaml:7: scheduling.depth: must be >= 1, got 0\n"
+    assert (done.stdout, done.stderr) == ("", expected)
+
+
+def test_a_fault_of_our_own_keeps_its_traceback(sample: Path) -> None:
+    done = run(sys.executable, sample, "broken", cwd=sample.parent)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError" in done.stderr
+
+
+def test_interrupt_gives_130(sample: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, sample, "slow"],
+        cwd=sample.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
