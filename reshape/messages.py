@@ -7,7 +7,7 @@ message likewise.
 
     application, first rank   Hello, AtResizePoint, JoinPort, ResizeReport, Facts
     a joining group           GroupReady (repeated until it is answered by Connect or Abandon)
-    node agent                AgentHello, Heartbeat, GroupStarted, GroupExited
+    node agent                AgentHello, at every change and as a heartbeat: all it knows
       ... is told             StartGroup, KillGroup, WatchJoin, CancelAccept, SweepJob, AgentStop
     commands                  Submit, Cancel, ListJobs, Explain, Wait, ServerInfo, Stop
 """
@@ -69,13 +69,15 @@ class AtResizePoint(_Message):
     """The job stands between two iterations; answered by Proceed, Join or Leave.
 
     `epoch` is the serial of the last resize the application committed (0: none), so that the
-    service knows where the job stands even if a report got lost.
+    service knows where the job stands even if a report got lost. `registered_bytes` is the data a
+    resize has to move, over all processes; the time a resize may take follows from it.
     """
 
     job: int
     token: str
     epoch: int
     size: int
+    registered_bytes: int
     iteration: int
     iteration_s: float
     topology: Topology | None = None
@@ -153,45 +155,32 @@ class Abandon(_Message):
 
 
 class GroupStatus(msgspec.Struct):
-    """What an agent knows of a group: `alive`, or how its mpiexec ended."""
+    """What an agent knows of a group: `alive`, or how it ended once all its processes are gone.
+
+    `pid` is the group's mpiexec.
+    """
 
     job: int
     group: int
     alive: bool
+    pid: int = 0
     exit_code: int = 0
     signal: int = 0
     why: str = ""
 
 
 class AgentHello(_Message):
-    """An agent is up, or its service came back: all it keeps for it."""
+    """All an agent knows, sent at every change and once a second as its heartbeat.
+
+    It repeats how groups ended until SweepJob, so that no news is lost with a service.
+    `restart_points` names the jobs whose restart point stands, that is, who are within a resize.
+    """
 
     node: str
     pid: int
     secret: str
     groups: list[GroupStatus]
-
-
-class Heartbeat(_Message):
-    """The agent of this node is alive."""
-
-    node: str
-
-
-class GroupStarted(_Message):
-    """The mpiexec of a group runs under this process number."""
-
-    node: str
-    job: int
-    group: int
-    pid: int
-
-
-class GroupExited(_Message):
-    """All processes of a group are gone. Repeated until acknowledged by Done."""
-
-    node: str
-    status: GroupStatus
+    restart_points: list[int]
 
 
 # ---------------------------------------------------------------- service -> agent
@@ -425,9 +414,6 @@ Message: TypeAlias = (
     | Connect
     | Abandon
     | AgentHello
-    | Heartbeat
-    | GroupStarted
-    | GroupExited
     | StartGroup
     | KillGroup
     | WatchJoin
