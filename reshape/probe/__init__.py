@@ -1,0 +1,1 @@
+"""Probes of the machine and its MPI, for `reshape doctor`."""
