@@ -109,23 +109,25 @@ def test_an_mpiexec_of_another_mpi_gives_singletons(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "limit", "says"),
     [
-        (
-            "#!/bin/sh\necho 'no hosts: error in the allocation' >&2; exit 9\n",
-            "exit code 9: no hosts",
-        ),
-        ("#!/bin/sh\nexec sleep 60\n", "not done after 0.5 s"),
-        ("#!/bin/sh\nsleep 60 &\nsleep 60\n", "not done after 0.5 s"),
-        ("#!/bin/sh\nexit 0\n", "no answer"),
-        ("#!/no/such/interpreter\n", "No such file"),
+        ("echo 'no hosts: error in the allocation' >&2; exit 9", "9", "exit code 9: no hosts"),
+        ("exit 0", "9", "no answer"),
+        ("exec sleep 60", "0.5", "not done after 0.5 s"),
+        ("sleep 60 &\nsleep 60", "0.5", "not done after 0.5 s"),
     ],
 )
-def test_an_mpiexec_that_starts_nothing(tmp_path: Path, script: str, says: str) -> None:
-    code, diagnosis = doctor("--mpiexec", program(tmp_path / "mpiexec", script), "--limit", "0.5")
+def test_an_mpiexec_that_starts_nothing(tmp_path: Path, script: str, limit: str, says: str) -> None:
+    mpiexec = program(tmp_path / "mpiexec", f"#!/bin/sh\n{script}\n")
+    code, diagnosis = doctor("--mpiexec", mpiexec, "--limit", limit)
     check = next(check for check in diagnosis["checks"] if check["name"] == "library")
     assert (code, diagnosis["ready"], check["status"]) == (1, False, "fault")
     assert says in check["result"]
+
+
+def test_an_mpiexec_that_cannot_be_run(tmp_path: Path) -> None:
+    code, diagnosis = doctor("--mpiexec", program(tmp_path / "mpiexec", "#!/no/such/shell\n"))
+    assert (code, statuses(diagnosis)["library"]) == (1, "fault")
 
 
 @pytest.mark.parametrize("limit", ["0.05", "0.15", "0.25"])
@@ -149,11 +151,11 @@ def test_a_probe_ended_midway_leaves_no_shared_memory(tmp_path: Path) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:  # it accepts, and nobody ever connects
-        run = Launcher(mpiexec_path(), 2.0).run((2, ["groups", str(tmp_path), "0", "1"]))
+        run = Launcher(mpiexec_path(), 3.0).run((2, ["groups", str(tmp_path), "0", "1"]))
     finally:
         done.set()
         watcher.join()
-    assert "not done after 2 s" in run.trouble
+    assert "not done after 3 s" in run.trouble
     assert mapped, "the ranks were never seen"
     assert not [path for path in mapped if path.exists()]
 
