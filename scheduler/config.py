@@ -1,15 +1,51 @@
-"""Configuration of a service: defaults < YAML file < environment < options."""
+"""Configuration of a service: defaults < YAML file < environment < options.
+
+Whatever the source, a value ends in one tree of plain values with a note of where each came from.
+The tree is checked once, by the types of :class:`ServeConfig`; what is wrong is told with its
+source, line and field.
+
+A file may look like this (every field is optional):
+
+.. code-block:: yaml
+
+    processors: 8             # short for one node named "local"
+    # nodes: [{name: n1, processors: 4}, {name: n2, processors: 4}]
+    scenario: fcfs-pr
+    parameters: {backfill.reservations: 1}
+    verify: true
+    deadlines: {start_s: 60, join_s: "0:15"}
+
+In the environment the same fields are RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY,
+RESHAPE_KILL_AT_WALLTIME and RESHAPE_DEADLINES_JOIN_S and its like. Text found there, and that of
+``--set``, is read as a YAML value.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
 import msgspec
+import yaml
+
+from reshape.errors import ConfigError
+from scheduler.located import Located, Origin, Place
+from scheduler.times import parse_walltime
+
+Value: TypeAlias = bool | int | float | str | None
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+#: A node's name becomes part of file names.
+NodeName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A node and the processors it offers."""
 
-    name: str
-    processors: int
+    name: NodeName
+    processors: Count
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,11 +60,11 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exit_s : for the processes of a group that left to be gone.
     """
 
-    start_s: float = 60.0
-    ready_s: float = 60.0
-    join_s: float = 15.0
-    move_bytes_per_s: float = 50e6
-    exit_s: float = 10.0
+    start_s: Positive = 60.0
+    ready_s: Positive = 60.0
+    join_s: Positive = 15.0
+    move_bytes_per_s: Positive = 50e6
+    exit_s: Positive = 10.0
 
 
 class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,9 +79,119 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify : check every registered array by checksum around every move.
     """
 
-    nodes: tuple[NodeConfig, ...]
+    nodes: Annotated[tuple[NodeConfig, ...], msgspec.Meta(min_length=1)]
     scenario: str = "fcfs-pr"
-    parameters: dict[str, bool | int | float | str | None] = {}
+    parameters: dict[str, Value] = {}
     kill_at_walltime: bool = True
     verify: bool = False
     deadlines: Deadlines = Deadlines()
+
+
+#: Name of the node that `processors: 8` stands for.
+LOCAL = "local"
+_DURATIONS = tuple(name for name in Deadlines.__struct_fields__ if name.endswith("_s"))
+_ENVIRONMENT: dict[str, Place] = {
+    "RESHAPE_PROCESSORS": ("processors",),
+    "RESHAPE_SCENARIO": ("scenario",),
+    "RESHAPE_VERIFY": ("verify",),
+    "RESHAPE_KILL_AT_WALLTIME": ("kill_at_walltime",),
+    **{f"RESHAPE_DEADLINES_{n.upper()}": ("deadlines", n) for n in Deadlines.__struct_fields__},
+}
+
+
+def load_config(
+    file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
+) -> ServeConfig:
+    """Put the configuration of a service together: defaults < file < environment < options.
+
+    Parameters
+    ----------
+    file : YAML file, or None.
+    environment : such as `os.environ`; other variables are ignored.
+    options : field -> value, None where the option was not given; `set` holds the texts
+        ``key=value`` that name parameters of the scenario.
+
+    Raises
+    ------
+    ConfigError : names source, line and field, the value and the mend.
+    """
+    tree = Located.read(file) if file is not None else Located()
+    _one_way_to_say_nodes(tree)
+    for variable, place in _ENVIRONMENT.items():
+        if variable in environment:
+            origin = Origin(f"environment variable {variable}")
+            _lay(tree, place, _scalar(environment[variable], origin), origin)
+    for name, value in options.items():
+        if name != "set" and value is not None:
+            _lay(tree, (name,), value, Origin(f"option --{name.replace('_', '-')}"))
+    for text in options.get("set") or ():
+        key, equals, value = text.partition("=")
+        origin = Origin(f"option --set {text}")
+        if not equals or not key:
+            raise ConfigError("write it as key=value", file=origin.source)
+        _lay(tree, ("parameters", key.strip()), _scalar(value, origin), origin)
+    _expand_processors(tree)
+    _read_durations(tree)
+    _check_parameters(tree)
+    config = tree.convert(ServeConfig, also=("processors",))
+    names = [node.name for node in config.nodes]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            tree.fail(("nodes", i, "name"), f"two nodes are named {name!r}; rename one")
+    return config
+
+
+def _lay(tree: Located, place: Place, value: Any, origin: Origin) -> None:
+    """Lay a value over the tree; `processors` and `nodes` say the same, so the later one counts."""
+    other = {"processors": "nodes", "nodes": "processors"}.get(str(place[0]))
+    if other is not None:
+        tree.values.pop(other, None)
+    tree.put(place, value, origin)
+
+
+def _scalar(text: str, origin: Origin) -> Any:
+    """Read text from outside a file as YAML does, so that 8, true and null mean the same there."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"cannot be read as a value: {text!r}", file=origin.source) from None
+
+
+def _one_way_to_say_nodes(tree: Located) -> None:
+    if "processors" in tree.values and "nodes" in tree.values:
+        tree.fail(("processors",), "stands for one node; give either processors or nodes, not both")
+
+
+def _expand_processors(tree: Located) -> None:
+    """Write `processors: 8` as one node; without nodes, offer what this process may use."""
+    if "nodes" in tree.values:
+        return
+    place = ("processors",)
+    value = tree.values.pop("processors", None)
+    count = len(os.sched_getaffinity(0)) if value is None else value
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        tree.fail(place, f"must be a whole number >= 1, got {count!r}")
+    origin = tree.origin(place)
+    tree.put(("nodes",), [{"name": LOCAL, "processors": count}], origin)
+
+
+def _read_durations(tree: Located) -> None:
+    """Replace times written as 10:00 by seconds."""
+    for name in _DURATIONS:
+        value = tree.get(("deadlines", name))
+        if isinstance(value, str):
+            try:
+                seconds = parse_walltime(value) if ":" in value or "-" in value else float(value)
+            except ValueError as error:
+                tree.fail(("deadlines", name), f"{error}, or a number of seconds")
+            tree.put(("deadlines", name), seconds, tree.origin(("deadlines", name)))
+
+
+def _check_parameters(tree: Located) -> None:
+    """Check the names and kinds of what a scenario is given."""
+    given = tree.values.setdefault("parameters", {})
+    if not isinstance(given, dict):
+        tree.fail(("parameters",), f"must be a mapping of fields to values, got {given!r}")
+    for name, value in given.items():
+        if not isinstance(value, Value):
+            tree.fail(("parameters", name), f"must be one value, got {value!r}")

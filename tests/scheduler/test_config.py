@@ -1,0 +1,144 @@
+"""Configuration: the order of the sources, and errors that name file, line, field and the mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape.errors import ConfigError
+from scheduler.config import Deadlines, NodeConfig, ServeConfig, load_config
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "site.yaml"
+
+
+def test_defaults_offer_the_processors_of_this_process() -> None:
+    config = load_config(None, {}, {})
+    assert [node.name for node in config.nodes] == ["local"]
+    assert config == ServeConfig(nodes=config.nodes)
+
+
+def test_each_source_goes_over_the_one_before(file: Path) -> None:
+    file.write_text("processors: 3\nverify: true\ndeadlines: {join_s: 1, exit_s: 2, ready_s: 3}\n")
+    environment = {"RESHAPE_PROCESSORS": "4", "RESHAPE_DEADLINES_EXIT_S": "20", "RESHAPE_JOB": "1"}
+    assert load_config(file, {}, {}).nodes == (NodeConfig("local", 3),)
+    assert load_config(file, environment, {}).nodes == (NodeConfig("local", 4),)
+    options = {"processors": 5, "verify": None, "scenario": "easy"}
+    config = load_config(file, environment, options)
+    assert config == ServeConfig(
+        nodes=(NodeConfig("local", 5),),
+        scenario="easy",
+        verify=True,
+        deadlines=Deadlines(join_s=1, exit_s=20, ready_s=3),
+    )
+
+
+def test_processors_given_later_replace_the_nodes_of_the_file(file: Path) -> None:
+    file.write_text("nodes: [{name: a, processors: 2}, {name: b, processors: 2}]\n")
+    assert len(load_config(file, {}, {}).nodes) == 2
+    assert load_config(file, {}, {"processors": 8}).nodes == (NodeConfig("local", 8),)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [('"0:15"', 15), ("10:00", 600), ("08:00", 480), ("1-0", 86400), ("7.5", 7.5), ('"7.5"', 7.5)],
+)
+def test_durations_may_be_written_as_walltimes(file: Path, text: str, seconds: float) -> None:
+    file.write_text(f"processors: 1\ndeadlines:\n  join_s: {text}\n")
+    assert load_config(file, {}, {}).deadlines.join_s == seconds
+
+
+def test_an_empty_file_says_nothing(file: Path) -> None:
+    file.write_text("# nothing yet\n")
+    assert load_config(file, {}, {"processors": 2}).nodes == (NodeConfig("local", 2),)
+
+
+# What a file says, and the line, field and words its error must have.
+WRONG = [
+    ("processors: 0", 1, "processors", "must be a whole number >= 1, got 0"),
+    ("\nprocessors: many", 2, "processors", "must be a whole number >= 1, got 'many'"),
+    ("processors: true", 1, "processors", "must be a whole number >= 1, got True"),
+    ("processor: 4", 1, "processor", "unknown field; did you mean processors?"),
+    ("verify: true\nscenaro: easy", 2, "scenaro", "unknown field; did you mean scenario?"),
+    ("qqq: 1", 1, "qqq", "unknown field; known are deadlines, "),
+    ("verify: maybe", 1, "verify", "must be true or false, got 'maybe'"),
+    ("scenario: [easy]", 1, "scenario", "must be text, got ['easy']"),
+    ("deadlines:\n  join: 3", 2, "deadlines.join", "unknown field; did you mean join_s?"),
+    ("deadlines:\n  exit_s: 1\n  join_s: -3", 3, "deadlines.join_s", "must be a number > 0"),
+    ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is no time; write minutes"),
+    ("deadlines: 5", 1, "deadlines", "must be a mapping, got 5"),
+    ("nodes:\n  - name: a", 2, "nodes[0].processors", "is missing"),
+    ("nodes: []", 1, "nodes", "must be a list of length >= 1, got []"),
+    (
+        "nodes:\n  - name: a\n    processors: 2\n  - name: b\n    processors: x",
+        5,
+        "nodes[1].processors",
+        "must be a whole number, got 'x'",
+    ),
+    (
+        "nodes:\n- {name: a, processors: 1}\n- {name: a, processors: 1}",
+        3,
+        "nodes[1].name",
+        "two nodes are named 'a'; rename one",
+    ),
+    ("nodes:\n- {name: a/b, processors: 1}", 2, "nodes[0].name", "got 'a/b'"),
+    ("nodes:\n- {nam: a, processors: 1}", 2, "nodes[0].nam", "unknown field; did you mean name?"),
+    (
+        "nodes: [{name: a, processors: 1}]\nprocessors: 8",
+        2,
+        "processors",
+        "give either processors or nodes, not both",
+    ),
+    ("processors: 1\nverify: true\nprocessors: 2", 3, "processors", "is given twice; keep one"),
+    ("parameters: 3", 1, "parameters", "must be a mapping of fields to values, got 3"),
+    ("parameters:\n  a: [1]", 2, "parameters.a", "must be one value, got [1]"),
+    ("deadlines: &a\n  join_s: *a", 2, "deadlines.join_s", "refers to itself"),
+    ("processors: [1", 2, None, "is no YAML"),
+    ("processors: 1\n\tverify: x", 2, None, "is no YAML"),
+    ("- 1\n- 2", 1, None, "must be a mapping"),
+    ("processors: 1\n---\nprocessors: 2", 2, None, "is no YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "field", "says"), WRONG)
+def test_an_error_in_a_file_names_line_field_and_mend(
+    file: Path, text: str, line: int, field: str | None, says: str
+) -> None:
+    file.write_text(text + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {}, {})
+    error = caught.value
+    assert (error.file, error.line, error.field) == (str(file), line, field)
+    assert says in str(error)
+    assert str(error).startswith(f"{file}:{line}: ")
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "says"),
+    [
+        ({"RESHAPE_PROCESSORS": "x"}, {}, "environment variable RESHAPE_PROCESSORS: processors: "),
+        ({"RESHAPE_VERIFY": "["}, {}, "environment variable RESHAPE_VERIFY: cannot be read"),
+        ({}, {"processors": -1}, "option --processors: processors: must be a whole number >= 1"),
+        ({}, {"set": ["depth"]}, "option --set depth: write it as key=value"),
+        ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: parameters.depth: must be one value"),
+    ],
+)
+def test_an_error_elsewhere_names_its_source(
+    environment: dict[str, str], options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, environment, options)
+    assert str(caught.value).startswith(says)
+
+
+def test_a_file_that_cannot_be_read(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"site\.yaml: cannot be read: No such file"):
+        load_config(file, {}, {})
+    file.write_bytes(b"scenario: \xff\n")
+    with pytest.raises(ConfigError, match=r"site\.yaml: is not UTF-8"):
+        load_config(file, {}, {})
