@@ -1,0 +1,173 @@
+"""The joint runs of two divisions of one axis.
+
+A run is a stretch of indices with one owner in the source and one in the target. Runs must be
+derived from both divisions at once: grouping the runs of either side on its own orders them
+differently on the two sides whenever the block lengths differ.
+
+Block-cyclic ownership repeats itself, so runs are kept in families: the same run, again after
+each ``period`` of the axis. A plan then costs what one period costs, whatever the extent, and a
+family is one strided view of the local array.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redistribution.layout import Axis, CutAxis, CyclicAxis, Indices
+
+
+class Run(NamedTuple):
+    """``repeats`` runs of ``length`` indices that go from one local array through a message.
+
+    Repetition k starts at ``source + k * source_step`` in the sender's local index, at
+    ``target + k * target_step`` in the receiver's, and at ``message + k * length`` in the message.
+    """
+
+    length: int
+    repeats: int
+    source: int
+    source_step: int
+    target: int
+    target_step: int
+    message: int
+
+
+class JointAxis:
+    """All families of runs between two divisions of one axis, to be asked for by coordinate."""
+
+    def __init__(self, source: Axis, target: Axis) -> None:
+        table = _families(source, target)
+        # (source parts, target parts) int64: how many indices each pair of coordinates shares.
+        self.elements = np.zeros((source.parts, target.parts), dtype=np.int64)
+        np.add.at(self.elements, (table[:, 0], table[:, 1]), table[:, 2] * table[:, 3])
+        # Stable, so that every pair sees its families in the same order on both sides.
+        self._by_source = table[np.argsort(table[:, 0], kind="stable")]
+        self._by_target = table[np.argsort(table[:, 1], kind="stable")]
+
+    def from_source(self, part: int) -> dict[int, tuple[Run, ...]]:
+        """Runs that source coordinate ``part`` sends, by target coordinate."""
+        return _grouped(self._by_source, part, mine=0, other=1)
+
+    def to_target(self, part: int) -> dict[int, tuple[Run, ...]]:
+        """Runs that target coordinate ``part`` receives, by source coordinate."""
+        return _grouped(self._by_target, part, mine=1, other=0)
+
+
+@lru_cache(maxsize=256)
+def joint(source: Axis, target: Axis) -> JointAxis:
+    """Cached `JointAxis` of two divisions of the same extent."""
+    assert source.extent == target.extent
+    return JointAxis(source, target)
+
+
+def _grouped(
+    table: NDArray[np.int64], part: int, mine: int, other: int
+) -> dict[int, tuple[Run, ...]]:
+    """Families of ``part`` in ``table``, sorted by column ``mine``; grouped by column ``other``."""
+    first, last = np.searchsorted(table[:, mine], [part, part + 1])
+    groups: dict[int, list[Run]] = {}
+    fill: dict[int, int] = {}
+    for row in table[first:last].tolist():
+        peer, length, repeats = row[other], row[2], row[3]
+        start = fill.get(peer, 0)
+        groups.setdefault(peer, []).append(Run._make([*row[2:], start]))
+        fill[peer] = start + length * repeats
+    return {peer: tuple(runs) for peer, runs in groups.items()}
+
+
+def _families(source: Axis, target: Axis) -> NDArray[np.int64]:
+    """Rows of source part, target part, length, repeats, source and step, target and step.
+
+    The axis is cut into zones in which every division either repeats with a common period or has
+    a single owner; in each zone one period is listed. A cyclic division may be treated either
+    way; with very different blocks it is cheaper to take each large block as a zone.
+    """
+    extent = source.extent
+    if extent == 0:
+        return np.empty((0, 8), dtype=np.int64)
+    fixed = min(
+        product(_ways(source), _ways(target)), key=lambda ways: _size(source, target, *ways)
+    )
+    cyclic = [
+        axis
+        for axis, is_fixed in zip((source, target), fixed, strict=True)
+        if isinstance(axis, CyclicAxis) and axis.parts > 1 and not is_fixed
+    ]
+    period = min(extent, math.lcm(*(axis.block * axis.parts for axis in cyclic)))
+
+    zones = np.unique(np.concatenate([_edges(source, fixed[0]), _edges(target, fixed[1])]))
+    low, high = zones[:-1], zones[1:]
+    window = np.minimum(low + period, high)
+    # The last, partial period of a zone ends here: what starts before it occurs once more.
+    rest = (low + (high - low) % period)[high - low > period]
+    inner = [_multiples(axis.block, low, window) for axis in cyclic]
+    starts = np.unique(np.concatenate([low, rest, *inner]))
+    zone = np.searchsorted(low, starts, side="right") - 1
+    stops = np.minimum(np.append(starts[1:], extent), window[zone])
+    counts = -((starts - high[zone]) // period)
+
+    source_part, source_start = source.locate(starts)
+    target_part, target_start = target.locate(starts)
+    return np.stack(
+        [
+            source_part,
+            target_part,
+            stops - starts,
+            counts,
+            source_start,
+            np.full_like(starts, _step(source, fixed[0], period)),
+            target_start,
+            np.full_like(starts, _step(target, fixed[1], period)),
+        ],
+        axis=1,
+    )
+
+
+def _ways(axis: Axis) -> tuple[bool, ...]:
+    """Whether the division may be taken as fixed within a zone."""
+    if isinstance(axis, CutAxis):
+        return (True,)
+    return (False, True) if axis.parts > 1 else (False,)
+
+
+def _size(source: Axis, target: Axis, source_fixed: bool, target_fixed: bool) -> float:
+    """Estimate the families that `_families` lists when divisions are fixed as given."""
+    extent, zones, period, density = source.extent, 1, 1, 0.0
+    for axis, fixed in ((source, source_fixed), (target, target_fixed)):
+        if isinstance(axis, CutAxis):
+            zones += axis.parts - 1
+        elif fixed:
+            zones += extent // axis.block
+        elif axis.parts > 1:
+            period = math.lcm(period, axis.block * axis.parts)
+            density += 1 / axis.block
+    return zones * (1 + density * min(period, extent / zones))
+
+
+def _edges(axis: Axis, fixed: bool) -> Indices:
+    """Where a new zone begins because of this division, with 0 and the extent."""
+    if isinstance(axis, CutAxis):
+        return axis.edges
+    if fixed:
+        return np.append(np.arange(0, axis.extent, axis.block, dtype=np.int64), axis.extent)
+    return np.array([0, axis.extent], dtype=np.int64)
+
+
+def _multiples(block: int, low: Indices, high: Indices) -> Indices:
+    """All multiples of ``block`` inside the open intervals (low[k], high[k])."""
+    first = low // block + 1
+    counts = np.maximum((high - 1) // block - first + 1, 0)
+    before = np.cumsum(counts) - counts
+    return (np.repeat(first - before, counts) + np.arange(counts.sum())) * block
+
+
+def _step(axis: Axis, fixed: bool, period: int) -> int:
+    """How far the local index moves while the global index moves one period."""
+    alone = fixed or isinstance(axis, CutAxis) or axis.parts == 1
+    return period if alone else period // axis.parts

@@ -1,0 +1,300 @@
+"""Who owns which part of a global array: index maths without MPI.
+
+A layout places an n-d array of global ``shape`` on ``nprocs`` processes. Every layout here is a
+product: process p has a coordinate on each axis, and owns the elements whose every index belongs
+to that coordinate on its axis. So all that is ever asked is asked of one `Axis` at a time, and an
+n-d question costs the sum, not the product, of the extents. Indices are 64-bit throughout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from operator import index
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CyclicAxis:
+    """Blocks of ``block`` indices dealt in turn to ``parts`` coordinates, from 0."""
+
+    extent: int
+    block: int
+    parts: int
+
+    def length(self, part: int) -> int:
+        """Count the indices that coordinate ``part`` owns (ScaLAPACK's numroc)."""
+        whole, rest = divmod(self.extent, self.block)
+        rounds, extra = divmod(whole, self.parts)
+        return rounds * self.block + (self.block if part < extra else rest if part == extra else 0)
+
+    def indices(self, part: int) -> Indices:
+        """Global indices of coordinate ``part`` in local order, (length(part),) int64."""
+        local = np.arange(self.length(part), dtype=np.int64)
+        return (local // self.block * self.parts + part) * self.block + local % self.block
+
+    def locate(self, where: Indices) -> tuple[Indices, Indices]:
+        """Owner coordinate and local index of each global index, both shaped like ``where``."""
+        block, within = np.divmod(where, self.block)
+        return block % self.parts, block // self.parts * self.block + within
+
+
+@dataclass(frozen=True)
+class CutAxis:
+    """Coordinate p owns [offsets[p], offsets[p + 1]); empty parts are allowed."""
+
+    offsets: tuple[int, ...]
+
+    @property
+    def extent(self) -> int:
+        """Global extent of the axis."""
+        return self.offsets[-1]
+
+    @property
+    def parts(self) -> int:
+        """Coordinates along the axis."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def edges(self) -> Indices:
+        """The offsets as (parts + 1,) int64."""
+        return np.array(self.offsets, dtype=np.int64)
+
+    def length(self, part: int) -> int:
+        """Count the indices that coordinate ``part`` owns."""
+        return self.offsets[part + 1] - self.offsets[part]
+
+    def indices(self, part: int) -> Indices:
+        """Global indices of coordinate ``part`` in local order, (length(part),) int64."""
+        return np.arange(self.offsets[part], self.offsets[part + 1], dtype=np.int64)
+
+    def locate(self, where: Indices) -> tuple[Indices, Indices]:
+        """Owner coordinate and local index of each global index, both shaped like ``where``."""
+        part = np.searchsorted(self.edges, where, side="right") - 1
+        return part, where - self.edges[part]
+
+
+Axis: TypeAlias = CyclicAxis | CutAxis
+
+
+class Layout:
+    """A global array shape placed on processes 0 .. nprocs - 1: the base of all layouts.
+
+    Subclasses are frozen, hashable and picklable. Processes are numbered row-major over the
+    coordinates of the axes; when there are more processes than coordinates, they hold several
+    copies of the array, one after another.
+
+    Attributes
+    ----------
+    shape : global extents.
+    nprocs : processes.
+    axes : how each axis is divided.
+    """
+
+    shape: tuple[int, ...]
+    nprocs: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Number of coordinates on each axis."""
+        return tuple(axis.parts for axis in self.axes)
+
+    @property
+    def copies(self) -> int:
+        """How many times the array is held."""
+        return self.nprocs // math.prod(self.parts)
+
+    def coordinates(self, process: int) -> tuple[int, ...]:
+        """Coordinate of ``process`` on each axis.
+
+        Raises
+        ------
+        ValueError : there is no such process.
+        """
+        if not 0 <= process < self.nprocs:
+            raise ValueError(f"process must be in [0, {self.nprocs}), got {process}")
+        coordinates = []
+        for parts in reversed(self.parts):
+            process, coordinate = divmod(process, parts)
+            coordinates.append(coordinate)
+        return tuple(reversed(coordinates))
+
+    def local_shape(self, process: int) -> tuple[int, ...]:
+        """Shape of the local array of ``process``; an extent may be 0.
+
+        Raises
+        ------
+        ValueError : there is no such process.
+        """
+        coordinates = self.coordinates(process)
+        return tuple(axis.length(c) for axis, c in zip(self.axes, coordinates, strict=True))
+
+    def global_indices(self, process: int) -> tuple[Indices, ...]:
+        """Global index of each local index of ``process``, one (local extent,) int64 per axis.
+
+        ``global_array[np.ix_(*layout.global_indices(p))]`` is the local array of p.
+
+        Raises
+        ------
+        ValueError : there is no such process.
+        """
+        coordinates = self.coordinates(process)
+        return tuple(axis.indices(c) for axis, c in zip(self.axes, coordinates, strict=True))
+
+
+@dataclass(frozen=True)
+class BlockCyclic(Layout):
+    """Blocks dealt in turn over a process grid, on every axis (ScaLAPACK's layout in n-d).
+
+    Parameters
+    ----------
+    shape : global extents. The last block of an axis may be short.
+    block : block extents, one for each axis.
+    grid : processes along each axis; process p has the row-major coordinates of p in it.
+
+    Raises
+    ------
+    ValueError : lengths differ, an extent is negative, a block or grid entry is < 1.
+
+    Examples
+    --------
+    >>> BlockCyclic(shape=(10, 7), block=(3, 2), grid=(2, 2)).local_shape(1)
+    (6, 3)
+    """
+
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+    grid: tuple[int, ...]
+    nprocs: int = field(init=False, repr=False, compare=False)
+    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check and normalise."""
+        _set(self, "shape", _extents("shape", self.shape, least=0))
+        _set(self, "block", _extents("block", self.block, least=1))
+        _set(self, "grid", _extents("grid", self.grid, least=1))
+        if not len(self.shape) == len(self.block) == len(self.grid):
+            raise ValueError(
+                f"shape, block and grid must have one entry for each axis, got "
+                f"shape {self.shape}, block {self.block}, grid {self.grid}"
+            )
+        _set(self, "nprocs", math.prod(self.grid))
+        _set(self, "axes", tuple(map(CyclicAxis, self.shape, self.block, self.grid)))
+
+
+@dataclass(frozen=True)
+class Cuts(Layout):
+    """One axis cut at given places, the others whole.
+
+    Parameters
+    ----------
+    shape : global extents.
+    offsets : nprocs + 1 ascending cuts from 0 to shape[axis]; process p holds
+        [offsets[p], offsets[p + 1]), which may be empty.
+    axis : the axis that is cut; negative counts from the last.
+
+    Raises
+    ------
+    ValueError : no such axis, or the offsets do not ascend from 0 to its extent.
+    """
+
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    axis: int = 0
+    nprocs: int = field(init=False, repr=False, compare=False)
+    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check and normalise."""
+        _set(self, "shape", _extents("shape", self.shape, least=0))
+        _set(self, "offsets", tuple(index(offset) for offset in self.offsets))
+        _set(self, "axis", _axis(self.axis, self.shape))
+        extent = self.shape[self.axis]
+        if len(self.offsets) < 2 or self.offsets[0] != 0 or self.offsets[-1] != extent:
+            raise ValueError(
+                f"offsets must begin with 0 and end with {extent}, the extent of axis "
+                f"{self.axis}, got {self.offsets}"
+            )
+        for p, (start, stop) in enumerate(pairwise(self.offsets)):
+            if start > stop:
+                raise ValueError(
+                    f"offsets must not descend, got {start} then {stop} for process {p}"
+                )
+        _set(self, "nprocs", len(self.offsets) - 1)
+        axes = [CutAxis((0, extent)) for extent in self.shape]
+        axes[self.axis] = CutAxis(self.offsets)
+        _set(self, "axes", tuple(axes))
+
+    @classmethod
+    def even(cls, shape: Sequence[int], nprocs: int, axis: int = 0) -> Cuts:
+        """Cut one axis into ``nprocs`` parts whose sizes differ by at most 1, larger ones first.
+
+        Raises
+        ------
+        ValueError : nprocs < 1, no such axis, or a negative extent.
+        """
+        extents = _extents("shape", shape, least=0)
+        if nprocs < 1:
+            raise ValueError(f"nprocs must be >= 1, got {nprocs}")
+        axis = _axis(axis, extents)
+        each, extra = divmod(extents[axis], nprocs)
+        return cls(extents, tuple(p * each + min(p, extra) for p in range(nprocs + 1)), axis)
+
+
+@dataclass(frozen=True)
+class Replicated(Layout):
+    """Every process holds the whole array.
+
+    Parameters
+    ----------
+    shape : global (and local) extents.
+    nprocs : processes, each with a copy.
+
+    Raises
+    ------
+    ValueError : nprocs < 1 or a negative extent.
+    """
+
+    shape: tuple[int, ...]
+    nprocs: int
+    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check and normalise."""
+        _set(self, "shape", _extents("shape", self.shape, least=0))
+        _set(self, "nprocs", index(self.nprocs))
+        if self.nprocs < 1:
+            raise ValueError(f"nprocs must be >= 1, got {self.nprocs}")
+        _set(self, "axes", tuple(CutAxis((0, extent)) for extent in self.shape))
+
+
+def _set(layout: Layout, name: str, value: object) -> None:
+    """Normalise a field of a frozen dataclass while it is being made."""
+    object.__setattr__(layout, name, value)
+
+
+def _extents(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
+    """``values`` as a non-empty tuple of Python integers >= ``least``."""
+    extents = tuple(index(value) for value in values)
+    if not extents:
+        raise ValueError(f"{name} must have at least one axis, got {values!r}")
+    for value in extents:
+        if value < least:
+            raise ValueError(f"{name} must have entries >= {least}, got {extents}")
+    return extents
+
+
+def _axis(axis: int, shape: tuple[int, ...]) -> int:
+    """``axis`` counted from the first."""
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"axis must name one of the axes of shape {shape}, got {axis}")
+    return index(axis) % len(shape)

@@ -1,0 +1,213 @@
+"""Who sends what to whom when an array goes from one layout to another. Needs no MPI."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import product
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from numpy.typing import NDArray
+
+from redistribution.joint import Run, joint
+from redistribution.layout import Layout
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+Order: TypeAlias = Literal["C", "F"]
+
+
+class Transfer(NamedTuple):
+    """What goes from one source process to one target process: a product of runs.
+
+    Attributes
+    ----------
+    peer : the other rank of the communicator; one's own for data that stays.
+    runs : the families of runs on each axis. They fill a message of shape ``shape``.
+    """
+
+    peer: int
+    runs: tuple[tuple[Run, ...], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the message."""
+        return tuple(sum(run.length * run.repeats for run in runs) for runs in self.runs)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements moved."""
+        return math.prod(self.shape)
+
+
+class Plan:
+    """Move one global array from ``source`` to ``target``; make once, run often.
+
+    Planning costs what one period of both layouts costs on each axis, and only for the rank that
+    asks; what neighbouring plans share is cached. A plan is tied to no dtype and no memory order.
+
+    Parameters
+    ----------
+    source, target : layouts of the same global shape.
+    source_ranks, target_ranks : source process p lives on rank ``source_ranks[p]`` of the
+        communicator that will run the plan, target process q on ``target_ranks[q]``. Defaults:
+        process p on rank p. The two may overlap partly, fully or not at all.
+
+    Raises
+    ------
+    ValueError : shapes differ, a rank is negative or given twice, or there is not one for each
+        process.
+
+    Examples
+    --------
+    >>> plan = Plan(Cuts.even((10, 4), 2), Cuts.even((10, 4), 3))
+    >>> plan.bytes_moved(itemsize=8)
+    160
+    """
+
+    def __init__(
+        self,
+        source: Layout,
+        target: Layout,
+        source_ranks: Sequence[int] | None = None,
+        target_ranks: Sequence[int] | None = None,
+    ) -> None:
+        if source.shape != target.shape:
+            raise ValueError(
+                f"source and target must have the same global shape, got "
+                f"{source.shape} and {target.shape}"
+            )
+        self.source = source
+        self.target = target
+        self.source_ranks = _checked_ranks("source_ranks", source_ranks, source.nprocs)
+        self.target_ranks = _checked_ranks("target_ranks", target_ranks, target.nprocs)
+        # The process that lives on each rank that has one.
+        self.source_process = {rank: p for p, rank in enumerate(self.source_ranks)}
+        self.target_process = {rank: q for q, rank in enumerate(self.target_ranks)}
+        # The smallest communicator that can run the plan.
+        self.size = max(*self.source_ranks, *self.target_ranks) + 1
+        self._joint = tuple(map(joint, source.axes, target.axes))
+        self._outgoing: dict[int, tuple[Transfer, ...]] = {}
+        self._incoming: dict[int, tuple[Transfer, ...]] = {}
+
+    def __repr__(self) -> str:
+        """Everything that defines the plan."""
+        return f"Plan({self.source}, {self.target}, {self.source_ranks}, {self.target_ranks})"
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """A number that is the same wherever the plan is the same, in [0, 2**32)."""
+        return zlib.crc32(repr(self).encode())
+
+    def outgoing(self, rank: int) -> tuple[Transfer, ...]:
+        """What ``rank`` gives away, its own part first, then to rank + 1, rank + 2, ... in turn.
+
+        All ranks that follow this order send to different ranks at any one time.
+        """
+        if rank not in self._outgoing:
+            found = sorted(self._sent_by(rank), key=lambda t: (t.peer - rank) % self.size)
+            self._outgoing[rank] = tuple(found)
+        return self._outgoing[rank]
+
+    def incoming(self, rank: int) -> tuple[Transfer, ...]:
+        """What ``rank`` gets, its own part first, then from rank - 1, rank - 2, ... in turn."""
+        if rank not in self._incoming:
+            found = sorted(self._received_by(rank), key=lambda t: (rank - t.peer) % self.size)
+            self._incoming[rank] = tuple(found)
+        return self._incoming[rank]
+
+    def bytes_moved(self, itemsize: int) -> int:
+        """Bytes that cross from one rank to another when elements have ``itemsize`` bytes."""
+        stays = 0
+        for rank in self.source_process.keys() & self.target_process.keys():
+            # A rank that holds a source process never takes from another copy of it.
+            ours = self.source.coordinates(self.source_process[rank])
+            theirs = self.target.coordinates(self.target_process[rank])
+            overlaps = zip(self._joint, ours, theirs, strict=True)
+            stays += math.prod(int(axis.elements[i, j]) for axis, i, j in overlaps)
+        return (math.prod(self.target.shape) * self.target.copies - stays) * itemsize
+
+    def run(
+        self,
+        comm: Intracomm,
+        a: NDArray[Any] | None,
+        b: NDArray[Any] | None,
+        *,
+        order: Order = "C",
+    ) -> None:
+        """Collective over comm. Fill ``b`` with this rank's part of the target layout.
+
+        See `redistribution.exchange.run`.
+        """
+        # Importing mpi4py.MPI starts MPI, which planning must not.
+        from redistribution.exchange import run
+
+        run(self, comm, a, b, order=order)
+
+    @cached_property
+    def _feeding_copy(self) -> tuple[int, ...]:
+        """Which copy of the source feeds each target process.
+
+        Its own if its rank holds one; the others are dealt evenly over the copies.
+        """
+        feeding, dealt, grid = [], 0, math.prod(self.source.parts)
+        for rank in self.target_ranks:
+            if rank in self.source_process:
+                feeding.append(self.source_process[rank] // grid)
+            else:
+                feeding.append(dealt % self.source.copies)
+                dealt += 1
+        return tuple(feeding)
+
+    def _sent_by(self, rank: int) -> Iterator[Transfer]:
+        """Transfers from the source process on ``rank``, if it has one, in no special order."""
+        if rank not in self.source_process:
+            return
+        process = self.source_process[rank]
+        copy = process // math.prod(self.source.parts)
+        axes = zip(self._joint, self.source.coordinates(process), strict=True)
+        found = [axis.from_source(part) for axis, part in axes]
+        for coordinates in product(*found):
+            runs = tuple(map(dict.__getitem__, found, coordinates))
+            for target in _processes(self.target, coordinates):
+                if self._feeding_copy[target] == copy:
+                    yield Transfer(self.target_ranks[target], runs)
+
+    def _received_by(self, rank: int) -> Iterator[Transfer]:
+        """Transfers to the target process on ``rank``, if it has one, in no special order."""
+        if rank not in self.target_process:
+            return
+        process = self.target_process[rank]
+        axes = zip(self._joint, self.target.coordinates(process), strict=True)
+        found = [axis.to_target(part) for axis, part in axes]
+        for coordinates in product(*found):
+            runs = tuple(map(dict.__getitem__, found, coordinates))
+            source = _processes(self.source, coordinates)[self._feeding_copy[process]]
+            yield Transfer(self.source_ranks[source], runs)
+
+
+def _processes(layout: Layout, coordinates: tuple[int, ...]) -> range:
+    """Processes of ``layout`` at ``coordinates``, one for each copy."""
+    process = 0
+    for part, parts in zip(coordinates, layout.parts, strict=True):
+        process = process * parts + part
+    return range(process, layout.nprocs, math.prod(layout.parts))
+
+
+def _checked_ranks(name: str, given: Sequence[int] | None, nprocs: int) -> tuple[int, ...]:
+    """``given``, or the default, as a tuple of distinct ranks, one for each process."""
+    ranks = tuple(range(nprocs)) if given is None else tuple(index(rank) for rank in given)
+    if len(ranks) != nprocs:
+        raise ValueError(f"{name} must have one rank for each of {nprocs} processes, got {ranks}")
+    seen: set[int] = set()
+    for rank in ranks:
+        if rank < 0:
+            raise ValueError(f"{name} must be >= 0, got {rank}")
+        if rank in seen:
+            raise ValueError(f"{name} must be distinct, got {rank} twice in {ranks}")
+        seen.add(rank)
+    return ranks

@@ -1,0 +1,112 @@
+"""Random moves, drawn alike by Hypothesis and by a seeded generator under mpiexec."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from redistribution import BlockCyclic, Cuts, Layout, Plan, Replicated
+
+Integer = Callable[[int, int], int]
+"""Draws an integer between two bounds, both included."""
+
+DTYPES = [
+    np.dtype(np.float64),
+    np.dtype(np.int32),
+    np.dtype(np.complex128),
+    np.dtype(np.uint8),
+    # 24 bytes with padding, and 13 bytes without.
+    np.dtype([("key", np.int32), ("value", np.float64), ("flag", np.uint8)], align=True),
+    np.dtype([("key", np.int32), ("value", np.float64), ("flag", np.uint8)]),
+]
+
+
+class Case(NamedTuple):
+    """One move with everything that can vary about it."""
+
+    plan: Plan
+    dtype: np.dtype
+    order: str
+    a_kind: str
+    b_kind: str
+
+
+def draw_case(integer: Integer, ranks: int, largest: int = 24) -> Case:
+    """A move between any two layouts on any subsets of ``ranks`` ranks."""
+    ndim = integer(1, 3)
+    shape = tuple(integer(0 if largest < 30 else 1, largest // ndim) for _ in range(ndim))
+    source = draw_layout(integer, shape, ranks)
+    target = draw_layout(integer, shape, ranks)
+    return Case(
+        plan=Plan(
+            source,
+            target,
+            draw_ranks(integer, source.nprocs, ranks),
+            draw_ranks(integer, target.nprocs, ranks),
+        ),
+        dtype=DTYPES[integer(0, len(DTYPES) - 1)],
+        order="CF"[integer(0, 1)],
+        a_kind="CFsr"[integer(0, 3)],
+        b_kind="CFsr"[integer(0, 3)],
+    )
+
+
+def draw_layout(integer: Integer, shape: tuple[int, ...], ranks: int) -> Layout:
+    """Any layout of ``shape`` on at most ``ranks`` processes."""
+    kind = integer(0, 9)
+    nprocs = integer(1, ranks)
+    if kind == 0:
+        return Replicated(shape, nprocs)
+    if kind <= 3:
+        axis = integer(0, len(shape) - 1)
+        if kind == 1:
+            return Cuts.even(shape, nprocs, axis)
+        inner = sorted(integer(0, shape[axis]) for _ in range(nprocs - 1))
+        return Cuts(shape, (0, *inner, shape[axis]), axis)
+    grid, left = [], ranks
+    for _ in shape:
+        grid.append(integer(1, left))
+        left //= grid[-1]
+    turn = integer(0, len(shape) - 1)
+    blocks = tuple(integer(1, 1 + extent // integer(1, 3)) for extent in shape)
+    return BlockCyclic(shape, blocks, tuple(grid[turn:] + grid[:turn]))
+
+
+def draw_ranks(integer: Integer, nprocs: int, ranks: int) -> tuple[int, ...]:
+    """Distinct ranks in any order, one for each process."""
+    free = list(range(ranks))
+    return tuple(free.pop(integer(0, len(free) - 1)) for _ in range(nprocs))
+
+
+def index_valued(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Global array in which every element tells where it belongs."""
+    linear = np.arange(np.prod(shape, dtype=int)).reshape(shape) + 1
+    if dtype == np.uint8:
+        return (linear * 151 % 251).astype(dtype)
+    array = np.zeros(shape, dtype)
+    if dtype.names is None:
+        array[...] = linear
+    else:
+        for name in dtype.names:
+            array[name] = linear % 251 if dtype[name] == np.uint8 else linear
+    return array
+
+
+def local_part(layout: Layout, process: int, array: np.ndarray, kind: str) -> np.ndarray:
+    """Part of a process in C or Fortran order, strided ("s"), or reversed in memory ("r")."""
+    part = array[np.ix_(*layout.global_indices(process))]
+    if kind == "s":
+        room = np.zeros([2 * extent + 1 for extent in part.shape], part.dtype)
+        view = room[tuple(slice(1, None, 2) for _ in part.shape)]
+    elif kind == "r":
+        view = np.zeros_like(part, order="C")[(slice(None, None, -1),) * part.ndim]
+    else:
+        view = np.zeros_like(part, order=kind)
+    view[...] = part
+    return view
+
+
+def empty_part(layout: Layout, process: int, dtype: np.dtype, kind: str) -> np.ndarray:
+    """Room for the part of a process, holding a value that is nowhere in the array."""
+    nothing = np.full(layout.shape, np.array(255, np.uint8) if dtype == np.uint8 else 0, dtype)
+    return local_part(layout, process, nothing, kind)

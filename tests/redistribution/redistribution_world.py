@@ -1,0 +1,123 @@
+"""Moves on real ranks: ``mpiexec -n SIZE python redistribution_world.py SIZE SEED CASES``."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from redistribution_cases import draw_case, empty_part, index_valued, local_part
+
+from redistribution import BlockCyclic, Cuts, Plan, checksum
+
+
+def main(size, seed, cases):
+    comm = MPI.COMM_WORLD
+    assert comm.size == size, f"started on {comm.size} ranks, not on {size}"
+    rng = np.random.default_rng(seed)  # the same stream on every rank
+    moved = 0
+    for case in range(cases):
+        moved += move(comm, rng, f"case {case} of seed {seed}")
+    follow_one_another(comm, 20)
+    errors_reach_every_rank(comm)
+    if comm.rank == 0:
+        print(f"{cases} moves right on {size} ranks, {moved} bytes crossed")
+
+
+def move(comm, rng, name):
+    """One random move, compared with the global array and by checksum."""
+
+    def integer(low, high):
+        return int(rng.integers(low, high + 1))
+
+    case = draw_case(integer, comm.size, largest=24 if integer(0, 3) else 300)
+    plan, rank = case.plan, comm.rank
+    array = index_valued(plan.source.shape, case.dtype)
+    a = b = None
+    before = after = 0
+    if (p := plan.source_process.get(rank)) is not None:
+        a = local_part(plan.source, p, array, case.a_kind)
+        before = checksum(plan.source, p, a)
+    if (q := plan.target_process.get(rank)) is not None:
+        b = empty_part(plan.target, q, case.dtype, case.b_kind)
+    plan.run(comm, a, b, order=case.order)
+    if q is not None:
+        expected = array[np.ix_(*plan.target.global_indices(q))]
+        np.testing.assert_array_equal(b, expected, err_msg=f"{name} on rank {rank}: {case}")
+        after = checksum(plan.target, q, b)
+    sums = comm.allreduce(np.array([before, after], np.uint64))
+    assert sums[0] == sums[1], f"{name}: checksums {sums} differ"
+    return plan.bytes_moved(case.dtype.itemsize)
+
+
+def follow_one_another(comm, times):
+    """Moves there and back without a pause, so that fast ranks run ahead of slow ones."""
+    shape = (37, 41)
+    cuts, blocks = Cuts.even(shape, comm.size), BlockCyclic(shape, (3, 4), (1, comm.size))
+    there, back = Plan(cuts, blocks), Plan(blocks, cuts)
+    array = index_valued(shape, np.dtype(float))
+    a = local_part(cuts, comm.rank, array, "C")
+    b = local_part(blocks, comm.rank, array * 0, "C")
+    for turn in range(times):
+        a += 1
+        there.run(comm, a, b)
+        a[...] = -1
+        back.run(comm, b, a)
+        np.testing.assert_array_equal(a, local_part(cuts, comm.rank, array + turn + 1, "C"))
+
+
+def errors_reach_every_rank(comm):
+    """What is wrong on one rank is raised on all, before anything is sent."""
+    last = comm.size - 1
+    is_last = comm.rank == last
+    plan = Plan(Cuts.even((8,), comm.size), Cuts.even((8,), comm.size))
+    good = np.zeros(plan.source.local_shape(comm.rank))
+
+    def raises(text, plan, a, b, order="C"):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            plan.run(comm, a, b, order=order)
+
+    shape = plan.source.local_shape(last)
+    raises(
+        f"rank {last} holds source part {last}: expected an array of shape {shape}, got (9,)",
+        plan,
+        np.zeros(9) if is_last else good,
+        good.copy(),
+    )
+    raises(f"rank {last} holds target part", plan, good, None if is_last else good.copy())
+    raises("dtype int64", plan, good, good.astype(int) if is_last else good.copy())
+    raises("must be a NumPy array, got [1.0]", plan, [1.0] if is_last else good, good.copy())
+    raises("overlap in memory", plan, good, good) if good.size else comm.Barrier()
+    raises("order must be 'C' or 'F', got 'K'", plan, good, good.copy(), "K")
+    frozen = good.copy()
+    frozen.flags.writeable = not is_last
+    raises(f"rank {last}: the target array is read-only", plan, good, frozen)
+    raises("holds objects", plan, good.astype(object), good.copy())
+    larger = Plan(Cuts.even((9,), 1), Cuts.even((9,), comm.size + 1))
+    raises(f"needs {comm.size + 1} ranks, the communicator has {comm.size}", larger, None, None)
+    if comm.size > 1:
+        first = Plan(Cuts.even((8,), 1), Cuts.even((8,), 1))
+        surplus = np.zeros(8) if comm.rank in (0, last) else None
+        room = np.zeros(8) if comm.rank == 0 else None
+        raises(f"rank {last} holds no source part", first, surplus, room)
+        mine = good.astype(np.float32 if is_last else np.float64)
+        raises("ranks disagree on the plan, the dtype or the order", plan, mine, mine.copy())
+        raises("ranks disagree", plan, good, good.copy(), "F" if is_last else "C")
+        swapped = Plan(plan.source, plan.target, None, [1, 0, *range(2, comm.size)])
+        if plan.target.local_shape(0) == plan.target.local_shape(1):
+            raises("ranks disagree", swapped if is_last else plan, good, good.copy())
+    # After all that the communicator is as good as new.
+    copy = np.ones_like(good)
+    plan.run(comm, good, copy)
+    np.testing.assert_array_equal(copy, good)
+
+
+if __name__ == "__main__":
+    try:
+        main(*map(int, sys.argv[1:]))
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)

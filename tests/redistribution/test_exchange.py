@@ -1,0 +1,45 @@
+"""Real moves under mpiexec, on 1 to 8 ranks."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORLD = Path(__file__).with_name("redistribution_world.py")
+
+
+def run_world(size, *arguments, timeout=120):
+    """Output of the world program on ``size`` ranks; its processes are gone afterwards."""
+    hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [mpiexec, "-n", size, sys.executable, WORLD, size, *arguments]
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"no end after {timeout} s:\n{output}")
+    assert process.returncode == 0, output
+    return output
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_random_moves(size):
+    cases = 150 if size <= 4 else 60
+    output = run_world(size, 1000 + size, cases)
+    found = re.search(rf"{cases} moves right on {size} ranks, (\d+) bytes crossed", output)
+    assert found, output
+    assert (int(found[1]) > 0) == (size > 1)

@@ -1,0 +1,114 @@
+"""Layouts against ownership written out index by index."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redistribution_cases import draw_layout
+
+from redistribution import BlockCyclic, Cuts, Layout, Replicated
+
+
+def owned(layout, axis, coordinate):
+    """Slow twin of global_indices: ask every index of the axis for its owner."""
+    extent = layout.shape[axis]
+    if isinstance(layout, BlockCyclic):
+        block, parts = layout.block[axis], layout.grid[axis]
+        return [g for g in range(extent) if g // block % parts == coordinate]
+    if isinstance(layout, Cuts) and axis == layout.axis:
+        cuts = layout.offsets
+        return [g for g in range(extent) if cuts[coordinate] <= g < cuts[coordinate + 1]]
+    return list(range(extent))
+
+
+@st.composite
+def layouts(draw):
+    def integer(low, high):
+        return draw(st.integers(low, high))
+
+    shape = tuple(integer(0, 20) for _ in range(integer(1, 3)))
+    return draw_layout(integer, shape, ranks=8)
+
+
+@given(layouts())
+def test_local_parts_are_what_index_by_index_ownership_says(layout):
+    for process in range(layout.nprocs):
+        coordinates = layout.coordinates(process)
+        if isinstance(layout, BlockCyclic):
+            assert coordinates == np.unravel_index(process, layout.grid)
+        indices = layout.global_indices(process)
+        assert [list(along) for along in indices] == [
+            owned(layout, axis, coordinate) for axis, coordinate in enumerate(coordinates)
+        ]
+        assert all(along.dtype == np.int64 for along in indices)
+        assert layout.local_shape(process) == tuple(map(len, indices))
+
+
+@given(layouts())
+def test_every_element_has_one_owner_for_each_copy(layout):
+    held = np.zeros(layout.shape, dtype=int)
+    for process in range(layout.nprocs):
+        held[np.ix_(*layout.global_indices(process))] += 1
+    assert (held == layout.copies).all()
+
+
+@given(layouts())
+def test_layouts_are_values(layout):
+    again = pickle.loads(pickle.dumps(layout))
+    assert again == layout
+    assert hash(again) == hash(layout)
+    assert isinstance(again, Layout)
+    with pytest.raises(AttributeError):
+        layout.shape = (1,)
+
+
+@given(layouts())
+def test_locate_finds_owner_and_local_index(layout):
+    for axis in layout.axes:
+        for part in range(axis.parts):
+            where = axis.indices(part)
+            owner, local = axis.locate(where)
+            assert (owner == part).all()
+            assert (local == np.arange(len(where))).all()
+
+
+@given(st.integers(0, 1000), st.integers(1, 50))
+def test_even_cuts_differ_by_at_most_one(extent, nprocs):
+    layout = Cuts.even((3, extent), nprocs, axis=-1)
+    sizes = [layout.local_shape(p)[1] for p in range(nprocs)]
+    assert layout.axis == 1
+    assert sum(sizes) == extent
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] - sizes[-1] <= 1
+
+
+def test_extents_beyond_32_bits():
+    n = 2**40 + 5
+    layout = BlockCyclic((n,), (2**31 + 1,), (3,))
+    assert sum(layout.local_shape(p)[0] for p in range(3)) == n
+    owner, local = layout.axes[0].locate(np.array([n - 1]))
+    assert local[0] == layout.local_shape(owner[0])[0] - 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BlockCyclic((4,), (0,), (1,)), r"block must have entries >= 1, got \(0,\)"),
+        (lambda: BlockCyclic((4,), (1,), (-2,)), r"grid must have entries >= 1, got \(-2,\)"),
+        (lambda: BlockCyclic((-4,), (1,), (2,)), r"shape must have entries >= 0, got \(-4,\)"),
+        (lambda: BlockCyclic((4, 4), (1,), (2, 1)), r"one entry for each axis, got shape \(4, 4\)"),
+        (lambda: BlockCyclic((), (), ()), r"shape must have at least one axis"),
+        (lambda: Cuts((4,), (0, 5)), r"end with 4, the extent of axis 0, got \(0, 5\)"),
+        (lambda: Cuts((4,), (0,)), r"offsets must begin with 0"),
+        (lambda: Cuts((4,), (0, 3, 2, 4)), r"must not descend, got 3 then 2 for process 1"),
+        (lambda: Cuts((4,), (0, 4), axis=1), r"axes of shape \(4,\), got 1"),
+        (lambda: Cuts.even((4,), 0), r"nprocs must be >= 1, got 0"),
+        (lambda: Replicated((4,), -1), r"nprocs must be >= 1, got -1"),
+        (lambda: Replicated((4,), 2).local_shape(2), r"process must be in \[0, 2\), got 2"),
+    ],
+)
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

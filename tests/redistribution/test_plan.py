@@ -1,0 +1,204 @@
+"""Plans executed in one process that plays all ranks, with the packing code MPI ranks use."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redistribution_cases import draw_case, empty_part, index_valued, local_part
+
+from redistribution import BlockCyclic, Cuts, Plan, Replicated
+from redistribution.packing import copy, in_place, of_array, pack, unpack
+
+
+@st.composite
+def cases(draw, ranks=9, largest=24):
+    return draw_case(lambda low, high: draw(st.integers(low, high)), ranks, largest)
+
+
+def play(plan, locals_in, locals_out, itemsize, order):
+    """Run ``plan`` over local arrays by rank. Returns the bytes that crossed ranks."""
+    messages = {}
+    for rank in range(plan.size):
+        for transfer in plan.outgoing(rank):
+            source = of_array(locals_in[rank], "source")
+            if transfer.peer == rank:
+                copy(transfer, itemsize, source, of_array(locals_out[rank], "target"))
+            else:
+                assert (rank, transfer.peer) not in messages
+                messages[rank, transfer.peer] = pack(transfer, itemsize, source, order)
+    crossed = sum(len(message) for message in messages.values())
+    for rank in range(plan.size):
+        for transfer in plan.incoming(rank):
+            if transfer.peer == rank:
+                continue
+            target = of_array(locals_out[rank], "target")
+            message = messages.pop((transfer.peer, rank))
+            room = in_place(transfer, itemsize, target, order)
+            if room is None:
+                unpack(transfer, itemsize, message, target, order)
+            else:
+                room[...] = message
+    assert not messages, "sent but never received"
+    return crossed
+
+
+def check(case):
+    plan = case.plan
+    array = index_valued(plan.source.shape, case.dtype)
+    a = {r: local_part(plan.source, p, array, case.a_kind) for r, p in plan.source_process.items()}
+    b = {
+        r: empty_part(plan.target, p, case.dtype, case.b_kind)
+        for r, p in plan.target_process.items()
+    }
+    crossed = play(plan, a, b, case.dtype.itemsize, case.order)
+    assert crossed == plan.bytes_moved(case.dtype.itemsize)
+    for rank, process in plan.target_process.items():
+        expected = array[np.ix_(*plan.target.global_indices(process))]
+        np.testing.assert_array_equal(b[rank], expected)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(cases())
+def test_any_move_puts_every_element_in_its_place(case):
+    check(case)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(ranks=12, largest=90))
+def test_larger_moves(case):
+    check(case)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((3, 5), (7, 2)), ((2, 2), (8, 4)), ((8, 6), (2, 3)), ((1, 1), (16, 16)), ((9, 9), (10, 10))],
+)
+@pytest.mark.parametrize("grids", [((1, 2), (2, 2)), ((2, 3), (1, 1)), ((3, 2), (2, 3))])
+def test_nested_and_coprime_blocks_both_ways(before, after, grids):
+    shape = (61, 47)
+    source, target = BlockCyclic(shape, before, grids[0]), BlockCyclic(shape, after, grids[1])
+    array = index_valued(shape, np.dtype(float))
+    for plan in (Plan(source, target), Plan(target, source)):
+        a = {p: local_part(plan.source, p, array, "C") for p in range(plan.source.nprocs)}
+        b = {p: local_part(plan.target, p, array * 0, "C") for p in range(plan.target.nprocs)}
+        play(plan, a, b, 8, "C")
+        for process in range(plan.target.nprocs):
+            expected = local_part(plan.target, process, array, "C")
+            np.testing.assert_array_equal(b[process], expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_pairs_are_exactly_the_overlaps_counted_element_by_element(case):
+    plan = case.plan
+    if plan.source.copies > 1:
+        return
+    elements = {}
+    for rank in range(plan.size):
+        for transfer in plan.outgoing(rank):
+            elements[rank, transfer.peer] = transfer.elements
+    for r, p in plan.source_process.items():
+        for s, q in plan.target_process.items():
+            shared = 1
+            for ours, theirs in zip(
+                plan.source.global_indices(p), plan.target.global_indices(q), strict=True
+            ):
+                shared *= len(np.intersect1d(ours, theirs))
+            assert elements.pop((r, s), 0) == shared
+    assert not elements
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_both_sides_list_the_same_transfers_in_turn(case):
+    plan = case.plan
+    sent = {(r, t.peer, t.runs) for r in range(plan.size) for t in plan.outgoing(r)}
+    received = {(t.peer, r, t.runs) for r in range(plan.size) for t in plan.incoming(r)}
+    assert sent == received
+    for rank in range(plan.size):
+        turns = [(t.peer - rank) % plan.size for t in plan.outgoing(rank)]
+        assert turns == sorted(set(turns))
+        turns = [(rank - t.peer) % plan.size for t in plan.incoming(rank)]
+        assert turns == sorted(set(turns))
+
+
+def test_a_copy_on_the_own_rank_is_used_and_the_others_share_the_work():
+    plan = Plan(Replicated((10,), 3), Replicated((10,), 9), (4, 5, 6), range(9))
+    assert plan.bytes_moved(itemsize=1) == 60
+    givers = {rank: len(plan.outgoing(rank)) for rank in (4, 5, 6)}
+    assert givers == {4: 3, 5: 3, 6: 3}
+    assert all(plan.incoming(rank)[0].peer == rank for rank in (4, 5, 6))
+
+
+def test_moving_nothing_crosses_nothing():
+    layout = BlockCyclic((50, 40), (4, 8), (2, 3))
+    assert Plan(layout, layout).bytes_moved(8) == 0
+    assert Plan(layout, layout, range(6), (1, 0, 2, 3, 4, 5)).bytes_moved(1) > 0
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (BlockCyclic((2**40,), (1,), (7,)), Cuts.even((2**40,), 5)),
+        (BlockCyclic((2**40,), (8,), (7,)), BlockCyclic((2**40,), (2**36 + 1,), (3,))),
+        (BlockCyclic((2**40,), (64,), (6,)), BlockCyclic((2**40,), (100,), (8,))),
+        (Cuts.even((2**40, 3), 1000), Cuts.even((2**40, 3), 1001)),
+    ],
+)
+def test_planning_does_not_depend_on_the_extent(source, target):
+    start = time.perf_counter()
+    plan = Plan(source, target)
+    incoming = plan.incoming(0)
+    assert time.perf_counter() - start < 1.0
+    assert sum(len(runs) for t in incoming for runs in t.runs) < 5000
+    assert sum(t.elements for t in incoming) == np.prod(target.local_shape(0), dtype=object)
+    # Every family stays inside both local arrays: the sums above would hide a wild offset.
+    for transfer in incoming:
+        for axis, runs in enumerate(transfer.runs):
+            extent = source.local_shape(plan.source_process[transfer.peer])[axis]
+            for run in runs:
+                last = run.repeats - 1
+                assert 0 <= run.source + last * run.source_step + run.length <= extent
+                assert (
+                    run.target + last * run.target_step + run.length <= target.local_shape(0)[axis]
+                )
+
+
+def test_planning_a_large_machine_is_quick():
+    source = BlockCyclic((100_000, 100_000), (64, 64), (32, 32))
+    target = BlockCyclic((100_000, 100_000), (64, 64), (32, 40))
+    start = time.perf_counter()
+    plan = Plan(source, target)
+    moved = sum(t.elements for t in plan.outgoing(77))
+    # 10 ms on a quiet machine; loaded test machines are given room.
+    assert time.perf_counter() - start < 0.1
+    assert moved == np.prod(source.local_shape(77))
+
+
+def test_local_parts_beyond_2_gb_by_stride():
+    """Offsets beyond 2^31 bytes, on pages that are mostly never touched."""
+    shape = (3, 2**30)
+    room = np.zeros(shape, np.uint8)
+    room[2, -5:] = [1, 2, 3, 4, 5]
+    plan = Plan(Replicated(shape, 1), Cuts(shape, (0, 2**30 - 5, 2**30), axis=1), [0], [1, 0])
+    b = np.zeros((3, 5), np.uint8)
+    (kept,) = (t for t in plan.outgoing(0) if t.peer == 0)
+    copy(kept, 1, of_array(room, "source"), of_array(b, "target"))
+    np.testing.assert_array_equal(b[2], [1, 2, 3, 4, 5])
+    assert plan.bytes_moved(1) == 3 * (2**30 - 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((Cuts.even((4,), 2), Cuts.even((5,), 2)), r"same global shape, got \(4,\) and \(5,\)"),
+        ((Cuts.even((4,), 2), Cuts.even((4,), 2), [0]), r"source_ranks .* 2 processes, got \(0,\)"),
+        ((Cuts.even((4,), 1), Cuts.even((4,), 2), [0], [3, 3]), r"target_ranks .* got 3 twice"),
+        ((Cuts.even((4,), 1), Cuts.even((4,), 1), [-1]), r"source_ranks must be >= 0, got -1"),
+    ],
+)
+def test_bad_arguments_of_a_plan_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(*arguments)
