@@ -32,6 +32,7 @@ import yaml
 
 from reshape.errors import ConfigError
 from scheduler.located import Located, Origin, Place
+from scheduler.policies.scenarios import changed, scenario
 from scheduler.times import parse_walltime
 
 Value: TypeAlias = bool | int | float | str | None
@@ -117,6 +118,7 @@ def load_config(
     """
     tree = Located.read(file) if file is not None else Located()
     _one_way_to_say_nodes(tree)
+    _flatten_parameters(tree)
     for variable, place in _ENVIRONMENT.items():
         if variable in environment:
             origin = Origin(f"environment variable {variable}")
@@ -132,12 +134,12 @@ def load_config(
         _lay(tree, ("parameters", key.strip()), _scalar(value, origin), origin)
     _expand_processors(tree)
     _read_durations(tree)
-    _check_parameters(tree)
     config = tree.convert(ServeConfig, also=("processors",))
     names = [node.name for node in config.nodes]
     for i, name in enumerate(names):
         if name in names[:i]:
             tree.fail(("nodes", i, "name"), f"two nodes are named {name!r}; rename one")
+    _check_scenario(tree, config)
     return config
 
 
@@ -152,9 +154,12 @@ def _lay(tree: Located, place: Place, value: Any, origin: Origin) -> None:
 def _scalar(text: str, origin: Origin) -> Any:
     """Read text from outside a file as YAML does, so that 8, true and null mean the same there."""
     try:
-        return yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigError(f"cannot be read as a value: {text!r}", file=origin.source) from None
+        value = ...
+    if not isinstance(value, Value):
+        raise ConfigError(f"must be one value, got {text!r}", file=origin.source)
+    return value
 
 
 def _one_way_to_say_nodes(tree: Located) -> None:
@@ -187,11 +192,47 @@ def _read_durations(tree: Located) -> None:
             tree.put(("deadlines", name), seconds, tree.origin(("deadlines", name)))
 
 
-def _check_parameters(tree: Located) -> None:
-    """Check the names and kinds of what a scenario is given."""
-    given = tree.values.setdefault("parameters", {})
-    if not isinstance(given, dict):
-        tree.fail(("parameters",), f"must be a mapping of fields to values, got {given!r}")
-    for name, value in given.items():
+def _flatten_parameters(tree: Located) -> None:
+    """Write nested parameters with dotted names, each with the line it came from."""
+    nested = tree.values.pop("parameters", {})
+    if not isinstance(nested, dict):
+        tree.fail(("parameters",), f"must be a mapping of fields to values, got {nested!r}")
+    flat: dict[str, Any] = {}
+    pending: list[tuple[Place, Any]] = [((name,), value) for name, value in nested.items()]
+    while pending:
+        steps, value = pending.pop(0)
+        place = ("parameters", *steps)
+        if isinstance(value, dict):
+            pending += [((*steps, name), below) for name, below in value.items()]
+            continue
         if not isinstance(value, Value):
-            tree.fail(("parameters", name), f"must be one value, got {value!r}")
+            tree.fail(place, f"must be one value, got {value!r}")
+        flat[".".join(map(str, steps))] = (value, tree.origin(place))
+    tree.values["parameters"] = {}
+    for name, (value, origin) in flat.items():
+        tree.put(("parameters", name), value, origin)
+
+
+def _check_scenario(tree: Located, config: ServeConfig) -> None:
+    """Try the scenario and its parameters; if they will not do, find the one that is wrong."""
+    try:
+        base = scenario(config.scenario)
+    except ConfigError as error:
+        tree.fail(("scenario",), _bare(error))
+    try:
+        changed(base, config.parameters)
+        return
+    except ConfigError as error:
+        together = error
+    # The policies come first: other parameters may belong to one that is chosen here.
+    for name in sorted(config.parameters, key=lambda name: "." in name):
+        try:
+            base = changed(base, {name: config.parameters[name]})
+        except ConfigError as error:
+            value = config.parameters[name]
+            tree.fail(("parameters", name), f"{_bare(error)} (given: {value!r})")
+    tree.fail(("parameters",), str(together))
+
+
+def _bare(error: ConfigError) -> str:
+    return str(error).removeprefix(f"{error.field}: ")

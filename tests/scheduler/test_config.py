@@ -52,6 +52,17 @@ def test_durations_may_be_written_as_walltimes(file: Path, text: str, seconds: f
     assert load_config(file, {}, {}).deadlines.join_s == seconds
 
 
+def test_parameters_may_be_nested_or_dotted_and_later_ones_win(file: Path) -> None:
+    file.write_text("processors: 1\nparameters: {backfill: {reservations: 3}, max_restarts: 1}\n")
+    options = {"set": ["backfill.reservations=null", "retry_after=5"]}
+    assert load_config(file, {}, {}).parameters == {"backfill.reservations": 3, "max_restarts": 1}
+    assert load_config(file, {}, options).parameters == {
+        "backfill.reservations": None,
+        "max_restarts": 1,
+        "retry_after": 5,
+    }
+
+
 def test_an_empty_file_says_nothing(file: Path) -> None:
     file.write_text("# nothing yet\n")
     assert load_config(file, {}, {"processors": 2}).nodes == (NodeConfig("local", 2),)
@@ -96,6 +107,19 @@ WRONG = [
     ("processors: 1\nverify: true\nprocessors: 2", 3, "processors", "is given twice; keep one"),
     ("parameters: 3", 1, "parameters", "must be a mapping of fields to values, got 3"),
     ("parameters:\n  a: [1]", 2, "parameters.a", "must be one value, got [1]"),
+    ("verify: true\nscenario: eazy", 2, "scenario", "unknown scenario 'eazy'; did you mean easy"),
+    (
+        "parameters:\n  backfill:\n    reservatons: 2",
+        3,
+        "parameters.backfill.reservatons",
+        "did you mean reservations?",
+    ),
+    (
+        "scenario: fcfs-pr\nparameters:\n  max_restarts: 1\n  backfill.reservations: -1",
+        4,
+        "parameters.backfill.reservations",
+        "reservations must be >= 0 or null for all, got -1",
+    ),
     ("deadlines: &a\n  join_s: *a", 2, "deadlines.join_s", "refers to itself"),
     ("processors: [1", 2, None, "is no YAML"),
     ("processors: 1\n\tverify: x", 2, None, "is no YAML"),
@@ -122,10 +146,20 @@ def test_an_error_in_a_file_names_line_field_and_mend(
     ("environment", "options", "says"),
     [
         ({"RESHAPE_PROCESSORS": "x"}, {}, "environment variable RESHAPE_PROCESSORS: processors: "),
-        ({"RESHAPE_VERIFY": "["}, {}, "environment variable RESHAPE_VERIFY: cannot be read"),
+        (
+            {"RESHAPE_VERIFY": "["},
+            {},
+            "environment variable RESHAPE_VERIFY: must be one value, got",
+        ),
         ({}, {"processors": -1}, "option --processors: processors: must be a whole number >= 1"),
+        ({}, {"scenario": "nix"}, "option --scenario: scenario: unknown scenario 'nix'"),
+        (
+            {},
+            {"set": ["max_restarts=x"]},
+            "option --set max_restarts=x: parameters.max_restarts: Expected `int`",
+        ),
         ({}, {"set": ["depth"]}, "option --set depth: write it as key=value"),
-        ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: parameters.depth: must be one value"),
+        ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: must be one value, got"),
     ],
 )
 def test_an_error_elsewhere_names_its_source(
