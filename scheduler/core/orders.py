@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from scheduler.core.procset import ProcSet
+
+Facts: TypeAlias = Mapping[str, int | float | str]
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -24,7 +27,7 @@ class Reason(msgspec.Struct, frozen=True):
 
     rule: str
     text: str = ""
-    facts: dict[str, int | float | str] = {}
+    facts: Facts = {}
 
     def __str__(self) -> str:
         """Give the sentence, then the rule in brackets."""

@@ -1,0 +1,1 @@
+"""The decision core: ordered events in, orders with reasons out; no clock, no I/O, no threads."""

@@ -1,0 +1,350 @@
+"""The core: the events of one instant in, orders out.
+
+``core.handle(events)`` is the only way in. It changes the state for each event, makes one
+scheduling pass (the scenario's backfilling), then lets the scenario's resizing policy decide at the
+resize points; one method for each event, named after it. The machine's drivers (live service,
+simulator, replay) do what the orders say and tell what came of it by further events. Events that
+no longer fit (a repeated one, one of a job that has ended) change nothing: drivers may repeat
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Any, Literal
+
+from scheduler.core import resizing
+from scheduler.core.ends import Ends
+from scheduler.core.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    Wakeup,
+    instant_order,
+)
+from scheduler.core.machine import Machine
+from scheduler.core.orders import Kill, Order, Reason, Start, WakeAt
+from scheduler.core.pending import reason_pending
+from scheduler.core.procset import ProcSet
+from scheduler.core.queue import Queue
+from scheduler.core.state import FINAL, Job, JobState
+from scheduler.core.view import View
+from scheduler.policies.scenario import Scenario
+
+S = JobState
+EventOrder = Literal["batch", "sequential"]
+
+
+class Core:
+    """The decision core.
+
+    Parameters
+    ----------
+    scenario : what it decides by.
+    machine : nodes that are there already; more come by `NodeJoined`.
+    kill_at_walltime : end jobs that outlive their walltime.
+    order : "batch", all state changes of an instant, then one scheduling pass; "sequential", a pass
+        after each event, for comparison with simulators that do so: ends that are due come first,
+        then submissions, then ends before their time.
+
+    Attributes
+    ----------
+    now : time of the latest instant handled, seconds.
+    jobs : job number -> job, those forgotten excepted.
+    live : those of them that hold processors.
+    resizable : those of the live ones that may run on more than one size.
+    queue, ends, machine : pending jobs, expected ends of the live ones, nodes and processors.
+    reservations : promised starts of queued jobs, by job number, as of the last pass.
+    freeing : processors that contractions under way will free.
+    early : whether processors came back before their time since the last pass.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        machine: Machine | None = None,
+        *,
+        kill_at_walltime: bool = True,
+        order: EventOrder = "batch",
+    ) -> None:
+        self.scenario = scenario
+        self.machine = Machine() if machine is None else machine
+        self.kill_at_walltime = kill_at_walltime
+        self.order = order
+        self.now = -inf
+        self.jobs: dict[int, Job] = {}
+        self.live: dict[int, Job] = {}
+        self.resizable: dict[int, Job] = {}
+        self.queue = Queue(scenario.order)
+        self.ends = Ends()
+        self.reservations: dict[int, float] = {}
+        self.freeing = 0
+        self.early = False
+        self.view = View(self)
+        self._due = False  # whether a scheduling pass could find something new
+        self._wake_at = inf
+        self._orders: list[Order] = []
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Take in what happened at one instant and say what shall be done.
+
+        A live driver may hand over what has arrived meanwhile; the latest time counts as now.
+        """
+        for event in events:
+            self.now = max(self.now, event.at)
+        orders: list[Order] = []
+        self._orders = orders
+        if self.order == "batch":
+            self._batch(events if len(events) == 1 else sorted(events, key=instant_order))
+        else:
+            for part in self._parts(events):
+                self._batch(part)
+        return orders
+
+    def reason_pending(self, job: int) -> Reason:
+        """Why a queued job waits.
+
+        Raises
+        ------
+        KeyError : no job of this number is queued.
+        """
+        if job not in self.queue:
+            raise KeyError(f"job {job} is not in the queue")
+        return reason_pending(self.jobs[job], self.view)
+
+    def forget(self, job: int) -> None:
+        """Drop the record of a finished job, so that a long life needs no more memory.
+
+        Raises
+        ------
+        KeyError, ValueError : no such job; the job has not ended.
+        """
+        if self.jobs[job].state not in FINAL:
+            raise ValueError(f"job {job} is {self.jobs[job].state.name}, only ended jobs go")
+        del self.jobs[job]
+
+    def _batch(self, events: Sequence[Event]) -> None:
+        """Change the state, make one pass, then decide at the resize points."""
+        points = []
+        for event in events:
+            if type(event) is ResizePoint:
+                points.append(event)
+            else:
+                _HANDLERS[type(event)](self, event)
+        if self._due or self.scenario.order.ages:
+            self._pass()
+        for point in points:
+            self.on_resize_point(point)
+
+    def _parts(self, events: Iterable[Event]) -> list[list[Event]]:
+        """Sequential order: nodes and ends that are due together, then each event by itself."""
+        first: list[Event] = []
+        single: list[Event] = []
+        for event in sorted(events, key=instant_order):
+            job = self.live.get(event.job) if isinstance(event, JobEnded) else None
+            due = job is not None and job.expected_end <= self.now
+            (first if due or isinstance(event, NodeJoined | NodeLost) else single).append(event)
+        single.sort(key=lambda event: not isinstance(event, JobSubmitted))
+        return ([first] if first else []) + [[event] for event in single]
+
+    def _pass(self) -> None:
+        """Start what the scenario's backfilling finds."""
+        self._due = False
+        self.queue.sort(self.now)
+        for job, reason in self.scenario.backfill.starts(self.view):
+            self._start(job, reason)
+        self.early = False
+
+    def _start(self, job: Job, reason: Reason) -> None:
+        wanted = job.spec.processors
+        chosen = self.scenario.selection.select(self.machine.free, wanted)
+        if chosen is None:
+            return
+        self.queue.remove(job)
+        self.live[job.id] = job
+        if job.spec.resizable:
+            self.resizable[job.id] = job
+        job.become(S.STARTING)
+        job.started_at = self.now
+        job.size = wanted
+        job.sizes.append((self.now, wanted))
+        group = self.take(job, chosen)
+        self._orders.append(Start(job.id, group, chosen, reason))
+        self.expect(job)
+        if self.kill_at_walltime and job.expected_end < self._wake_at:
+            self._wake_at = job.expected_end
+            self._orders.append(WakeAt(self._wake_at))
+
+    # What the core does to a job; also used at resizes.
+
+    def take(self, job: Job, processors: ProcSet) -> int:
+        """Give processors to a job as a new group, and tell its number."""
+        self.machine.take(processors)
+        group = job.next_group
+        job.groups[group] = processors
+        job.next_group += 1
+        return group
+
+    def release(self, processors: ProcSet, *, early: bool = True) -> None:
+        """Put processors back into the pool; the next pass may use them."""
+        self.machine.release(processors)
+        self.early |= early
+        self._due = True
+
+    def expect(self, job: Job) -> None:
+        """Say when the job's processors are expected back (at once if it was told to end)."""
+        held = sum(map(len, job.groups.values()))
+        end = self.now if job.state is S.COMPLETING else job.expected_end
+        if job.state is S.CONTRACTING and job.resize is not None:
+            leaving = job.resize.old - job.resize.new
+            self.ends.expect(job.id, (end, held - leaving), (job.resize.at, leaving))
+        else:
+            self.ends.expect(job.id, (end, held))
+
+    def end_resize(self, job: Job) -> None:
+        """Forget the resize under way, if there is one."""
+        if job.resize is not None and not job.resize.expands:
+            self.freeing -= job.resize.old - job.resize.new
+        job.resize = None
+
+    def finish(self, job: Job, state: JobState) -> None:
+        """Give everything back and record the end."""
+        self.end_resize(job)
+        for processors in job.groups.values():
+            self.release(processors, early=self.now < job.expected_end)
+        job.groups.clear()
+        job.become(state)
+        job.ended_at = self.now
+        self.ends.forget(job.id)
+        del self.live[job.id]
+        self.resizable.pop(job.id, None)
+
+    def kill(self, job: Job, cause: JobState, reason: Reason) -> None:
+        """Have every process of the job ended; its processors come back with `JobEnded`."""
+        self.end_resize(job)
+        job.cause, job.why = cause, str(reason)
+        job.become(S.COMPLETING)
+        self.expect(job)
+        self._orders.append(Kill(job.id, reason))
+
+    # One method for each event.
+
+    def on_job_submitted(self, event: JobSubmitted) -> None:
+        """Queue a job (a number seen before is a repetition)."""
+        if event.job in self.jobs:
+            return
+        job = Job(event.job, event.spec, event.at, topology=event.spec.topology)
+        self.jobs[event.job] = job
+        self.queue.add(job, self.now)
+        self._due = True
+
+    def on_job_started(self, event: JobStarted) -> None:
+        """Count the job as running; a restarted one goes on at the size it had."""
+        job = self.jobs.get(event.job)
+        if job is None or job.state is not S.STARTING:
+            return
+        job.become(S.RUNNING)
+        if job.spec.resizable:
+            job.history.configured(job.size, event.at)
+
+    def on_resize_point(self, event: ResizePoint) -> None:
+        """Record the performance and decide: expand, contract or continue (PRIO 2)."""
+        self._orders.append(resizing.decide(self, self.jobs.get(event.job), event))
+
+    def on_resize_done(self, event: ResizeDone) -> None:
+        """Commit the resize; what left gives its processors back."""
+        job = self.jobs.get(event.job)
+        if job is not None and _is_under_way(job, event.serial):
+            resizing.commit(self, job, event)
+
+    def on_resize_failed(self, event: ResizeFailed) -> None:
+        """Go back to the old configuration, by a restart if the processes are gone."""
+        job = self.jobs.get(event.job)
+        if job is not None and _is_under_way(job, event.serial):
+            self._orders += resizing.roll_back(self, job, event)
+
+    def on_job_ended(self, event: JobEnded) -> None:
+        """Give the processors back, for the pass to use them (PRIO 2, System Monitor)."""
+        job = self.live.get(event.job)
+        if job is None:
+            return
+        job.exit_code, job.signal = event.exit_code, event.signal
+        job.why = job.why or event.why
+        clean = event.exit_code == 0 and event.signal == 0
+        self.finish(job, job.cause or (S.COMPLETED if clean else S.FAILED))
+
+    def on_job_cancelled(self, event: JobCancelled) -> None:
+        """Drop a queued job; end a running one."""
+        job = self.jobs.get(event.job)
+        if job is None:
+            return
+        if job.state is S.PENDING:
+            self.queue.remove(job)
+            self.reservations.pop(job.id, None)
+            job.become(S.CANCELLED)
+            job.why, job.ended_at = event.why, self.now
+            self._due = self.early = True
+        elif job.id in self.live and job.state is not S.COMPLETING:
+            self.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
+
+    def on_node_joined(self, event: NodeJoined) -> None:
+        """Let the pool grow."""
+        self.machine.join(event.node, event.processors)
+        self._due = self.early = True
+
+    def on_node_lost(self, event: NodeLost) -> None:
+        """End the jobs on a lost node.
+
+        One whose joining group alone is there goes on: its driver tells of the failed expansion.
+        """
+        lost = self.machine.lose(event.node)
+        reason = Reason("node lost", "node {node} is gone", {"node": event.node})
+        for job in list(self.live.values()) if lost else ():
+            joining = job.resize.group if job.resize is not None else None
+            hit = any(held & lost for group, held in job.groups.items() if group != joining)
+            if hit and job.state is not S.COMPLETING:
+                self.kill(job, S.NODE_FAIL, reason)
+
+    def on_wakeup(self, event: Wakeup) -> None:
+        """End the jobs whose walltime has passed, and ask to be woken for the next."""
+        if event.at < self._wake_at:
+            return
+        self._wake_at = inf
+        overdue = []
+        for end, number, _ in self.ends:
+            job = self.live[number]
+            if job.state is S.COMPLETING or end < job.expected_end:  # ends already; a leaving part
+                continue
+            if end > self.now:
+                self._wake_at = end
+                self._orders.append(WakeAt(end))
+                break
+            overdue.append(job)
+        for job in overdue:
+            facts = {"walltime": job.spec.walltime_s}
+            self.kill(job, S.TIMEOUT, Reason("walltime", "{walltime} s are over", facts))
+
+
+def _is_under_way(job: Job, serial: int) -> bool:
+    return job.resize is not None and job.resize.serial == serial
+
+
+_HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
+    JobSubmitted: Core.on_job_submitted,
+    JobStarted: Core.on_job_started,
+    ResizeDone: Core.on_resize_done,
+    ResizeFailed: Core.on_resize_failed,
+    JobEnded: Core.on_job_ended,
+    JobCancelled: Core.on_job_cancelled,
+    NodeJoined: Core.on_node_joined,
+    NodeLost: Core.on_node_lost,
+    Wakeup: Core.on_wakeup,
+}

@@ -1,0 +1,33 @@
+"""When processors that are held now are expected back, soonest first."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import TypeAlias
+
+End: TypeAlias = tuple[float, int, int]  #: time (s), job, processors
+
+
+class Ends:
+    """Expected ends of allocations, sorted. A job has one, or two while a part of it leaves."""
+
+    def __init__(self) -> None:
+        self._ends: list[End] = []
+        self._of: dict[int, tuple[End, ...]] = {}
+
+    def __iter__(self) -> Iterator[End]:
+        """Go through the ends, soonest first."""
+        return iter(self._ends)
+
+    def expect(self, job: int, *parts: tuple[float, int]) -> None:
+        """Expect a job's processors back in (time, processors) parts, instead of as before."""
+        self.forget(job)
+        ends = self._of[job] = tuple((time, job, processors) for time, processors in parts)
+        for end in ends:
+            insort(self._ends, end)
+
+    def forget(self, job: int) -> None:
+        """Expect nothing of this job (any more)."""
+        for end in self._of.pop(job, ()):
+            del self._ends[bisect_left(self._ends, end)]

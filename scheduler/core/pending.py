@@ -1,0 +1,42 @@
+"""Why a queued job waits; worked out when somebody asks."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from scheduler.core.orders import Reason
+from scheduler.core.state import Job
+from scheduler.core.view import View
+
+
+def reason_pending(job: Job, view: View) -> Reason:
+    """Say why a job is still in the queue; the rule is a word for a narrow column.
+
+    ``TooLarge`` no machine of ours could run it; ``Resources`` it is the first and waits for
+    processors; ``Reservation`` it holds a reservation behind others; ``Priority`` it may not pass
+    the jobs before it, or there is nothing free for it.
+    """
+    facts: dict[str, int | float | str] = {
+        "needed": job.spec.processors,
+        "free": view.free,
+        "installed": view.installed,
+    }
+    if job.spec.processors > view.installed:
+        text = "{needed} processors wanted, the machine has {installed}"
+        return Reason("TooLarge", text, facts)
+    head = view.head
+    assert head is not None, f"job {job.id} waits, so somebody is first"
+    if job is head:
+        reservation = view.reservation()
+        text = "{needed} processors wanted, {free} free"
+        if reservation is not None and isfinite(reservation.at):
+            facts["at"] = reservation.at
+            text += "; enough by {at} if walltimes hold"
+        return Reason("Resources", text, facts)
+    at = view.reservations.get(job.id)
+    if at is not None and isfinite(at):
+        facts["at"] = at
+        return Reason("Reservation", "{needed} processors reserved for {at}", facts)
+    facts["head"] = head.id
+    text = "behind job {head}: {needed} processors wanted, {free} free"
+    return Reason("Priority", text, facts)

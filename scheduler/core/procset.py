@@ -1,0 +1,144 @@
+"""Sets of processor numbers, kept as intervals: a machine of 100 000 costs no more than one of 8.
+
+Written and read the way Batsim and evalys do: ``0-3 7``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+
+class ProcSet(msgspec.Struct, frozen=True):
+    """Immutable set of processor numbers.
+
+    Parameters
+    ----------
+    intervals : inclusive (first, last) pairs, ascending, with a gap between any two. Make sets
+        with `span`, `of` or `parse`, which see to that.
+    """
+
+    intervals: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def span(cls, first: int, count: int) -> ProcSet:
+        """`count` consecutive processors from `first` on."""
+        return cls(((first, first + count - 1),)) if count > 0 else cls()
+
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> ProcSet:
+        """Set of these numbers, in any order, repeated or not."""
+        return cls(_joined(sorted((number, number) for number in numbers)))
+
+    @classmethod
+    def parse(cls, text: str) -> ProcSet:
+        """Read ``0-3 7`` (blanks or commas between the intervals).
+
+        Raises
+        ------
+        ValueError : a part is neither a number nor an ascending interval.
+        """
+        pairs = []
+        for part in text.replace(",", " ").split():
+            first, dash, last = part.partition("-")
+            if not first.isdecimal() or (dash and not last.isdecimal()):
+                raise ValueError(f"{part!r} in {text!r} is no interval of processors such as 0-3")
+            pair = int(first), int(last or first)
+            if pair[0] > pair[1]:
+                raise ValueError(f"{part!r} in {text!r} descends; write {pair[1]}-{pair[0]}")
+            pairs.append(pair)
+        return cls(_joined(sorted(pairs)))
+
+    def __str__(self) -> str:
+        """Text that `parse` reads back to an equal set."""
+        return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in self.intervals)
+
+    def __len__(self) -> int:
+        """Count the processors."""
+        return sum([last - first + 1 for first, last in self.intervals])
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.intervals)
+
+    def __iter__(self) -> Iterator[int]:
+        """Go through the numbers, ascending."""
+        for first, last in self.intervals:
+            yield from range(first, last + 1)
+
+    def __contains__(self, number: int) -> bool:
+        """Whether this processor is in the set."""
+        return any(first <= number <= last for first, last in self.intervals)
+
+    def __or__(self, other: ProcSet) -> ProcSet:
+        """Union."""
+        if not other.intervals:
+            return self
+        if not self.intervals:
+            return other
+        return ProcSet(_joined(sorted(self.intervals + other.intervals)))
+
+    def __and__(self, other: ProcSet) -> ProcSet:
+        """Intersection."""
+        a, b = self.intervals, other.intervals
+        common = []
+        i = j = 0
+        while i < len(a) and j < len(b):
+            first, last = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+            if first <= last:
+                common.append((first, last))
+            if a[i][1] < b[j][1]:
+                i += 1
+            else:
+                j += 1
+        return ProcSet(tuple(common))
+
+    def __sub__(self, other: ProcSet) -> ProcSet:
+        """Difference."""
+        gone = other.intervals
+        rest = []
+        j = 0
+        for first, last in self.intervals:
+            while j < len(gone) and gone[j][1] < first:
+                j += 1
+            k = j
+            while k < len(gone) and gone[k][0] <= last:
+                if first < gone[k][0]:
+                    rest.append((first, gone[k][0] - 1))
+                first = gone[k][1] + 1
+                k += 1
+            if first <= last:
+                rest.append((first, last))
+        return ProcSet(tuple(rest))
+
+    def first(self, count: int) -> ProcSet:
+        """Choose the `count` lowest numbers.
+
+        Raises
+        ------
+        ValueError : the set has fewer.
+        """
+        chosen = []
+        missing = count
+        for first, last in self.intervals:
+            if missing <= 0:
+                break
+            last = min(last, first + missing - 1)
+            chosen.append((first, last))
+            missing -= last - first + 1
+        if missing > 0:
+            raise ValueError(f"{count} processors wanted of the {len(self)} in {str(self)!r}")
+        return ProcSet(tuple(chosen))
+
+
+def _joined(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Sorted intervals with those that touch or overlap made one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in pairs:
+        if joined and first <= joined[-1][1] + 1:
+            if last > joined[-1][1]:
+                joined[-1] = joined[-1][0], last
+        else:
+            joined.append((first, last))
+    return tuple(joined)

@@ -1,0 +1,157 @@
+"""What a policy may see: the state of the core, for reading only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reshape.topology import Topology
+from scheduler.core.ends import End
+from scheduler.core.queue import Queue
+from scheduler.core.state import Job, JobState
+
+if TYPE_CHECKING:
+    from scheduler.core.core import Core
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """When a queued job can start at the latest, if walltimes hold.
+
+    Parameters
+    ----------
+    at : seconds; inf if not even all jobs' ends would suffice (nodes are missing).
+    spare : processors then free beyond what the job needs.
+    """
+
+    job: int
+    at: float
+    spare: int
+
+
+class View:
+    """Read-only view of a core at one instant."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def now(self) -> float:
+        """Time of the events being handled, seconds."""
+        return self._core.now
+
+    @property
+    def free(self) -> int:
+        """Processors nobody holds; at a resize point, what is idle after the scheduling pass."""
+        return self._core.machine.free_count
+
+    @property
+    def freeing(self) -> int:
+        """Processors that contractions under way will free."""
+        return self._core.freeing
+
+    @property
+    def installed(self) -> int:
+        """Processors of all nodes known, up or not."""
+        return self._core.machine.installed
+
+    @property
+    def queue(self) -> Queue:
+        """Pending jobs in the scenario's order."""
+        return self._core.queue
+
+    @property
+    def ends(self) -> Iterator[End]:
+        """Expected ends of what is held now, soonest first."""
+        return iter(self._core.ends)
+
+    @property
+    def reservations(self) -> dict[int, float]:
+        """Start times promised to queued jobs, by job number; backfilling keeps them here."""
+        return self._core.reservations
+
+    @property
+    def early(self) -> bool:
+        """Whether processors came back before their time since the last scheduling pass."""
+        return self._core.early
+
+    @property
+    def head(self) -> Job | None:
+        """First job of the queue that this machine could run at all."""
+        return self.queue.next(None, at_most=self.installed)
+
+    @property
+    def resizable(self) -> Iterator[Job]:
+        """Jobs that run and may be resized now: no resize of theirs is under way."""
+        running = self._core.resizable.values()
+        return (job for job in running if job.state is JobState.RUNNING)
+
+    def reservation(self) -> Reservation | None:
+        """Reservation of the head (the shadow time of EASY), from the expected ends as they are.
+
+        None if no job that could ever run is queued.
+        """
+        head = self.head
+        return None if head is None else shadow(head, self.now, self.free, self.ends)
+
+    def spare(self, until: float) -> int:
+        """Idle processors that may be held up to `until` without delaying the head's reservation.
+
+        The rule by which EASY lets a job pass the head: it ends in time, or it takes only what the
+        head will leave over.
+        """
+        reservation = self.reservation()
+        if reservation is None or until <= reservation.at:
+            return self.free
+        return min(self.free, reservation.spare)
+
+    def next_larger(self, job: Job) -> int | None:
+        """Next valid size above the present one; None if there is none or it failed just now."""
+        spec = job.spec
+        if not spec.resizable or job.topology is None or topology_fault(job):
+            return None
+        size = larger_size(job.topology, job.size, spec.processors, spec.max_processors or 0)
+        return None if size is None or self.failed_lately(job, size) else size
+
+    def failed_lately(self, job: Job, size: int) -> bool:
+        """Whether an expansion to this size failed fewer than `retry_after` resize points ago."""
+        failed = job.history.failures.get(size)
+        retry_after = self._core.scenario.retry_after
+        return failed is not None and job.history.points - failed < retry_after
+
+
+def shadow(head: Job, now: float, free: int, ends: Iterator[End]) -> Reservation:
+    """Earliest time at which the expected ends leave enough processors for the head."""
+    needed = head.spec.processors
+    at = now if free >= needed else inf
+    for time, _, processors in ends:
+        time = max(time, now)
+        if time > at:
+            break
+        free += processors
+        if at == inf and free >= needed:
+            at = time
+    return Reservation(head.id, at, max(0, free - needed))
+
+
+def topology_fault(job: Job) -> str:
+    """Why no job of this topology can start on this job's processors; empty if it can."""
+    return "" if job.topology is None else _fault(job.topology, job.spec.processors)
+
+
+@lru_cache(maxsize=1024)
+def _fault(topology: Topology, start: int) -> str:
+    try:
+        topology.allows(start, start)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@lru_cache(maxsize=16384)
+def larger_size(topology: Topology, size: int, start: int, maximum: int) -> int | None:
+    """`Topology.next_larger`, remembered: a decision may ask it of every running job."""
+    return topology.next_larger(size, start, maximum)

@@ -1,0 +1,74 @@
+"""The interface of a resizing policy, and what it may decide.
+
+A policy is a class of typed parameters with one method::
+
+    class Doubler(msgspec.Struct, frozen=True):
+        '''Double whenever nobody waits.'''
+
+        reserve: int = 0  # processors to leave idle
+
+        def decide(self, job: Job, view: View) -> Decision:
+            to = view.next_larger(job)
+            if to is not None and not view.queue and to - job.size <= view.free - self.reserve:
+                return Grow(to, Reason("Doubler", "{free} processors idle", {"free": view.free}))
+            return Stay(Reason("Doubler"))
+
+Register it with `scheduler.policies.registry.register("doubler", Doubler)` or by an entry point of
+the group ``reshape.policies``; live service, simulator and replay then know it by its name. The
+core checks every decision against what is possible and goes on unchanged if it is not.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from scheduler.core.orders import Reason
+from scheduler.core.procset import ProcSet
+from scheduler.core.state import Job
+from scheduler.core.view import View
+
+
+class Grow(msgspec.Struct, frozen=True):
+    """Expand the job to this many processors."""
+
+    to: int
+    reason: Reason
+
+
+class Shrink(msgspec.Struct, frozen=True):
+    """Contract the job to this many processors.
+
+    `groups` names the leaving groups; None lets the newest that fit leave. `sweet_spot`, if given,
+    is recorded as the job's.
+    """
+
+    to: int
+    reason: Reason
+    groups: tuple[int, ...] | None = None
+    sweet_spot: int | None = None
+
+
+class Stay(msgspec.Struct, frozen=True):
+    """Keep the present size. `sweet_spot`, if given, is recorded as the job's."""
+
+    reason: Reason
+    sweet_spot: int | None = None
+
+
+Decision: TypeAlias = Grow | Shrink | Stay
+
+
+class Resizing(Protocol):
+    """Decides at the resize points of resizable jobs."""
+
+    def decide(self, job: Job, view: View) -> Decision:
+        """What to do with a RUNNING job at its resize point; its history is up to date."""
+
+
+class Selection(Protocol):
+    """Chooses the processors of a group."""
+
+    def select(self, free: ProcSet, processors: int) -> ProcSet | None:
+        """Choose so many of the free processors (there are enough); None: no choice will do."""

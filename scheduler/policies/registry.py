@@ -1,0 +1,139 @@
+"""Policies and scenarios by name: ours, those registered by a program, and entry points.
+
+================  ===============================================================================
+``fcfs``          static, first come, first served, nobody passes anybody
+``easy``          static, EASY backfilling: the baseline of the paper and of the demo
+``conservative``  static, every waiting job holds a reservation
+``fcfs-pr``       PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority, on top of EASY
+================  ===============================================================================
+
+An installed package offers its own under the entry point group ``reshape.policies``::
+
+    [project.entry-points."reshape.policies"]
+    doubler = "my_policy:Doubler"
+
+What it is shows in what it can do: `decide` makes a resizing policy, `key` an order of the queue,
+`select` a processor selection; a `Scenario` is one. ``module:Class`` may stand for a name, too, so
+that one file on Python's path needs no package. The entry points are read when a name is not ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.policies.backfill import Backfill
+from scheduler.policies.fcfs_pr import FcfsPr
+from scheduler.policies.orders import Fcfs
+from scheduler.policies.scenario import Scenario
+from scheduler.selection.first_fit import FirstFit
+
+GROUP = "reshape.policies"
+_KINDS = {"resizing": "decide", "order": "key", "selection": "select"}
+
+_known: dict[str, dict[str, Any]] = {
+    "scenario": {
+        "fcfs": Scenario("fcfs", backfill=Backfill(reservations=0)),
+        "easy": Scenario("easy"),
+        "conservative": Scenario("conservative", backfill=Backfill(reservations=None)),
+        "fcfs-pr": Scenario("fcfs-pr", resizing=FcfsPr()),
+    },
+    "resizing": {"fcfs-pr": FcfsPr},
+    "order": {"fcfs": Fcfs},
+    "selection": {"first-fit": FirstFit},
+}
+
+
+def register(name: str, thing: Any) -> None:
+    """Make a policy class or a scenario known under a name, instead of what had it before.
+
+    Raises
+    ------
+    ConfigError : it is neither a scenario nor a class with typed parameters that can do what one
+        of the kinds of policy does.
+    """
+    _known[_kind(name, thing)][name] = thing
+
+
+def known(kind: str) -> list[str]:
+    """Names of a kind ("scenario", "resizing", "order", "selection"), sorted.
+
+    A resizing policy counts as the scenario that puts it on top of EASY.
+    """
+    _read_entry_points()
+    return sorted({*_known[kind], *(_known["resizing"] if kind == "scenario" else ())})
+
+
+def find(kind: str, name: str) -> Any:
+    """Look up the class (or scenario) of this kind and name.
+
+    Raises
+    ------
+    ConfigError : nobody registered it; the nearest names are offered.
+    """
+    if name not in _known[kind]:
+        _read_entry_points()
+    if name in _known[kind]:
+        return _known[kind][name]
+    if ":" in name:
+        return _imported(kind, name)
+    if kind == "scenario" and name in _known["resizing"]:
+        return Scenario(name, resizing=_known["resizing"][name]())
+    raise ConfigError(f"unknown {kind} {name!r}{nearest(name, known(kind))}", field=kind)
+
+
+def name_of(kind: str, policy: object) -> str:
+    """Name under which the class of a policy is registered; ``module:Class`` if under none."""
+    cls = type(policy)
+    names = (name for name, known in _known[kind].items() if known is cls)
+    return next(names, f"{cls.__module__}:{cls.__qualname__}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """End of an error message: the names most alike, or all of them."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, n=2)
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known are {', '.join(names)}"
+
+
+@cache
+def _read_entry_points() -> None:
+    for point in entry_points(group=GROUP):
+        register(point.name, point.load())
+
+
+def _imported(kind: str, name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        thing = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{kind} {name!r} cannot be imported: {error}", field=kind) from None
+    found = _kind(name, thing)
+    if found == kind:
+        return thing
+    if (kind, found) == ("scenario", "resizing"):
+        return Scenario(name, resizing=thing())
+    raise ConfigError(f"{name!r} is of kind {found}, not {kind}", field=kind)
+
+
+def _kind(name: str, thing: Any) -> str:
+    if isinstance(thing, Scenario):
+        return "scenario"
+    typed = isinstance(thing, type) and (
+        issubclass(thing, msgspec.Struct) or dataclasses.is_dataclass(thing)
+    )
+    for kind, method in _KINDS.items():
+        if typed and callable(getattr(thing, method, None)):
+            return kind
+    raise ConfigError(
+        f"{name!r} is {thing!r}, but a policy is a msgspec.Struct or a dataclass with one of the"
+        f" methods {', '.join(_KINDS.values())}, or a Scenario"
+    )

@@ -1,0 +1,39 @@
+"""Scenarios: named compositions, in data, of queue order, backfilling, resizing and selection.
+
+PRIO 3: "a scheduling scenario defines a specific, concrete attempt at achieving the scheduling
+policy". A scenario can be written down and read back (journal, YAML file) and changed field by
+field (``resizing.min_benefit=0.1``); a wrong field or value is told by its name.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler.core.queue import QueueOrder
+from scheduler.policies.backfill import Backfill
+from scheduler.policies.interface import Resizing, Selection
+from scheduler.policies.orders import Fcfs
+from scheduler.selection.first_fit import FirstFit
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A named composition of policies.
+
+    Parameters
+    ----------
+    name : what people call it.
+    order : order of the queue.
+    backfill : which jobs may pass others.
+    resizing : what happens at resize points; None keeps every job at its starting size (static).
+    selection : which processors a group gets.
+    max_restarts : times a job is started again after its processes died in a resize.
+    retry_after : resize points before an expansion that failed is tried again.
+    """
+
+    name: str
+    order: QueueOrder = Fcfs()
+    backfill: Backfill = Backfill()
+    resizing: Resizing | None = None
+    selection: Selection = FirstFit()
+    max_restarts: int = 3
+    retry_after: int = 3

@@ -1,0 +1,134 @@
+"""How a scenario is chosen, changed, written down and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.policies.backfill import Backfill
+from scheduler.policies.registry import find, name_of, nearest
+from scheduler.policies.scenario import Scenario
+
+_POLICIES = ("order", "resizing", "selection")  # fields that hold a registered policy
+
+
+def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:
+    """Scenario of this name with some fields changed.
+
+    Parameters
+    ----------
+    name : "easy", "fcfs-pr", ...; a resizing policy's name stands for it on top of EASY.
+    changes : as `changed` takes them.
+
+    Raises
+    ------
+    ConfigError : the name, a field or a value is wrong.
+    """
+    found = find("scenario", name)
+    assert isinstance(found, Scenario)
+    return changed(found, changes or {})
+
+
+def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
+    """Give a copy with fields changed, as ``--set`` or a configuration file names them.
+
+    Parameters
+    ----------
+    changes : field -> value. A field may be dotted (``backfill.reservations``) or its value a
+        mapping; numbers may be given as text. `order`, `resizing` and `selection` take the name of
+        a policy (alone, or as ``policy`` beside its parameters), `resizing` also None.
+
+    Raises
+    ------
+    ConfigError : an unknown field (the nearest is offered) or a value that does not fit.
+    """
+    data = to_data(base)
+    for field, value in _flat(changes):
+        *path, last = field.split(".")
+        if path == [] and last in _POLICIES and isinstance(value, str):
+            path, last = [last], "policy"
+            if value in ("none", "static") and field == "resizing":
+                data["resizing"] = None
+                continue
+        place: Any = data
+        for step in path:
+            place = _member(place, step, field)
+            if place[step] is None and step in _POLICIES:
+                place[step] = {}
+            place = place[step]
+        if last == "policy" and place.get("policy") != value:
+            place.clear()  # parameters of the policy it replaces say nothing about this one
+        elif last != "policy":
+            _member(place, last, field)
+        place[last] = value
+    return from_data(data)
+
+
+def to_data(scenario: Scenario) -> dict[str, Any]:
+    """Write a scenario as plain data (for a journal or YAML) that `from_data` reads back."""
+    data: dict[str, Any] = {}
+    for field in scenario.__struct_fields__:
+        value = getattr(scenario, field)
+        data[field] = msgspec.to_builtins(value)
+        if field in _POLICIES and value is not None:
+            data[field] = {"policy": name_of(field, value)} | data[field]
+    return data
+
+
+def from_data(data: Mapping[str, Any]) -> Scenario:
+    """Read what `to_data` wrote.
+
+    Raises
+    ------
+    ConfigError : an unknown field or policy, or a value that does not fit.
+    """
+    fields = dict(data)
+    for kind in _POLICIES:
+        if isinstance(fields.get(kind), Mapping):
+            parameters = dict(fields[kind])
+            cls = find(kind, str(parameters.pop("policy", "")))
+            fields[kind] = _convert(parameters, cls, kind)
+    if "backfill" in fields:
+        fields["backfill"] = _convert(fields["backfill"], Backfill, "backfill")
+    for number in ("max_restarts", "retry_after"):
+        if number in fields:
+            fields[number] = _convert(fields[number], int, number)
+    try:
+        return Scenario(**fields)
+    except TypeError as error:
+        raise ConfigError(f"scenario: {error}") from None
+
+
+def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Dotted fields and their values; the policy of a mapping before its parameters."""
+    flat: list[tuple[str, Any]] = []
+    for field, value in sorted(changes.items(), key=lambda item: item[0] != "policy"):
+        if isinstance(value, Mapping):
+            flat += _flat(value, f"{prefix}{field}.")
+        else:
+            flat.append((prefix + field, value))
+    return flat
+
+
+def _member(place: Any, name: str, field: str) -> Any:
+    """Check that there is such a field, where it can be told already."""
+    if not isinstance(place, dict):
+        raise ConfigError(f"{place!r} has no fields", field=field)
+    if name not in place and "policy" not in place:
+        raise ConfigError(f"unknown field {name!r}{nearest(name, place)}", field=field)
+    return place
+
+
+def _convert(value: Any, cls: Any, field: str) -> Any:
+    if isinstance(value, Mapping) and hasattr(cls, "__struct_fields__"):
+        for name in value:
+            if name not in cls.__struct_fields__:
+                names = cls.__struct_fields__
+                raise ConfigError(f"unknown field{nearest(name, names)}", field=f"{field}.{name}")
+    try:
+        return msgspec.convert(value, cls, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{error}", field=field) from None

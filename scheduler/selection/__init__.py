@@ -1,0 +1,1 @@
+"""Processor selection: which of the free processors a group gets."""
