@@ -116,7 +116,7 @@ class Agent:
         self.heard = time.monotonic()
         self._changed = True
         self._beat = 0.0
-        self._context = zmq.Context.instance()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._connect()
 
     def _connect(self) -> None:
@@ -124,6 +124,7 @@ class Agent:
         self._socket.setsockopt(zmq.LINGER, 0)
         # Old beats are worthless: each says everything.
         self._socket.setsockopt(zmq.SNDHWM, 10)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.connect(self.directory.endpoint)
 
     # ------------------------------------------------------------------ the loop
@@ -229,7 +230,7 @@ class Agent:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one Python thread
             )
         except OSError as error:
             self._never_ran(group, f"cannot start in {order.cwd}: {error}")
@@ -345,7 +346,7 @@ class Agent:
             env=clean_environment(order.environment),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one Python thread
         )
         self.helpers[helper.pid] = (helper, time.monotonic() + 10.0)
         log.info("cancel accept of job=%d serial=%d", order.job, order.serial)

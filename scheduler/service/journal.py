@@ -27,7 +27,7 @@ from scheduler.core.orders import Order
 FORMAT = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS scenarios (batch INTEGER PRIMARY KEY, scenario BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS settings (batch INTEGER PRIMARY KEY, settings BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (job INTEGER PRIMARY KEY, token TEXT NOT NULL,
                                  submission BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL,
@@ -134,9 +134,11 @@ class Journal:
         known.update(facts)
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (job, _json.encode(known)))
 
-    def add_scenario(self, scenario: bytes) -> None:
-        """Note the scenario (JSON) that decides from the next batch on."""
-        self._db.execute("INSERT OR REPLACE INTO scenarios VALUES (?, ?)", (self.batch + 1, scenario))
+    def add_settings(self, settings: bytes) -> None:
+        """Note the settings (JSON) that decisions follow from the next batch on."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO settings VALUES (?, ?)", (self.batch + 1, settings)
+        )
 
     def _transaction(self, durable: bool = False) -> _Transaction:
         return _Transaction(self._db, durable)
@@ -149,9 +151,9 @@ class Journal:
         for batch, group in groupby(rows, key=lambda row: row[0]):
             yield batch, [_event.decode(event) for _, event in group]
 
-    def scenarios(self) -> dict[int, bytes]:
-        """Give the scenarios (JSON) by the first batch they decided."""
-        return dict(self._db.execute("SELECT batch, scenario FROM scenarios ORDER BY batch"))
+    def settings(self) -> dict[int, bytes]:
+        """Give the settings (JSON) by the first batch they were decided by."""
+        return dict(self._db.execute("SELECT batch, settings FROM settings ORDER BY batch"))
 
     def jobs(self) -> Iterator[tuple[int, str, Submission]]:
         """Give number, token and submission of every job."""

@@ -1,0 +1,420 @@
+"""The service: one socket, one loop, one gate through which every decision goes.
+
+The parts carry the names of PRIO, section 2: system monitor, application scheduler, job startup,
+remap scheduler; the performance profiler sits in the decision core. What a message means becomes
+events; the events of one turn of the loop are written to the journal and handed to the core
+together; its orders are written too, and then processes are made what the core's state says.
+
+Started again after its death, the service replays its journal and meets agents that kept the jobs
+running and tell it all they know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from reshape import messages as m
+from reshape.client import ServerFile
+from reshape.errors import ProtocolError, ReshapeError
+from scheduler.config import ServeConfig
+from scheduler.core.core import Core
+from scheduler.core.events import (
+    Event,
+    JobCancelled,
+    JobStarted,
+    JobSubmitted,
+    ResizePoint,
+    Wakeup,
+)
+from scheduler.core.orders import Continue, Order, WakeAt
+from scheduler.core.state import FINAL, JobState
+from scheduler.policies.scenarios import from_data, scenario, to_data
+from scheduler.service.applications import ApplicationScheduler
+from scheduler.service.directory import ServiceDirectory
+from scheduler.service.ends import JobEnds
+from scheduler.service.journal import Journal
+from scheduler.service.monitor import SystemMonitor
+from scheduler.service.remap import RemapScheduler, wrong_size
+from scheduler.service.startup import JobStartup, Launch
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+#: Messages taken in one turn of the loop: what arrived together is decided together.
+TURN = 256
+
+
+def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
+    """Run the service of a directory in the foreground until it is stopped.
+
+    Raises
+    ------
+    ReshapeError : another service runs there, or the journal cannot be used.
+    """
+    directory.create()
+    with directory.lock() as free:
+        if not free:
+            raise ReshapeError(
+                f"a service runs in {directory.path} already: "
+                f"end it with 'reshape stop --dir {directory.path}', or choose another --dir"
+            )
+        asyncio.run(Service(directory, config).run())
+
+
+class Service:
+    """The service of one directory.
+
+    Parameters
+    ----------
+    directory : created, and locked for this process.
+    """
+
+    def __init__(self, directory: ServiceDirectory, config: ServeConfig) -> None:
+        self.directory, self.config = directory, config
+        self.started_at = self._last = time.time()
+        self.journal = Journal(directory.journal)
+        self.launches: dict[int, Launch] = {}
+        self.core = self._recover()
+        self.monitor = SystemMonitor(directory, config.nodes, self.send)
+        self.startup = JobStartup(self.core, self.monitor, directory, self.launches)
+        self.remap = RemapScheduler(
+            self.core,
+            self.journal,
+            self.monitor,
+            self.startup,
+            config.deadlines,
+            self.send,
+            self.clock,
+        )
+        self.ends = JobEnds(self.core, self.monitor, self.startup, self.remap, self.clock)
+        self.applications = ApplicationScheduler(
+            self.core, self.journal, self.startup, self.remap, self.launches, self.clock
+        )
+        self.applications.capacity = sum(node.processors for node in config.nodes)
+        self._events: list[Event] = []
+        self._after: list[Callable[[], None]] = []
+        self._waiting: list[tuple[int, bytes, int]] = []  # job, who waits, request
+        self._alarms: list[float] = []
+        self._news = True  # whether jobs and processes may differ from what they should be
+        self._stop = asyncio.Event()
+        self._killing: tuple[bytes, int] | None = None
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._plain: zmq.Socket[bytes] = zmq.Socket.shadow(
+            self._socket
+        )  # for draining without a coroutine a message
+
+    def clock(self) -> float:
+        """Unix seconds that never go back."""
+        self._last = max(self._last, time.time())
+        return self._last
+
+    def send(self, identity: bytes, message: m.Message) -> None:
+        """Send to a peer; one that is gone loses the message and asks again."""
+        try:
+            self._plain.send_multipart([identity, *m.encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            log.debug("cannot send %s: %s", type(message).__name__, error)
+
+    # ------------------------------------------------------------------ birth and death
+
+    def _recover(self) -> Core:
+        """Replay the journal; the scenario may have changed between two lives of the service."""
+        config = self.config
+        current = scenario(config.scenario, config.parameters)
+        settings = {"scenario": to_data(current), "kill_at_walltime": config.kill_at_walltime}
+        encoded = msgspec.json.encode(settings)
+        for number, token, submission in self.journal.jobs():
+            self.launches[number] = Launch(submission, token)
+        known = self.journal.settings()
+        core = Core(current)
+        events = 0
+        for batch, batch_events in self.journal.batches():
+            if batch in known:
+                _configure(core, known[batch])
+            core.handle(batch_events)
+            self._last = max(self._last, batch_events[-1].at)
+            events += len(batch_events)
+        if events:
+            live = sum(job.state not in FINAL for job in core.jobs.values())
+            log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
+        if not known or list(known.values())[-1] != encoded:
+            self.journal.add_settings(encoded)
+        _configure(core, encoded)
+        return core
+
+    async def run(self) -> None:
+        """Serve until stopped."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        path = self.directory.endpoint.removeprefix("ipc://")
+        if os.path.exists(path):
+            os.unlink(path)
+        self._socket.bind(self.directory.endpoint)
+        self._write_server_file()
+        self._alarms = sorted(job.expected_end for job in self.core.live.values())
+        log.info(
+            "service pid=%d scenario=%s at %s",
+            os.getpid(),
+            self.config.scenario,
+            self.directory.endpoint,
+        )
+        try:
+            await self._loop()
+        finally:
+            self._farewell()
+
+    async def _loop(self) -> None:
+        ticked = 0.0
+        while not self._stop.is_set():
+            await self._socket.poll(round(1000 * TICK_S))
+            for _ in range(TURN):
+                try:
+                    frames = self._plain.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                self._take(frames[0], frames[1:])
+            now = time.monotonic()
+            if now - ticked > TICK_S:
+                ticked, self._news = now, True
+                self._tick()
+            self._turn()
+
+    def _write_server_file(self) -> None:
+        file = ServerFile(
+            endpoint=self.directory.endpoint, pid=os.getpid(), started_at=self.started_at
+        )
+        draft = self.directory.server_file.with_suffix(".new")
+        draft.write_bytes(msgspec.json.encode(file))
+        draft.replace(self.directory.server_file)
+
+    def _farewell(self) -> None:
+        live = list(self.core.live)
+        if live:
+            log.warning("jobs %s go on under their agents; serve again to take them up", live)
+        else:
+            self.monitor.tell_all(m.AgentStop())
+        if self._killing is not None:
+            self.send(self._killing[0], m.Done(id=self._killing[1]))
+        self.directory.server_file.unlink(missing_ok=True)
+        self._socket.close(linger=1000)
+        self._context.term()
+        self.journal.close()
+        log.info("service ended")
+
+    # ------------------------------------------------------------------ the gate
+
+    def _turn(self) -> None:
+        """Decide on what has come together, answer, and let processes follow."""
+        events, self._events = self._events, []
+        after, self._after = self._after, []
+        if events:
+            self._decide(events)
+        for answer in after:
+            answer()
+        if not self._news:
+            return
+        self._news = False
+        ended = [event for job in list(self.core.live.values()) for event in self.ends.examine(job)]
+        if ended:
+            self._decide(ended)
+        known = self.monitor.known_jobs()
+        for number in sorted(known | self.core.live.keys()):
+            self.startup.arrange(self.core.jobs[number])
+        self._answer_waiting()
+
+    def _decide(self, events: list[Event]) -> list[Order]:
+        durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
+        self.journal.record(events, durable=durable)
+        orders = self.core.handle(events)
+        self.journal.record_orders(events[-1].at, orders)
+        for order in orders:
+            if isinstance(order, WakeAt):
+                heapq.heappush(self._alarms, order.at)
+            elif not isinstance(order, Continue):
+                log.info("%s", order)
+                self._news = True
+        self._news |= any(not isinstance(event, ResizePoint) for event in events)
+        return orders
+
+    def _tick(self) -> None:
+        now = self.clock()
+        for event in self.monitor.on_tick(now):
+            self._decide([event])
+        self._events += self.remap.on_tick()
+        if self._alarms and self._alarms[0] <= now:
+            while self._alarms and self._alarms[0] <= now:
+                heapq.heappop(self._alarms)
+            self._events.append(Wakeup(at=now))
+        self.startup.forget_old()
+        if self._killing is not None and not self.core.live:
+            self.monitor.tell_all(m.AgentStop())
+            self._stop.set()
+
+    def _answer_waiting(self) -> None:
+        still = []
+        for number, identity, request in self._waiting:
+            job = self.core.jobs[number]
+            if job.state in FINAL:
+                info = [self.applications.info(job)]
+                self.send(identity, m.Jobs(id=request, now=self.clock(), jobs=info))
+            else:
+                still.append((number, identity, request))
+        self._waiting = still
+
+    # ------------------------------------------------------------------ messages
+
+    def _take(self, identity: bytes, frames: list[bytes]) -> None:
+        request = 0
+        try:
+            message = m.decode(frames)
+            request = message.id
+            answer = self._answer(identity, message)
+        except ProtocolError as error:
+            log.warning("refused: %s", error)
+            answer = m.Failure(message=str(error))
+        except ReshapeError as error:
+            answer = m.Failure(message=str(error))
+        if answer is not None:
+            answer.id = request
+            self.send(identity, answer)
+
+    def _later(self, identity: bytes, request: int, make: Callable[[], m.Message]) -> None:
+        """Answer after the events of this turn were decided on."""
+
+        def answer() -> None:
+            message = make()
+            message.id = request
+            self.send(identity, message)
+
+        self._after.append(answer)
+
+    def _answer(self, identity: bytes, message: m.Message) -> m.Message | None:
+        match message:
+            case m.AtResizePoint():
+                job = self.applications.check_token(message.job, message.token)
+                self._events += self.remap.on_resize_point(job, message)
+                instruct = self.remap.instruction
+                self._later(identity, message.id, lambda: instruct(job, message))
+                return None
+            case m.AgentHello():
+                return self._on_agent(identity, message)
+            case m.Hello():
+                return self._on_program(message)
+            case m.GroupReady():
+                job = self.applications.check_token(message.job, message.token)
+                return self.remap.on_group_ready(job, identity, message)
+            case m.JoinPort():
+                self.remap.on_port(
+                    self.applications.check_token(message.job, message.token), message
+                )
+                return m.Done()
+            case m.ResizeReport():
+                job = self.applications.check_token(message.job, message.token)
+                self._events += self.remap.on_report(job, message)
+                return m.Done()
+            case m.Facts():
+                self.applications.check_token(message.job, message.token)
+                self.journal.add_facts(message.job, message.facts)
+                return m.Done()
+            case _:
+                return self._on_command(identity, message)
+
+    def _on_agent(self, identity: bytes, hello: m.AgentHello) -> m.Message:
+        events = self.monitor.on_hello(identity, hello, self.clock())
+        if isinstance(events, str):
+            return m.Failure(message=events)
+        for event in events:  # one by one: a node is lost before it joins again
+            self._decide([event])
+        self._news = True
+        return m.Done()
+
+    def _on_program(self, hello: m.Hello) -> m.Message:
+        job = self.applications.check_token(hello.job, hello.token)
+        if hello.group in job.groups and hello.size != len(job.groups[hello.group]):
+            return m.Failure(message=wrong_size(hello.size, job, hello.group))
+        if job.state is JobState.STARTING:
+            self._events.append(JobStarted(at=self.clock(), job=job.id))
+        return m.Welcome(topology=job.spec.topology, verify=self.config.verify)
+
+    def _on_command(self, identity: bytes, message: m.Message) -> m.Message | None:
+        apps = self.applications
+        match message:
+            case m.Submit():
+                event = apps.submit(message.submission)
+                self._events.append(event)
+                self._later(identity, message.id, lambda: m.Submitted(job=event.job))
+                return None
+            case m.Cancel():
+                self._events.append(apps.cancel(message.job))
+                self._later(identity, message.id, m.Done)
+                return None
+            case m.ListJobs():
+                jobs = apps.listing(message.job, message.ended)
+                return m.Jobs(now=self.clock(), jobs=jobs)
+            case m.Explain():
+                return m.Explanation(job=message.job, lines=apps.explanation(message.job))
+            case m.Wait():
+                self._waiting.append((apps.job(message.job).id, identity, message.id))
+                return None
+            case m.ServerInfo():
+                return self._info()
+            case m.Stop():
+                return self._on_stop(identity, message)
+        return m.Failure(message=f"a {type(message).__name__} is nothing to ask of the service")
+
+    def _on_stop(self, identity: bytes, message: m.Stop) -> m.Message | None:
+        unfinished = [job for job in self.core.jobs.values() if job.state not in FINAL]
+        if unfinished and not message.kill:
+            return m.Failure(
+                message=f"{len(unfinished)} jobs are queued or running: "
+                "cancel them, or stop with --kill"
+            )
+        now = self.clock()
+        self._events += [
+            JobCancelled(at=now, job=job.id, why="the service was stopped") for job in unfinished
+        ]
+        self._killing = (identity, message.id)  # answered when all is over
+        return None
+
+    def _info(self) -> m.Info:
+        jobs = list(self.core.jobs.values())
+        ended = sum(job.state in FINAL for job in jobs)
+        queued = sum(job.state is JobState.PENDING for job in jobs)
+        nodes = [
+            (name, count, "up" if name in self.monitor.agents else "down")
+            for name, count in self.monitor.nodes.items()
+        ]
+        return m.Info(
+            pid=os.getpid(),
+            started_at=self.started_at,
+            now=self.clock(),
+            scenario=self.config.scenario,
+            processors=self.applications.capacity,
+            free=self.core.machine.free_count,
+            nodes=nodes,
+            queued=queued,
+            running=len(jobs) - ended - queued,
+            ended=ended,
+            directory=str(self.directory.path),
+            version=version("reshape-mpi"),
+        )
+
+
+def _configure(core: Core, encoded: bytes) -> None:
+    """Let a core decide by settings as the journal holds them."""
+    settings = msgspec.json.decode(encoded)
+    core.scenario = from_data(settings["scenario"])
+    core.kill_at_walltime = settings["kill_at_walltime"]
