@@ -130,7 +130,7 @@ class Client:
         until = time.monotonic() + timeout
         number = self.send(message, timeout)
         while True:
-            answer = self.receive(max(0.0, until - time.monotonic()))
+            answer = self.receive(until - time.monotonic())
             if answer is None:
                 raise self._unavailable(timeout)
             if answer.id == number and isinstance(answer, Failure):
@@ -150,7 +150,7 @@ class Client:
         ServiceUnavailable : nobody to send it to.
         """
         message.id = next(self._ids)
-        if not self._socket.poll(round(1000 * timeout), zmq.POLLOUT):
+        if not self._socket.poll(max(0, round(1000 * timeout)), zmq.POLLOUT):
             raise self._unavailable(timeout)
         try:
             self._socket.send_multipart(encode(message), zmq.NOBLOCK)
@@ -159,13 +159,13 @@ class Client:
         return message.id
 
     def receive(self, timeout: float) -> Message | None:
-        """Wait at most `timeout` seconds for the next message; None if there is none.
+        """Wait at most `timeout` seconds (0 if negative) for a message; None if there is none.
 
         Raises
         ------
         ProtocolError : what came is malformed or of another version.
         """
-        if not self._socket.poll(round(1000 * timeout)):
+        if not self._socket.poll(max(0, round(1000 * timeout))):
             return None
         try:
             return decode(self._socket.recv_multipart(zmq.NOBLOCK))

@@ -1,0 +1,475 @@
+"""The application object: all that a program needs to be resizable."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from operator import index
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from reshape import segments
+from reshape.arrays import Array, Kind, declare, difference
+from reshape.errors import ReshapeError
+from reshape.job import Job, Role, identity
+from reshape.messages import Abandon, Join, Leave, Proceed
+from reshape.restart import RestartPoint
+from reshape.segments import Order
+from reshape.topology import Topology
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from reshape.link import Decision, Link
+
+Fact = bool | int | float | str
+
+_NOT_YET = (
+    "array {!r} has no data yet in this process, which joins a running job and gets its share at "
+    "app.iterations(): guard what fills it with 'if app.is_fresh_start:'"
+)
+_OVER = "array {!r}: the block 'with reshape.application()' is over; copy what is needed later"
+_TELL_FIRST_S = 0.2  # head start of rank 0 with an error that may have met every rank
+
+log = logging.getLogger(__name__)
+
+
+def application(topology: str | Topology | None = None, verify: bool | None = None) -> Application:
+    """Make this program resizable; use it as ``with reshape.application() as app:``.
+
+    Under the scheduler the program begins a job, or joins the one it was started for. Without the
+    scheduler it is a plain MPI program of fixed size on COMM_WORLD.
+
+    Parameters
+    ----------
+    topology : sizes the program can run on, such as "nearly-square" (see `reshape.topology`); what
+        the submission says if None.
+    verify : compare checksums of all registered arrays before and after each move; what the
+        service says if None.
+
+    Raises
+    ------
+    ValueError : the topology is none of the accepted forms.
+
+    Notes
+    -----
+    What follows the job from one size to the next is what the program registers: the arrays of
+    `Application.block_cyclic`, `Application.rows` and `Application.replicated`, and the values in
+    `Application.state`. **All else belongs to one process**: a variable computed before a resize
+    does not exist in the processes that join. Derive such values from `app.comm` in each
+    iteration, or keep them in `app.state`. Every process must come to `app.iterations()` by the
+    same registrations in the same order.
+    """
+    if isinstance(topology, str):
+        topology = Topology.parse(topology)
+    return Application(topology, verify)
+
+
+class Application:
+    """A program's place in its job; made by `application`.
+
+    Attributes
+    ----------
+    is_fresh_start : whether the program has to fill its data; False in processes that join a
+        running job, or restart one.
+    """
+
+    def __init__(self, topology: Topology | None, verify: bool | None) -> None:
+        self.is_fresh_start = True
+        self._topology = topology
+        self._verify = verify
+        self._job: Job | None = None
+        self._link: Link | None = None
+        self._role: Role = "first"
+        self._restart: RestartPoint | None = None
+        self._begun = False
+        self._header = np.zeros(4, np.int64)  # a decision on its way to all ranks
+
+    # ------------------------------------------------------------ the block
+
+    def __enter__(self) -> Application:
+        """Collective over COMM_WORLD. Begin the job, or find the one to join.
+
+        Raises
+        ------
+        ReshapeError : the service refuses the job, the program contradicts its submission, or
+            there is no restart point to restart from.
+        """
+        try:
+            self._set_up()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Collective over app.comm. End the job; after an error, take all its processes down."""
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self._close()
+        else:
+            self._fail(error)
+
+    def _set_up(self) -> None:
+        from mpi4py import MPI
+
+        who = identity()
+        world = MPI.COMM_WORLD.Dup()
+        group, folder = (0, None) if who is None else (who.group, who.folder)
+        job = Job(world, group, folder, (group,) * world.size, topology=self._topology)
+        self._job = job
+        job.verify = bool(self._verify)
+        if who is None:
+            return
+        from reshape.link import Link
+
+        self._link, self._role = Link(who), who.role
+        self.is_fresh_start = self._role == "first"
+        if self._role == "restart":
+            self._restore(job, who.folder)
+        if self._role != "join":
+            self._greet(job, self._link)
+
+    def _restore(self, job: Job, folder: Any) -> None:
+        point = self._restart = RestartPoint.read(folder)
+        if point.size != job.comm.size:
+            raise ReshapeError(
+                f"cannot restart on {job.comm.size} processes: the restart point in {folder} is "
+                f"of {point.size}; start as many"
+            )
+        job.epoch, job.iteration = point.epoch, point.iteration
+        job.state.update(point.load_state())
+
+    def _greet(self, job: Job, link: Link) -> None:
+        """Present the job to its service, and settle what either says of the other."""
+        welcome = link.hello(job.comm.size, self._topology) if job.comm.rank == 0 else None
+        welcome = job.comm.bcast(welcome, root=0)
+        if welcome is None:
+            return
+        if self._verify is None:
+            job.verify = welcome.verify
+        if self._topology is None:
+            job.topology = welcome.topology
+        elif welcome.topology not in (None, self._topology):
+            raise ReshapeError(
+                f"the program declares topology {self._topology}, it was submitted with "
+                f"{welcome.topology}: submit it with --topology {self._topology}, or without"
+            )
+
+    def _close(self) -> None:
+        """Leave the job as everybody does: nothing of this process stays behind."""
+        from mpi4py import MPI
+
+        from reshape.resize import disconnect
+
+        job = self._here()
+        if self._link is not None:
+            self._link.close()
+        for array in job.arrays.values():
+            array.vacate(_OVER.format(array.name))
+        if job.comm != MPI.COMM_NULL:
+            job.comm.Free()
+        disconnect(job)
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell the error and abort this process's world, for the other ranks may wait for it.
+
+        The worlds it is joined with are taken down by the agent that started them. Alone, there
+        is nobody to wait: the error takes its usual way.
+        """
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD if self._job is None else self._job.comm
+        if comm == MPI.COMM_NULL or comm.size == 1:
+            if self._job is not None:
+                self._close()
+            return
+        if comm.rank != 0:  # an error that met every rank is told once, by rank 0
+            time.sleep(_TELL_FIRST_S)
+        code = 1
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else 1
+            if not isinstance(error.code, int):
+                print(error.code, file=sys.stderr)
+        elif isinstance(error, ReshapeError):
+            print(f"reshape: error: {error}", file=sys.stderr)
+        else:
+            traceback.print_exception(error)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        MPI.COMM_WORLD.Abort(code)
+
+    def _here(self) -> Job:
+        if self._job is None:
+            raise ReshapeError("use the application as 'with reshape.application() as app:'")
+        return self._job
+
+    # ------------------------------------------------------------ what the program uses
+
+    @property
+    def comm(self) -> MPI.Intracomm:
+        """Today's communicator of the job, the only one to use; ask for it in each iteration.
+
+        A resize frees the previous one: whoever kept it gets an MPI error, not a wrong result. In
+        a process that joins, it holds the joining processes alone until `iterations`.
+        """
+        return self._here().comm
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Small picklable values by name, to be kept the same on every rank.
+
+        Rank 0's values are handed to the processes that join and go to the restart point.
+        """
+        return self._here().state
+
+    @property
+    def topology(self) -> Topology | None:
+        """Sizes the program can run on, by its own word or by its submission's; None if unsaid."""
+        return self._here().topology
+
+    def block_cyclic(
+        self,
+        name: str,
+        shape: Sequence[int],
+        block: Sequence[int],
+        dtype: DTypeLike = np.float64,
+        order: Order = "C",
+    ) -> Array:
+        """Register an n-d array dealt in blocks over a process grid.
+
+        Parameters
+        ----------
+        name : 1 to 64 letters, digits, '_' and '-'; unique in the program.
+        shape : global extents.
+        block : extents of a block.
+        order : memory order of the local part, "C" or "F".
+
+        Returns
+        -------
+        Array whose `local` holds the blocks of this rank, zeros at first. Its grid is the most
+        square one (`reshape.topology.nearly_square`) for two axes, (size,) for one, and
+        `reshape.arrays.process_grid` for more.
+
+        Raises
+        ------
+        ReshapeError : the name is taken, `iterations` has begun, or a value is out of range.
+        """
+        return self._register(name, "block_cyclic", shape, block, dtype, order)
+
+    def rows(
+        self,
+        name: str,
+        shape: Sequence[int],
+        axis: int = 0,
+        dtype: DTypeLike = np.float64,
+        order: Order = "C",
+    ) -> Array:
+        """Register an array cut along one axis into even, contiguous parts: its rows, by default.
+
+        Halos are the program's: rank r's neighbours are r - 1 and r + 1 of `app.comm`. Parameters
+        and errors as of `block_cyclic`.
+        """
+        return self._register(name, "rows", shape, (axis,), dtype, order)
+
+    def replicated(self, name: str, value: ArrayLike) -> Array:
+        """Register an array of which every process holds the whole, the same everywhere.
+
+        Parameters
+        ----------
+        value : its shape, dtype, and contents at a fresh start; later contents come from the job.
+
+        Raises
+        ------
+        ReshapeError : as of `block_cyclic`.
+        """
+        initial = np.asarray(value)
+        array = self._register(name, "replicated", initial.shape, (), initial.dtype, "C")
+        if self.is_fresh_start:
+            array.local[...] = initial
+        return array
+
+    def _register(
+        self,
+        name: str,
+        kind: Kind,
+        shape: Sequence[int],
+        detail: Sequence[int],
+        dtype: DTypeLike,
+        order: Order,
+    ) -> Array:
+        job = self._here()
+        declaration = declare(name, kind, shape, detail, dtype, order)
+        if self._begun:
+            raise ReshapeError(
+                f"array {name!r} is registered after app.iterations() has begun, where processes "
+                "that join could not follow: register all arrays before"
+            )
+        if name in job.arrays:
+            raise ReshapeError(f"array {name!r} is registered twice: give each array its own name")
+        array = job.arrays[name] = Array(declaration, _NOT_YET.format(name))
+        if self._role == "join":
+            return array
+        layout, rank = declaration.layout(job.comm.size), job.comm.rank
+        where = (name, job.epoch, rank, layout.local_shape(rank), declaration.dtype, order)
+        if self._restart is None or job.folder is None:
+            segment = segments.create(job.folder, *where)
+        else:
+            self._check_restart(job)
+            segment = segments.reopen(job.folder, *where)
+        array.place(layout, segment)
+        return array
+
+    def _check_restart(self, job: Job) -> None:
+        """Refuse to read the segments of a program that had registered other arrays."""
+        assert self._restart is not None
+        expected = self._restart.signature[: None if self._begun else len(job.arrays)]
+        if why := difference(expected, job.signature):
+            raise ReshapeError(f"cannot restart: the program has changed; {why}")
+
+    def report(self, **facts: Fact) -> None:
+        """Tell facts of the result, such as ``verified=True``, for `reshape info` to show.
+
+        Rank 0's are taken; without a service nothing happens.
+
+        Raises
+        ------
+        ReshapeError : a value is no bool, number or string.
+        """
+        plain: dict[str, Fact] = {}
+        for name, value in facts.items():
+            value = value.item() if isinstance(value, np.generic) else value
+            if not isinstance(value, bool | int | float | str):
+                raise ReshapeError(
+                    f"app.report({name}=...): expected a bool, a number or a string, got {value!r}"
+                )
+            plain[name] = value
+        if self._link is not None and self.comm.rank == 0:
+            self._link.facts(plain)
+
+    # ------------------------------------------------------------ iterations
+
+    def iterations(self, total: int) -> Iterator[int]:
+        """Collective over app.comm. Count the iterations, with a resize point between any two.
+
+        Processes that join come in here and go on with the iteration the job has come to; processes
+        that leave end here, by SystemExit(0), so that ``finally`` clauses run. A program has one
+        such loop; it may leave it early, on all ranks alike.
+
+        Parameters
+        ----------
+        total : number of iterations, the same in every process whenever it starts.
+
+        Returns
+        -------
+        iterator over the numbers of the iterations, from 0 in a fresh start.
+
+        Raises
+        ------
+        ReshapeError : the program had such a loop before, or `total` is negative.
+        """
+        job = self._here()
+        if self._begun:
+            raise ReshapeError(
+                "app.iterations() is called a second time, where processes that join could not "
+                "follow: a program has one such loop; put phases into it as numbers of iterations"
+            )
+        if index(total) < 0:
+            raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
+        self._begun, job.total = True, index(total)
+        if self._role == "join":
+            self._join(job)
+        elif self._restart is not None:
+            self._go_on_from_restart(job)
+        return self._steps(job)
+
+    def _steps(self, job: Job) -> Iterator[int]:
+        while job.iteration < job.total:
+            began = time.perf_counter()
+            yield job.iteration
+            job.iteration += 1
+            if job.iteration < job.total and self._link is not None:
+                self._resize_point(job, self._link, time.perf_counter() - began)
+
+    def _join(self, job: Job) -> None:
+        from reshape import resize, transfer
+
+        assert self._link is not None
+        answer = resize.await_port(job.comm, self._link)
+        self._link.close()
+        why = answer.why if isinstance(answer, Abandon) else ""
+        if not isinstance(answer, Abandon):
+            try:
+                resize.join(job, answer.port)
+            except transfer.RolledBackError as reason:
+                why = str(reason)
+        if why:
+            if job.comm.rank == 0:
+                print(f"reshape: group {job.group} does not join: {why}", file=sys.stderr)
+            raise SystemExit(0)
+
+    def _go_on_from_restart(self, job: Job) -> None:
+        from reshape import resize
+
+        self._check_restart(job)
+        job.comm.Barrier()  # all have their data; the restart point has done its service
+        if job.comm.rank == 0 and job.folder is not None:
+            segments.sweep(job.folder, job.epoch)
+        resize.go_on(job)
+
+    def _resize_point(self, job: Job, link: Link, iteration_s: float) -> None:
+        from mpi4py import MPI
+
+        from reshape import resize
+
+        decision: Decision = Proceed()
+        if job.comm.rank == 0:
+            decision = link.ask(
+                epoch=job.epoch,
+                size=job.comm.size,
+                registered_bytes=job.registered_bytes,
+                iteration=job.iteration,
+                iteration_s=iteration_s,
+                topology=job.topology,
+            )
+        decision = self._tell(job, decision)
+        if isinstance(decision, Proceed):
+            return
+        if isinstance(decision, Join):
+            outcome = resize.expand(job, decision, link.announce)
+        else:
+            outcome = resize.contract(job, decision)
+        if job.comm == MPI.COMM_NULL:
+            raise SystemExit(0)
+        if job.comm.rank == 0:
+            link.report(outcome.serial, outcome.why, outcome.times)
+
+    def _tell(self, job: Job, decision: Decision) -> Decision:
+        """Collective over job.comm. Give rank 0's decision to all ranks, in one small message."""
+        header, groups = self._header, list[int]()
+        if isinstance(decision, Join):
+            header[:] = 1, decision.serial, decision.group, decision.size
+        elif isinstance(decision, Leave):
+            groups = decision.groups
+            header[:] = 2, decision.serial, 0, 0
+        else:
+            header[:] = 0
+        job.comm.Bcast(header, root=0)
+        kind, serial, group, size = header.tolist()
+        if kind == 1:
+            return Join(serial=serial, group=group, size=size)
+        if kind == 2:
+            return Leave(serial=serial, groups=job.comm.bcast(groups, root=0))
+        return Proceed()

@@ -1,0 +1,186 @@
+"""Bring all registered arrays of a job from one set of ranks to another: plan, move, verify."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from mpi4py import MPI
+
+from redistribution import Layout, Plan, checksum
+from reshape import segments
+from reshape.arrays import Array, Declaration
+from reshape.errors import ReshapeError
+from reshape.job import Job
+from reshape.messages import PhaseTimes
+from reshape.segments import Segment
+
+
+class RolledBackError(ReshapeError):
+    """The resize is given up; raised on every rank that takes part, at the same step."""
+
+
+@dataclass
+class Move:
+    """One array on its way to its next layout; `segment` is None where it has no part there."""
+
+    array: Array
+    plan: Plan
+    target: Layout
+    segment: Segment | None = None
+
+
+@dataclass
+class Outcome:
+    """How a resize ended on this rank: committed if `why` is empty."""
+
+    serial: int
+    why: str = ""
+    times: PhaseTimes = field(default_factory=PhaseTimes)
+
+
+def relay(
+    job: Job,
+    comm: MPI.Intracomm,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    outcome: Outcome,
+) -> list[Move]:
+    """Collective over comm. Bring all arrays from the ranks `sources` to the ranks `targets`.
+
+    Raises
+    ------
+    RolledBackError : no memory on some rank, or a checksum differs; nothing new is left behind.
+    """
+    moves: list[Move] = []
+    try:
+        with timed(outcome, "plan_s"):
+            moves = plan(job, comm, sources, targets)
+        with timed(outcome, "move_s"):
+            allocate(job, comm, moves, outcome.serial)
+            for move in moves:
+                run(comm, move)
+            if job.verify:
+                verify(comm, moves)
+    except RolledBackError:
+        for move in moves:
+            _drop(move)
+        raise
+    outcome.times.moved_bytes = sum(m.plan.bytes_moved(m.array.dtype.itemsize) for m in moves)
+    return moves
+
+
+def plan(
+    job: Job, comm: MPI.Intracomm, sources: Sequence[int], targets: Sequence[int]
+) -> list[Move]:
+    """Work out who sends what to whom. Needs no communication."""
+    moves = []
+    for array in job.arrays.values():
+        source = array.declaration.layout(len(sources))
+        target = array.declaration.layout(len(targets))
+        move = Move(array, Plan(source, target, sources, targets), target)
+        move.plan.outgoing(comm.rank)
+        move.plan.incoming(comm.rank)
+        moves.append(move)
+    return moves
+
+
+def allocate(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
+    """Collective over comm. Make the new local parts, beside the old ones.
+
+    Raises
+    ------
+    RolledBackError : some rank has no memory for them.
+    """
+    why = ""
+    try:
+        for move in moves:
+            process = move.plan.target_process.get(comm.rank)
+            if process is not None:
+                move.segment = new_segment(job, move.array.declaration, move.target, epoch, process)
+    except MemoryError as error:
+        why = f"no memory for the new layout on rank {comm.rank}: {error}"
+    agree(comm, why)
+
+
+def new_segment(
+    job: Job, declaration: Declaration, layout: Layout, epoch: int, process: int
+) -> Segment:
+    """Make the local part of an array that `process` has in `layout`."""
+    return segments.create(
+        job.folder,
+        declaration.name,
+        epoch,
+        process,
+        layout.local_shape(process),
+        declaration.dtype,
+        declaration.order,
+    )
+
+
+def run(comm: MPI.Intracomm, move: Move) -> None:
+    """Collective over comm. Exchange the data of one array."""
+    source = move.array.segment if comm.rank in move.plan.source_process else None
+    move.plan.run(
+        comm,
+        None if source is None else source.array,
+        None if move.segment is None else move.segment.array,
+        order=move.array.declaration.order,
+    )
+
+
+def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
+    """Collective over comm. Compare the checksums of all arrays before and after the move.
+
+    Raises
+    ------
+    RolledBackError : an array has changed on the way.
+    """
+    changes = np.zeros(len(moves), np.uint64)  # before - after, modulo 2**64
+    for k, move in enumerate(moves):
+        source = move.plan.source_process.get(comm.rank)
+        target = move.plan.target_process.get(comm.rank)
+        change = 0
+        if source is not None and move.array.segment is not None:
+            change += checksum(move.plan.source, source, move.array.segment.array)
+        if target is not None and move.segment is not None:
+            change -= checksum(move.target, target, move.segment.array)
+        changes[k] = change % 2**64
+    comm.Allreduce(MPI.IN_PLACE, changes, MPI.SUM)
+    wrong = [move.array.name for move, change in zip(moves, changes, strict=True) if change]
+    if wrong:
+        raise RolledBackError(f"the checksum of {', '.join(wrong)} has changed in the move")
+
+
+def agree(comm: MPI.Intracomm, why: str) -> None:
+    """Collective over comm. Go on only if no rank has a reason `why` not to.
+
+    Raises
+    ------
+    RolledBackError : on every rank alike, with the reason of the lowest rank that has one.
+    """
+    for reason in comm.allgather(why):
+        if reason:
+            raise RolledBackError(reason)
+
+
+def _drop(move: Move) -> None:
+    if move.segment is not None:
+        move.segment.discard()
+
+
+@contextmanager
+def timed(
+    outcome: Outcome, phase: Literal["join_s", "plan_s", "move_s", "resume_s"]
+) -> Iterator[None]:
+    """Add the time of the block to one phase of the pause."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        spent = time.perf_counter() - began
+        setattr(outcome.times, phase, getattr(outcome.times, phase) + spent)
