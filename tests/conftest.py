@@ -1,9 +1,24 @@
-"""Settings for all tests."""
+"""Settings and options of the whole test suite."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 # The time one example takes says nothing on a machine shared with MPI ranks.
 settings.register_profile("reshape", deadline=None)
 settings.load_profile("reshape")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what the scripts in tests/**/*.txt give as what is expected; read the diff",
+    )
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether expected outputs are to be written anew instead of compared."""
+    return bool(request.config.getoption("--rewrite"))

@@ -200,11 +200,11 @@ class Core:
         self._due = True
 
     def expect(self, job: Job) -> None:
-        """Say when the job's processors are expected back (at once if it was told to end)."""
-        held = sum(map(len, job.groups.values()))
+        """Say when which of the job's processors will be back (at once if it was told to end)."""
+        held = sum(map(self.machine.returning, job.groups.values()))
         end = self.now if job.state is S.COMPLETING else job.expected_end
         if job.state is S.CONTRACTING and job.resize is not None:
-            leaving = job.resize.old - job.resize.new
+            leaving = sum(self.machine.returning(job.groups[g]) for g in job.resize.leaving)
             self.ends.expect(job.id, (end, held - leaving), (job.resize.at, leaving))
         else:
             self.ends.expect(job.id, (end, held))
@@ -230,7 +230,7 @@ class Core:
     def kill(self, job: Job, cause: JobState, reason: Reason) -> None:
         """Have every process of the job ended; its processors come back with `JobEnded`."""
         self.end_resize(job)
-        job.cause, job.why = cause, str(reason)
+        job.cause, job.why = cause, reason.sentence
         job.become(S.COMPLETING)
         self.expect(job)
         self._orders.append(Kill(job.id, reason))
@@ -298,6 +298,8 @@ class Core:
     def on_node_joined(self, event: NodeJoined) -> None:
         """Let the pool grow."""
         self.machine.join(event.node, event.processors)
+        for job in self.live.values():
+            self.expect(job)
         self._due = self.early = True
 
     def on_node_lost(self, event: NodeLost) -> None:
@@ -308,6 +310,7 @@ class Core:
         lost = self.machine.lose(event.node)
         reason = Reason("node lost", "node {node} is gone", {"node": event.node})
         for job in list(self.live.values()) if lost else ():
+            self.expect(job)
             joining = job.resize.group if job.resize is not None else None
             hit = any(held & lost for group, held in job.groups.items() if group != joining)
             if hit and job.state is not S.COMPLETING:

@@ -4,9 +4,10 @@ A live service receives them from sockets and agents, the simulator from a trace
 clock, a replay from a journal. Times are seconds on whatever clock the driver keeps; the core
 never reads one.
 
-Events of one instant are handed over together and taken in this order, ties by job number
-(:func:`instant_order`): processors that come back, nodes, ends, arrivals, then one scheduling
-pass, then resize points. So a job that ends and one that arrives in the same second meet.
+Events of one instant are handed over together and taken in this order, ties by job number, then as
+they came (:func:`instant_order`): nodes, ends, resizes that are done or failed, starts, arrivals,
+cancellations, wake-ups, then one scheduling pass, then resize points. So a job that ends and one
+that arrives in the same second meet.
 """
 
 from __future__ import annotations
@@ -171,15 +172,15 @@ Event: TypeAlias = (
 
 _RANK = {
     NodeJoined: 0,
-    NodeLost: 1,
-    JobEnded: 2,
-    ResizeDone: 3,
-    ResizeFailed: 4,
-    JobStarted: 5,
+    NodeLost: 0,
+    JobEnded: 1,
+    ResizeDone: 2,
+    ResizeFailed: 3,
+    JobStarted: 4,
+    JobSubmitted: 5,
     JobCancelled: 6,
-    JobSubmitted: 7,
-    Wakeup: 8,
-    ResizePoint: 9,
+    Wakeup: 7,
+    ResizePoint: 8,
 }
 
 

@@ -107,6 +107,10 @@ class Machine:
         self.free |= processors
         self.free_count += len(processors)
 
+    def returning(self, processors: ProcSet) -> int:
+        """How many of these would come into the pool if they were released now."""
+        return len(processors - self._down if self._down else processors)
+
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
         """Which of these processors lie on which node, in the order of their numbers."""
         found: dict[str, ProcSet] = {}

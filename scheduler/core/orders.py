@@ -29,9 +29,14 @@ class Reason(msgspec.Struct, frozen=True):
     text: str = ""
     facts: Facts = {}
 
+    @property
+    def sentence(self) -> str:
+        """The text with its numbers."""
+        return self.text.format(**self.facts)
+
     def __str__(self) -> str:
         """Give the sentence, then the rule in brackets."""
-        return f"{self.text.format(**self.facts)} [{self.rule}]" if self.text else f"[{self.rule}]"
+        return f"{self.sentence} [{self.rule}]" if self.text else f"[{self.rule}]"
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):

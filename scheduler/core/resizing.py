@@ -134,7 +134,7 @@ def roll_back(core: Core, job: Job, event: ResizeFailed) -> list[Order]:
     if job.restarts >= core.scenario.max_restarts:
         text = "{why}; already restarted {restarts} times of {max_restarts}"
         reason = Reason("max_restarts", text, facts)
-        job.why = str(reason)
+        job.why = reason.sentence
         core.finish(job, JobState.FAILED)
         return [Kill(job.id, reason)]
     job.restarts += 1

@@ -67,7 +67,8 @@ def max_benefit_priority(
     """
     to = view.next_larger(job)
     if to is None:
-        return Stay(Reason(rule, "no larger valid size than {size}", {"size": job.size}))
+        text = "no valid size above {size}, or an expansion to it failed just now"
+        return Stay(Reason(rule, text, {"size": job.size}))
     potential = _potential(job, window)
     if potential <= min_potential:
         facts = {"potential": potential, "min_potential": min_potential}
