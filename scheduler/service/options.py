@@ -1,0 +1,99 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reshape.topology import FORMS, Topology
+from scheduler.service.asking import LAST
+from scheduler.times import parse_walltime
+
+
+class Walltime(click.ParamType[float]):
+    """A time above 0 as Slurm writes it, in seconds."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the text of an option."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            seconds = parse_walltime(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds == 0:
+            self.fail(f"must be above 0, got {value!r}", param, ctx)
+        return float(seconds)
+
+
+class TopologyText(click.ParamType[Topology]):
+    """The sizes a job can run on."""
+
+    name = "TOPOLOGY"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Topology:
+        """Read the text of an option."""
+        if isinstance(value, Topology):
+            return value
+        try:
+            return Topology.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class JobNumber(click.ParamType[int]):
+    """Number of a job, or `last` for the one submitted last (`LAST` here)."""
+
+    name = "JOB"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the text of an argument."""
+        if value == "last":
+            return LAST
+        try:
+            number = int(value)
+        except ValueError:
+            number = -1
+        if number <= LAST:
+            self.fail(f"{value!r} is no job: give its number, or 'last'", param, ctx)
+        return number
+
+
+TOPOLOGY_HELP = f"Sizes the job can run on: {FORMS}. What the program says, if not given."
+
+directory_option = click.option(
+    "--dir",
+    "directory",
+    metavar="DIR",
+    envvar="RESHAPE_DIR",
+    show_envvar=True,
+    default="~/.reshape",
+    show_default=True,
+    callback=lambda _ctx, _param, value: Path(value).expanduser(),
+    help="Directory of the service.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+parsable_option = click.option(
+    "--parsable", is_flag=True, help="Put | between the fields, for programs to read."
+)
+
+
+def example(*lines: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add examples below the docstring that click shows as the help of a command."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        text = "\n".join(f"  {line}" for line in lines)
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n{text}"
+        return function
+
+    return add
