@@ -66,7 +66,7 @@ def _expand(core: Core, job: Job, decision: Grow) -> Expand | Continue:
     if not 0 < wanted <= free or to > (job.spec.max_processors or 0):
         return _refused(job, f"grow to {to} with {free} free", decision.reason)
     if core.view.failed_lately(job, to):
-        return _go_on(job.id, "retry_after", "an expansion to {to} failed just now", to=to)
+        return _go_on(job.id, "retry_after", "a resize to {to} failed just now", to=to)
     chosen = core.scenario.selection.select(core.machine.free, wanted)
     if chosen is None:
         return _refused(job, f"no processors acceptable for {to}", decision.reason)
@@ -82,6 +82,8 @@ def _contract(core: Core, job: Job, decision: Shrink) -> Contract | Continue:
     to, leave = decision.to, job.size - decision.to
     if to < job.spec.processors or to not in job.history.contractions():
         return _refused(job, f"shrink to {to}, where it never ran", decision.reason)
+    if core.view.failed_lately(job, to):
+        return _go_on(job.id, "retry_after", "a resize to {to} failed just now", to=to)
     groups = decision.groups or leaving_groups(job.groups, leave)
     if groups is None or not _leaves(job, groups, leave):
         return _refused(job, f"shrink to {to} by groups {groups}", decision.reason)

@@ -117,7 +117,7 @@ class View:
         return None if size is None or self.failed_lately(job, size) else size
 
     def failed_lately(self, job: Job, size: int) -> bool:
-        """Whether an expansion to this size failed fewer than `retry_after` resize points ago."""
+        """Whether a resize to this size failed fewer than `retry_after` resize points ago."""
         failed = job.history.failures.get(size)
         retry_after = self._core.scenario.retry_after
         return failed is not None and job.history.points - failed < retry_after

@@ -76,11 +76,18 @@ def max_benefit_priority(
         return Stay(Reason(f"{rule}, threshold", text, facts))
     needed = to - job.size
     kept = _kept_for_others(job, view, potential, window, min_potential) if needed <= idle else 0
-    facts = {"size": job.size, "to": to, "needed": needed, "idle": idle, "kept": kept}
+    facts = {"size": job.size, "to": to, "needed": needed}
+    facts |= {"free": view.free, "idle": idle, "kept": kept}
     if needed > idle - kept:
-        text = "{needed} processors wanted for {to}; {idle} idle, {kept} of them kept for others"
+        text = (
+            "{needed} processors wanted for {to}; {free} idle, {idle} of them not reserved, {kept} "
+            "kept for jobs that gain more"
+        )
         return Stay(Reason(short, text, facts))
-    text = "from {size} to {to}: {needed} of {idle} idle processors, {kept} kept for others"
+    text = (
+        "from {size} to {to}: {needed} of {free} idle processors, {idle} of them not reserved, "
+        "{kept} kept for jobs that gain more"
+    )
     return Grow(to, Reason(f"{rule}, Max-Benefit-Priority", text, facts))
 
 
