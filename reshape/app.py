@@ -423,7 +423,10 @@ class Application:
     def _go_on_from_restart(self, job: Job) -> None:
         from reshape import resize
 
+        assert self._restart is not None
         self._check_restart(job)
+        job.state.clear()
+        job.state.update(self._restart.load_state())  # over what the program has set meanwhile
         job.comm.Barrier()  # all have their data; the restart point has done its service
         if job.comm.rank == 0 and job.folder is not None:
             segments.sweep(job.folder, job.epoch)

@@ -1,0 +1,105 @@
+"""2-D heat conduction by Jacobi sweeps, resizable: ``mpiexec -n 2 python -m apps.jacobi --n 512``.
+
+The plate is cut into block rows. Each sweep exchanges one row with either neighbour and replaces
+every inner point by the mean of its four neighbours. At the end rank 0 repeats all sweeps alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+import reshape
+from redistribution import Plan, Replicated
+from reshape.app import Application
+from reshape.arrays import Array
+
+Floats = NDArray[np.float64]
+TOLERANCE = 1e-12  # temperatures are within [-1, 1]
+
+
+def initial(rows: NDArray[np.int64], n: int) -> Floats:
+    """Temperatures at the start in these rows of the n x n plate, (len(rows), n)."""
+    return np.outer(np.cos(3.0 * rows / n), np.sin(1.0 + 5.0 * np.arange(n) / n))
+
+
+def relax(padded: Floats) -> Floats:
+    """Mean of the four neighbours of each inner point of (m + 2, n): (m, n - 2)."""
+    vertical = padded[:-2, 1:-1] + padded[2:, 1:-1]
+    return 0.25 * (vertical + (padded[1:-1, :-2] + padded[1:-1, 2:]))
+
+
+def sweep(comm: MPI.Intracomm, u: Array) -> None:
+    """Collective over comm. One Jacobi sweep; the rim of the plate keeps its temperature."""
+    n = u.shape[0]
+    busy = min(comm.size, n)  # with more ranks than rows, the last ones hold none
+    if comm.rank >= busy:
+        return
+    above = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
+    below = comm.rank + 1 if comm.rank < busy - 1 else MPI.PROC_NULL
+    local = u.local
+    padded = np.empty((len(local) + 2, n))
+    padded[1:-1] = local
+    comm.Sendrecv(local[0], above, 0, padded[-1], below, 0)
+    comm.Sendrecv(local[-1], below, 1, padded[0], above, 1)
+    first, last = int(above == MPI.PROC_NULL), len(local) - int(below == MPI.PROC_NULL)
+    if first < last:
+        local[first:last, 1:-1] = relax(padded[first : last + 2])
+
+
+def error_of(comm: MPI.Intracomm, u: Array, sweeps: int) -> float:
+    """Collective over comm. Largest deviation from the same sweeps done serially by rank 0."""
+    whole: Any = np.empty(u.shape) if comm.rank == 0 else None
+    Plan(u.layout, Replicated(u.shape, 1)).run(comm, u.local, whole)
+    error = 0.0
+    if whole is not None:
+        n = u.shape[0]
+        serial = initial(np.arange(n), n)
+        for _ in range(sweeps):
+            serial[1:-1, 1:-1] = relax(serial)
+        error = float(np.abs(whole - serial).max())
+    return float(comm.bcast(error, root=0))
+
+
+def solve(app: Application, n: int, iterations: int, sweeps: int) -> bool:
+    """Collective over app.comm. Sweep and verify; rank 0 prints the result."""
+    u = app.rows("u", shape=(n, n))
+    if app.is_fresh_start:
+        u.local[:] = initial(u.layout.global_indices(app.comm.rank)[0], n)
+    for _ in app.iterations(iterations):
+        for _ in range(sweeps):
+            sweep(app.comm, u)
+    error = error_of(app.comm, u, iterations * sweeps)
+    verified = error <= TOLERANCE
+    app.report(verified=verified, max_error=error)
+    if app.comm.rank == 0:
+        print(
+            f"jacobi: n={n} iterations={iterations} processors={app.comm.size} "
+            f"max error {error:.1e} {'verified' if verified else 'WRONG'}",
+            flush=True,
+        )
+    return verified
+
+
+def main() -> int:
+    """Run the program; 0 if the result is verified."""
+    parser = argparse.ArgumentParser(prog="python -m apps.jacobi", description=__doc__)
+    parser.add_argument("--n", type=int, default=512, help="points along a side (512)")
+    parser.add_argument("--iterations", type=int, default=40, help="iterations (40)")
+    parser.add_argument("--sweeps", type=int, default=1, help="sweeps in an iteration (1)")
+    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    options = parser.parse_args()
+    if options.n < 3 or options.iterations < 0 or options.sweeps < 1:
+        parser.error("--n must be >= 3, --iterations >= 0, --sweeps >= 1")
+    with reshape.application(topology=options.topology) as app:
+        verified = solve(app, options.n, options.iterations, options.sweeps)
+    return 0 if verified else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

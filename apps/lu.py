@@ -1,0 +1,224 @@
+"""LU factorisation with partial pivoting, resizable: ``mpiexec -n 4 python -m apps.lu --n 1024``.
+
+Right-looking and blocked, on a block-cyclic matrix over a 2-D process grid, as in ScaLAPACK's
+pdgetrf: factor a panel, swap rows, solve for the block row, update the rest. An iteration is one
+panel (or several); between two of them the grid may change. At the end rank 0 computes the
+residual ||PA - LU|| / (||A|| n eps) and compares it with that of scipy.linalg.lu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+import reshape
+from redistribution import BlockCyclic, Plan, Replicated
+from reshape.app import Application
+from reshape.arrays import Array
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+GOOD = 16.0  # a backward stable factorisation has a residual of the order of 1 (HPL's threshold)
+
+
+def matrix(rows: Integers, n: int, seed: int) -> Floats:
+    """These rows of the n x n matrix to factor, uniform in [-1, 1), the same for any layout."""
+    generators = (np.random.default_rng((seed, int(row))) for row in rows)
+    return np.array([g.uniform(-1, 1, n) for g in generators]).reshape(len(rows), n)
+
+
+@dataclass
+class Grid:
+    """Today's process grid as one process sees it; `rows` and `cols` are its global indices."""
+
+    column: MPI.Comm
+    row: MPI.Comm
+    rows: Integers
+    cols: Integers
+    block: int
+
+    def row_owner(self, index: int) -> int:
+        """Rank in `column` that holds a global row."""
+        return index // self.block % self.column.size
+
+    def col_owner(self, index: int) -> int:
+        """Rank in `row` that holds a global column."""
+        return index // self.block % self.row.size
+
+
+@contextmanager
+def grid_of(comm: MPI.Intracomm, a: Array) -> Iterator[Grid]:
+    """Collective over comm. Row and column communicators, freed before the size can change."""
+    assert isinstance(a.layout, BlockCyclic)
+    p, q = a.layout.coordinates(comm.rank)
+    column, row = comm.Split(q, p), comm.Split(p, q)
+    rows, cols = a.layout.global_indices(comm.rank)
+    try:
+        yield Grid(column, row, rows, cols, a.layout.block[0])
+    finally:
+        column.Free()
+        row.Free()
+
+
+def factor_panel(grid: Grid, panel: Floats, lo: int) -> Integers:
+    """Collective over grid.column. Factor columns lo, lo + 1, ... whose local rows are `panel`.
+
+    Returns
+    -------
+    (width,) int64: the row that each of these rows was swapped with.
+    """
+    width = panel.shape[1]
+    pivots = np.empty(width, np.int64)
+    # From each process: its largest candidate, that row's index and contents, and row j's.
+    mine, all_ = np.empty(2 + 2 * width), np.empty((grid.column.size, 2 + 2 * width))
+    for k, j in enumerate(range(lo, lo + width)):
+        here, below = np.searchsorted(grid.rows, (j, j + 1))
+        mine[0] = -1.0
+        if here < len(panel):
+            best = here + int(np.abs(panel[here:, k]).argmax())
+            mine[:2] = abs(panel[best, k]), grid.rows[best]
+            mine[2 : 2 + width] = panel[best]
+        if here < below:
+            mine[2 + width :] = panel[here]
+        grid.column.Allgather(mine, all_)
+        winner = all_[all_[:, 0].argmax()]
+        pivot, pivot_row = int(winner[1]), winner[2 : 2 + width]
+        if grid.row_owner(pivot) == grid.column.rank:
+            panel[np.searchsorted(grid.rows, pivot)] = all_[grid.row_owner(j), 2 + width :]
+        panel[here:below] = pivot_row
+        panel[below:, k] /= pivot_row[k]
+        panel[below:, k + 1 :] -= np.outer(panel[below:, k], pivot_row[k + 1 :])
+        pivots[k] = pivot
+    return pivots
+
+
+def swap_rows(grid: Grid, local: Floats, lo: int, pivots: Integers, panel: slice) -> None:
+    """Collective over grid.column. Apply a panel's swaps to all other local columns."""
+    came_from: dict[int, int] = {}
+    for j, pivot in enumerate(pivots.tolist(), lo):
+        came_from[j], came_from[pivot] = came_from.get(pivot, pivot), came_from.get(j, j)
+    touched = np.array(sorted(came_from))
+    source = np.searchsorted(touched, [came_from[row] for row in touched.tolist()])
+    mine = np.flatnonzero(touched // grid.block % grid.column.size == grid.column.rank)
+    others = np.delete(np.arange(local.shape[1]), panel)
+    where = np.ix_(np.searchsorted(grid.rows, touched[mine]), others)
+    rows = np.zeros((len(touched), len(others)))
+    rows[mine] = local[where]
+    grid.column.Allreduce(MPI.IN_PLACE, rows, MPI.SUM)  # one process has each row, the others 0
+    local[where] = rows[source[mine]]
+
+
+def eliminate(grid: Grid, local: Floats, lo: int, hi: int) -> Integers:
+    """Collective over the grid. Factor columns [lo, hi) and update what is below and right."""
+    own = slice(*np.searchsorted(grid.cols, (lo, hi)))
+    panel, pivots = np.empty((len(grid.rows), hi - lo)), np.empty(hi - lo, np.int64)
+    root = grid.col_owner(lo)
+    if root == grid.row.rank:
+        panel[:] = local[:, own]
+        pivots = factor_panel(grid, panel, lo)
+        local[:, own] = panel
+    grid.row.Bcast(pivots, root)
+    grid.row.Bcast(panel, root)
+    swap_rows(grid, local, lo, pivots, own)
+    top = slice(*np.searchsorted(grid.rows, (lo, hi)))
+    right = int(np.searchsorted(grid.cols, hi))
+    upper = np.empty((hi - lo, local.shape[1] - right))
+    root = grid.row_owner(lo)
+    if root == grid.column.rank and upper.size:
+        lower = panel[top]
+        upper[:] = scipy.linalg.solve_triangular(
+            lower, local[top, right:], lower=True, unit_diagonal=True
+        )
+        local[top, right:] = upper
+    grid.column.Bcast(upper, root)
+    local[top.stop :, right:] -= panel[top.stop :] @ upper
+    return pivots
+
+
+def residual(a: Floats, permuted: Floats, lower: Floats, upper: Floats) -> float:
+    """||PA - LU|| / (||A|| n eps) in the 1-norm."""
+    n = len(a)
+    error = np.linalg.norm(permuted - lower @ upper, 1)
+    return float(error / (np.linalg.norm(a, 1) * n * np.finfo(float).eps))
+
+
+def check(comm: MPI.Intracomm, a: Array, pivots: Integers, seed: int) -> tuple[float, float]:
+    """Collective over comm. Residual of the factors held in `a`, and of scipy.linalg.lu's."""
+    n = a.shape[0]
+    whole: Any = np.empty(a.shape) if comm.rank == 0 else None
+    Plan(a.layout, Replicated(a.shape, 1)).run(comm, a.local, whole)
+    found = np.zeros(2)
+    if whole is not None:
+        original = matrix(np.arange(n), n, seed)
+        order = np.arange(n)
+        for j, pivot in enumerate(pivots.tolist()):
+            order[[j, pivot]] = order[[pivot, j]]
+        lower = np.tril(whole, -1) + np.eye(n)
+        p, reference_l, reference_u = scipy.linalg.lu(original)
+        found[0] = residual(original, original[order], lower, np.triu(whole))
+        found[1] = residual(original, p.T @ original, reference_l, reference_u)
+    comm.Bcast(found, root=0)
+    return float(found[0]), float(found[1])
+
+
+def solve(app: Application, options: argparse.Namespace) -> bool:
+    """Collective over app.comm. Factor and verify, as often as asked; rank 0 prints the result."""
+    n, block = options.n, options.block
+    a = app.block_cyclic("A", shape=(n, n), block=(block, block))
+    pivots = app.replicated("pivots", np.zeros(n, np.int64))
+    app.state.update(residual=0.0, reference=0.0)
+    panels = -(-n // block)
+    steps = -(-panels // options.panels_per_iteration)
+    for iteration in app.iterations(steps * options.repeat):
+        seed, step = divmod(iteration, steps)
+        if step == 0:
+            rows, cols = a.layout.global_indices(app.comm.rank)
+            a.local[:] = matrix(rows, n, seed)[:, cols]
+        first = step * options.panels_per_iteration
+        with grid_of(app.comm, a) as grid:
+            for panel in range(first, min(first + options.panels_per_iteration, panels)):
+                lo, hi = panel * block, min((panel + 1) * block, n)
+                pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
+        if step == steps - 1:
+            found, reference = check(app.comm, a, pivots.local, seed)
+            app.state["residual"] = max(found, app.state["residual"])
+            app.state["reference"] = max(reference, app.state["reference"])
+    worst, reference = app.state["residual"], app.state["reference"]
+    verified = bool(worst < GOOD and worst <= 10 * reference)
+    app.report(verified=verified, residual=worst)
+    if app.comm.rank == 0:
+        print(
+            f"lu: n={n} block={block} repeat={options.repeat} processors={app.comm.size} "
+            f"residual {worst:.2e} (scipy {reference:.2e}) {'verified' if verified else 'WRONG'}",
+            flush=True,
+        )
+    return verified
+
+
+def main() -> int:
+    """Run the program; 0 if the result is verified."""
+    parser = argparse.ArgumentParser(prog="python -m apps.lu", description=__doc__)
+    parser.add_argument("--n", type=int, default=1024, help="rows and columns (1024)")
+    parser.add_argument("--block", type=int, default=64, help="block size (64)")
+    parser.add_argument("--panels-per-iteration", type=int, default=1, help="panels (1)")
+    parser.add_argument("--repeat", type=int, default=1, help="matrices to factor (1)")
+    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    options = parser.parse_args()
+    if min(options.n, options.block, options.panels_per_iteration, options.repeat) < 1:
+        parser.error("--n, --block, --panels-per-iteration and --repeat must be >= 1")
+    with reshape.application(topology=options.topology) as app:
+        verified = solve(app, options)
+    return 0 if verified else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""A job that takes as long as a speedup model says, without computing: it sleeps.
+
+It stands in for applications larger than the machine at hand: its iterations get shorter with more
+processors as the model of PRIO (section 4.1) says, while the data it carries is real, is really
+moved at each resize, and is checked element by element at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+import reshape
+from reshape.app import Application
+from reshape.arrays import Array
+
+COLUMNS = 1024  # of int64: 128 rows are a MiB
+BLOCK = (16, 64)
+
+
+def speedup(start: int, size: int, alpha: float, model: str = "sweet-spot") -> float:
+    """How much faster an iteration is on `size` processors than on `start`.
+
+    PRIO 4.1 prints ``(P2/P1) ** (alpha * (P2-P1)/P1)``, which is superlinear from P2 > 2.25 P1 on
+    and has no sweet spot, against its own text. ``(P2/P1) ** (alpha ** ((P2-P1)/P1))`` gives the
+    curve of its figure 2 and is the model "sweet-spot"; "printed" is the other.
+    """
+    ratio, growth = size / start, (size - start) / start
+    return float(ratio ** (alpha * growth if model == "printed" else alpha**growth))
+
+
+def indices(array: Array, rank: int) -> NDArray[np.int64]:
+    """Global linear index of each local element of `rank`."""
+    rows, columns = array.layout.global_indices(rank)
+    return rows[:, np.newaxis] * COLUMNS + columns
+
+
+def carry(app: Application, options: argparse.Namespace) -> bool:
+    """Collective over app.comm. Wait through all iterations; True if the data is unharmed."""
+    data = app.block_cyclic("data", (128 * options.mib, COLUMNS), BLOCK, dtype=np.int64)
+    if app.is_fresh_start:
+        data.local[:] = indices(data, app.comm.rank)
+        app.state["start"] = options.start_size or app.comm.size
+    for _ in app.iterations(options.iterations):
+        faster = speedup(app.state["start"], app.comm.size, options.alpha, options.model)
+        time.sleep(options.seconds / faster)
+    unharmed = np.array_equal(data.local, indices(data, app.comm.rank))
+    return bool(app.comm.allreduce(unharmed, MPI.LAND))
+
+
+def main() -> int:
+    """Run the program; 0 if all data is verified."""
+    parser = argparse.ArgumentParser(prog="python -m apps.synthetic", description=__doc__)
+    parser.add_argument("--iterations", type=int, default=7, help="iterations (7)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="length of an iteration on the start size (1)"
+    )
+    parser.add_argument(
+        "--start-size", type=int, help="processors that take --seconds; those it starts on"
+    )
+    parser.add_argument("--alpha", type=float, default=0.8, help="the model's parameter (0.8)")
+    parser.add_argument(
+        "--model",
+        choices=("sweet-spot", "printed"),
+        default="sweet-spot",
+        help="reading of the formula of PRIO 4.1 (sweet-spot)",
+    )
+    parser.add_argument("--mib", type=int, default=8, help="MiB of data it carries (8)")
+    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    options = parser.parse_args()
+    if options.iterations < 0 or options.seconds < 0 or options.mib < 0:
+        parser.error("--iterations, --seconds and --mib must be >= 0")
+    if options.alpha <= 0 or (options.start_size is not None and options.start_size < 1):
+        parser.error("--alpha must be > 0, --start-size >= 1")
+    with reshape.application(topology=options.topology) as app:
+        verified = carry(app, options)
+        app.report(verified=verified, mib=options.mib)
+        if app.comm.rank == 0:
+            print(
+                f"synthetic: iterations={options.iterations} processors={app.comm.size} "
+                f"{options.mib} MiB {'verified' if verified else 'WRONG'}",
+                flush=True,
+            )
+    return 0 if verified else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
