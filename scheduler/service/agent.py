@@ -145,7 +145,9 @@ class Agent:
                 for group in self.groups.values()
                 if not group.gone
             )
-            for ready, _event in poller.poll(20 if waits_for_death else 500):
+            for ready, _event in poller.poll(
+                20 if waits_for_death else 50 if self._changed else 500
+            ):
                 if ready == wake:
                     os.read(wake, 4096)
             while self._socket.poll(0):
@@ -170,9 +172,10 @@ class Agent:
             groups=[group.report() for group in self.groups.values()],
             restart_points=[job for job in jobs if has_restart_point(self.directory.shm(job))],
         )
-        # No service, and the queue of beats is full: the next beat says it all again.
-        with contextlib.suppress(zmq.Again):
+        try:
             self._socket.send_multipart(m.encode(hello), zmq.NOBLOCK)
+        except zmq.Again:
+            self._changed = True  # nobody to tell it to: try again soon
 
     def _take(self, frames: list[bytes]) -> None:
         message = m.decode(frames)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from reshape.client import Client, endpoint_of
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.messages import Info, Stop
-from scheduler.service.asking import ask, service_info
+from reshape.messages import Failure, Info, Stop
+from scheduler.service.asking import service_info
 from scheduler.service.directory import ServiceDirectory
 
 START_S = 20.0  # an idle machine needs well below one
@@ -29,7 +30,7 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
 
     Returns
     -------
-    the process, which answers now
+    the process, which answers now and whose nodes are up
 
     Raises
     ------
@@ -67,9 +68,9 @@ def _await_answer(
         except ServiceUnavailable:
             time.sleep(0.02)
             continue
-        if info.pid == process.pid:
+        if info.pid == process.pid and all(state == "up" for _, _, state in info.nodes):
             return
-        time.sleep(0.02)  # another service answers; ours is about to find out
+        time.sleep(0.02)
     with log.open("rb") as file:
         file.seek(written)
         said = file.read().decode(errors="replace").strip()
@@ -92,22 +93,25 @@ def stop(directory: Path, *, kill: bool) -> None:
     ReshapeError : it refuses, or a process does not end.
     """
     info = service_info(directory)
-    ask(directory, Stop(kill=kill), timeout=STOP_S)
     until = time.monotonic() + STOP_S
-    while (running := _still_running(ServiceDirectory(directory), info)) is not None:
-        if time.monotonic() > until:
-            raise ReshapeError(f"the service said good-bye, but {running} still runs")
-        time.sleep(0.02)
+    with Client(endpoint_of(directory)) as client:
+        client.send(Stop(kill=kill), timeout=STOP_S)
+        # The answer may be lost as the service ends: that it is gone says the same.
+        while (running := _still_running(ServiceDirectory(directory), info)) is not None:
+            if time.monotonic() > until:
+                raise ReshapeError(f"the service of {directory} was told to stop, {running} runs")
+            if isinstance(answer := client.receive(0.02), Failure):
+                raise ReshapeError(answer.message)
 
 
 def _still_running(place: ServiceDirectory, info: Info) -> str | None:
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(info.pid).status() != psutil.STATUS_ZOMBIE:
-            return f"its process {info.pid}"
+            return f"but its process {info.pid} still"
     for node, _, _ in info.nodes:
         with place.agent_lock(node) as free:
             if not free:
-                return f"its agent of node {node}"
+                return f"but its agent of node {node} still"
     return None
 
 

@@ -100,6 +100,10 @@ class SystemMonitor:
                 self._start_agent(node)
         return events
 
+    def all_gone(self) -> bool:
+        """Whether the agents of all nodes have ended."""
+        return not any(map(self._is_held, self.nodes))
+
     def _is_held(self, node: str) -> bool:
         with self._directory.agent_lock(node) as free:
             return not free

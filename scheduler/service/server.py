@@ -51,6 +51,8 @@ from scheduler.service.startup import JobStartup, Launch
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
+#: How long agents that were told to stop are given before the socket closes.
+FAREWELL_S = 5.0
 #: Messages taken in one turn of the loop: what arrived together is decided together.
 TURN = 256
 
@@ -209,6 +211,10 @@ class Service:
         if self._killing is not None:
             self.send(self._killing[0], m.Done(id=self._killing[1]))
         self.directory.server_file.unlink(missing_ok=True)
+        # A peer that sees the connection close may drop what it has not read yet.
+        until = time.monotonic() + FAREWELL_S
+        while not live and not self.monitor.all_gone() and time.monotonic() < until:
+            time.sleep(0.01)
         self._socket.close(linger=1000)
         self._context.term()
         self.journal.close()

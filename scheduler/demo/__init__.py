@@ -1,0 +1,1 @@
+"""The demonstration: one mixed workload of real MPI programs, run static and resizable."""

@@ -1,0 +1,219 @@
+"""The Gantt picture of two runs of one workload, under one another on one scale of time.
+
+Every job has one colour, a shade of its kind of application, the same in both runs. Its area grows
+and shrinks with the processors it holds; hatched is what it holds but does not compute on yet, as
+the new processes come up in the background. Below each run: how many jobs wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection, PatchCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from reshape.messages import JobInfo
+from scheduler.core.procset import ProcSet
+from scheduler.demo.metrics import Segment, is_committed, segments
+
+Box = tuple[float, float, float, float]  # begin, lowest processor, seconds, processors
+Colour = tuple[float, float, float]
+_INK = "#22262b"
+#: Lightest and darkest shade of each kind, one hue a kind (told apart by the colour-blind too).
+_SHADES: tuple[tuple[Colour, Colour], ...] = (
+    ((0.70, 0.84, 0.95), (0.16, 0.45, 0.72)),  # blue
+    ((0.99, 0.82, 0.60), (0.88, 0.48, 0.07)),  # orange
+    ((0.72, 0.89, 0.75), (0.12, 0.53, 0.36)),  # green
+    ((0.86, 0.86, 0.88), (0.53, 0.54, 0.58)),  # grey
+    ((0.90, 0.78, 0.92), (0.55, 0.30, 0.62)),  # purple
+)
+
+
+class Panel(NamedTuple):
+    """One run to be drawn: its title and its jobs, numbered alike in all runs."""
+
+    title: str
+    jobs: Sequence[JobInfo]
+
+
+def draw(panels: Sequence[Panel], kinds: Mapping[int, str], processors: int, title: str) -> Figure:
+    """Draw the runs.
+
+    Parameters
+    ----------
+    kinds : job number -> kind of application, in the order of the legend.
+    processors : number of processors of the machine.
+    """
+    colours = job_colours(kinds)
+    figure = Figure(figsize=(11, 1.2 + 3.7 * len(panels)), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=13, fontweight="bold", color=_INK)
+    axes = figure.subplots(
+        2 * len(panels), 1, sharex=True, height_ratios=[5, 1] * len(panels), squeeze=False
+    )[:, 0]
+    longest = 0.0
+    for panel, gantt, waiting in zip(panels, axes[::2], axes[1::2], strict=True):
+        origin = min(job.submitted_at for job in panel.jobs)
+        end = max(job.ended_at or origin for job in panel.jobs) - origin
+        longest = max(longest, end)
+        _draw_run(gantt, panel, origin, colours, processors)
+        gantt.axvline(end, color=_INK, linewidth=0.8, linestyle=(0, (2, 2)))
+        _draw_waiting(waiting, panel.jobs, origin)
+    axes[-1].set_xlim(0, 1.01 * longest)
+    axes[-1].set_xlabel("time since the first submission (s)")
+    figure.legend(handles=_legend(kinds), loc="outside lower center", ncols=6, frameon=False)
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a picture as PNG and SVG."""
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths
+
+
+def job_colours(kinds: Mapping[int, str]) -> dict[int, str]:
+    """Give each job a shade of its kind's hue."""
+    order = list(dict.fromkeys(kinds.values()))
+    colours = {}
+    for kind in order:
+        numbers = [number for number, its in kinds.items() if its == kind]
+        light, dark = _SHADES[order.index(kind) % len(_SHADES)]
+        for number, part in zip(numbers, np.linspace(0, 1, max(2, len(numbers))), strict=False):
+            shade = (1 - part) * np.array(light) + part * np.array(dark)
+            colours[number] = to_hex(shade.tolist())
+    return colours
+
+
+def _draw_run(
+    axes: Axes, panel: Panel, origin: float, colours: Mapping[int, str], processors: int
+) -> None:
+    for job in panel.jobs:
+        parts = [
+            Segment(part.begin - origin, part.end - origin, part.held) for part in segments(job)
+        ]
+        boxes = [box for part in parts for box in _boxes(part)]
+        patches = [Rectangle((x, y), width, height) for x, y, width, height in boxes]
+        axes.add_collection(PatchCollection(patches, facecolor=colours[job.job], linewidth=0))
+        coming = [
+            Rectangle((x, y), width, height)
+            for part in coming_up(job)
+            for x, y, width, height in _boxes(
+                Segment(part.begin - origin, part.end - origin, part.held)
+            )
+        ]
+        axes.add_collection(
+            PatchCollection(
+                coming, facecolor="#ffffff90", edgecolor=_INK, hatch="////", linewidth=0
+            )
+        )
+        axes.add_collection(LineCollection(outline(parts), colors=_INK, linewidths=0.9))
+        _write_number(axes, job.job, boxes)
+    axes.set_ylim(-0.5, processors - 0.5)
+    axes.set_yticks(range(0, processors, max(1, processors // 8)))
+    axes.set_ylabel("processor")
+    axes.set_title(panel.title, loc="left", fontsize=10.5, color=_INK)
+    axes.tick_params(length=2)
+    axes.set_facecolor("#f7f7f5")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _boxes(part: Segment) -> list[Box]:
+    width = part.end - part.begin
+    return [(part.begin, a - 0.5, width, b - a + 1) for a, b in part.held.intervals]
+
+
+def outline(parts: Sequence[Segment]) -> list[list[tuple[float, float]]]:
+    """Give the lines around the area that a job covers, none of them within it."""
+    lines = []
+    for part in parts:
+        for a, b in part.held.intervals:
+            for y in (a - 0.5, b + 0.5):
+                lines.append([(part.begin, y), (part.end, y)])
+    nothing = ProcSet()
+    moments = sorted({part.begin for part in parts} | {part.end for part in parts})
+    for at in moments:
+        before = next((part.held for part in parts if part.end == at), nothing)
+        after = next((part.held for part in parts if part.begin == at), nothing)
+        for a, b in ((before - after) | (after - before)).intervals:
+            lines.append([(at, a - 0.5), (at, b + 0.5)])
+    return lines
+
+
+def coming_up(job: JobInfo) -> list[Segment]:
+    """Give what a job held but did not compute on, while new processes came up beside it."""
+    parts = segments(job)
+    found = []
+    for resize in job.resizes:
+        if resize.new <= resize.old:
+            continue
+        at = next((part.begin for part in parts if part.begin >= resize.at), None)
+        if at is None:
+            continue
+        before = next((part.held for part in parts if part.end == at), ProcSet())
+        until = (
+            next((when for when, size in job.sizes if when > at and size == resize.new), None)
+            if is_committed(resize)
+            else None
+        )
+        for part in parts:
+            if part.begin == at:
+                end = part.end if until is None else min(until, job.ended_at or until)
+                found.append(Segment(at, end, part.held - before))
+    return found
+
+
+def _write_number(axes: Axes, number: int, boxes: Sequence[Box]) -> None:
+    """Write the job's number into its largest box."""
+    if boxes:
+        x, y, width, height = max(boxes, key=lambda box: box[2] * box[3])
+        axes.text(
+            x + width / 2,
+            y + height / 2,
+            str(number),
+            ha="center",
+            va="center",
+            fontsize=9,
+            fontweight="bold",
+            color=_INK,
+            clip_on=True,
+        )
+
+
+def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:
+    changes: dict[float, int] = {}
+    for job in jobs:
+        ends = (job.started_at, job.ended_at)
+        started = next((at for at in ends if at is not None), job.submitted_at)
+        changes[job.submitted_at - origin] = changes.get(job.submitted_at - origin, 0) + 1
+        changes[started - origin] = changes.get(started - origin, 0) - 1
+    times = sorted(changes)
+    counts = np.cumsum([changes[at] for at in times])
+    axes.fill_between(times, counts, step="post", color="#8d6a9f", alpha=0.75, linewidth=0)
+    axes.set_ylim(0, max(2, counts.max() + 0.5))
+    axes.set_ylabel("waiting", fontsize=8)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
+    axes.tick_params(length=2, labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(kinds: Mapping[int, str]) -> list[Patch]:
+    order = list(dict.fromkeys(kinds.values()))
+    handles = []
+    for kind, (light, dark) in zip(order, _SHADES, strict=False):
+        middle = to_hex(((np.array(light) + np.array(dark)) / 2).tolist())
+        handles.append(Patch(facecolor=middle, edgecolor=_INK, linewidth=0.9, label=kind))
+    handles.append(
+        Patch(facecolor="white", edgecolor=_INK, hatch="////", linewidth=0.5, label="coming up")
+    )
+    handles.append(Patch(facecolor="#8d6a9f", alpha=0.75, label="jobs that wait"))
+    return handles
