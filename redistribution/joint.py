@@ -38,6 +38,40 @@ class Run(NamedTuple):
     message: int
 
 
+def halved(runs: tuple[Run, ...]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """Two messages that hold, one after the other, the indices of one; both non-empty.
+
+    The cut falls near the middle, between two repetitions of a family if it can.
+    """
+    middle = sum(run.length * run.repeats for run in runs) // 2
+    assert middle > 0
+    at = max(k for k, run in enumerate(runs) if run.message <= middle)
+    first, second = runs[:at], runs[at:]
+    if middle > runs[at].message:
+        before, after = _cut(runs[at], middle - runs[at].message)
+        first, second = (*first, before), (after, *runs[at + 1 :])
+    start = second[0].message
+    return first, tuple(run._replace(message=run.message - start) for run in second)
+
+
+def _cut(run: Run, near: int) -> tuple[Run, Run]:
+    """Two parts of one family, the first of about ``near`` indices."""
+    if run.repeats == 1:
+        return run._replace(length=near), run._replace(
+            length=run.length - near,
+            source=run.source + near,
+            target=run.target + near,
+            message=run.message + near,
+        )
+    kept = max(1, near // run.length)
+    return run._replace(repeats=kept), run._replace(
+        repeats=run.repeats - kept,
+        source=run.source + kept * run.source_step,
+        target=run.target + kept * run.target_step,
+        message=run.message + kept * run.length,
+    )
+
+
 class JointAxis:
     """All families of runs between two divisions of one axis, to be asked for by coordinate."""
 

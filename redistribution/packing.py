@@ -42,8 +42,10 @@ class Region(NamedTuple):
     place: Place
 
 
-def of_array(array: NDArray[Any], place: Place) -> Region:
-    """Region of a non-empty array with any strides."""
+def of_array(array: NDArray[Any] | None, place: Place) -> Region:
+    """Region of an array with any strides; an empty region if there is no element."""
+    if array is None or array.nbytes == 0:
+        return Region(np.empty(0, np.uint8), 0, (0,) * (0 if array is None else array.ndim), place)
     flips = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)
     lowest = array[flips]
     origin = sum(
@@ -94,13 +96,9 @@ def in_place(transfer: Transfer, itemsize: int, region: Region, order: Order) ->
     return region.memory[offset : offset + packed]
 
 
-def pack(transfer: Transfer, itemsize: int, source: Region, order: Order) -> Bytes:
-    """The message of ``transfer``: a view of ``source`` if it lies there ready, else a copy."""
-    message = in_place(transfer, itemsize, source, order)
-    if message is None:
-        message = np.empty(transfer.elements * itemsize, dtype=np.uint8)
-        copy(transfer, itemsize, source, of_message(transfer, message, itemsize, order))
-    return message
+def pack(transfer: Transfer, itemsize: int, source: Region, message: Bytes, order: Order) -> None:
+    """Fill ``message`` with the elements of ``transfer``; the message may be longer."""
+    copy(transfer, itemsize, source, of_message(transfer, message, itemsize, order))
 
 
 def unpack(transfer: Transfer, itemsize: int, message: Bytes, target: Region, order: Order) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from numpy.typing import NDArray
 
-from redistribution.joint import Run, joint
+from redistribution.joint import Run, halved, joint
 from redistribution.layout import Layout
 
 if TYPE_CHECKING:
@@ -42,6 +42,22 @@ class Transfer(NamedTuple):
     def elements(self) -> int:
         """Number of elements moved."""
         return math.prod(self.shape)
+
+
+def pieces(transfer: Transfer, limit: int, order: Order) -> Iterator[Transfer]:
+    """Cut a transfer into transfers of at most ``limit`` elements each, for short messages.
+
+    The cuts go across the axis that is outermost in memory order, so that runs stay long. Both
+    ends of a transfer get the same pieces in the same turn.
+    """
+    if transfer.elements <= limit:
+        yield transfer
+        return
+    axes = range(len(transfer.shape)) if order == "C" else reversed(range(len(transfer.shape)))
+    axis = next(axis for axis in axes if transfer.shape[axis] > 1)
+    for half in halved(transfer.runs[axis]):
+        runs = (*transfer.runs[:axis], half, *transfer.runs[axis + 1 :])
+        yield from pieces(Transfer(transfer.peer, runs), limit, order)
 
 
 class Plan:

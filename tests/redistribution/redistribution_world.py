@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
-from redistribution import BlockCyclic, Cuts, Plan, checksum
+from redistribution import BlockCyclic, Cuts, Plan, checksum, exchange
 
 
 def main(size, seed, cases):
@@ -18,6 +18,13 @@ def main(size, seed, cases):
     moved = 0
     for case in range(cases):
         moved += move(comm, rng, f"case {case} of seed {seed}")
+    # Small pieces and a small window do to small arrays what the defaults do to large ones.
+    exchange.PIECE_BYTES, exchange.WINDOW_BYTES, exchange._SMALL_BYTES = 200, 500, 150
+    exchange._pool.clear()
+    for case in range(cases, cases + cases // 2):
+        moved += move(comm, rng, f"case {case} of seed {seed}")
+    assert all(len(buffer) == 200 for buffer in exchange._pool)
+    assert len(exchange._pool) <= 4
     follow_one_another(comm, 20)
     errors_reach_every_rank(comm)
     if comm.rank == 0:

@@ -38,7 +38,7 @@ def run_world(size, *arguments, timeout=120):
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_random_moves(size):
-    cases = 150 if size <= 4 else 60
+    cases = 100 if size <= 4 else 40
     output = run_world(size, 1000 + size, cases)
     found = re.search(rf"{cases} moves right on {size} ranks, (\d+) bytes crossed", output)
     assert found, output

@@ -10,6 +10,7 @@ from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
 from redistribution import BlockCyclic, Cuts, Plan, Replicated
 from redistribution.packing import copy, in_place, of_array, pack, unpack
+from redistribution.plan import pieces
 
 
 @st.composite
@@ -17,34 +18,45 @@ def cases(draw, ranks=9, largest=24):
     return draw_case(lambda low, high: draw(st.integers(low, high)), ranks, largest)
 
 
-def play(plan, locals_in, locals_out, itemsize, order):
+def play(plan, locals_in, locals_out, itemsize, order, limit=10**9):
     """Run ``plan`` over local arrays by rank. Returns the bytes that crossed ranks."""
     messages = {}
     for rank in range(plan.size):
-        for transfer in plan.outgoing(rank):
+        for piece in in_pieces(plan.outgoing(rank), limit, order):
             source = of_array(locals_in[rank], "source")
-            if transfer.peer == rank:
-                copy(transfer, itemsize, source, of_array(locals_out[rank], "target"))
-            else:
-                assert (rank, transfer.peer) not in messages
-                messages[rank, transfer.peer] = pack(transfer, itemsize, source, order)
-    crossed = sum(len(message) for message in messages.values())
+            if piece.peer == rank:
+                copy(piece, itemsize, source, of_array(locals_out[rank], "target"))
+                continue
+            message = in_place(piece, itemsize, source, order)
+            if message is None:
+                message = np.empty(piece.elements * itemsize, np.uint8)
+                pack(piece, itemsize, source, message, order)
+            messages.setdefault((rank, piece.peer), []).append(message)
+    crossed = sum(len(message) for pair in messages.values() for message in pair)
     for rank in range(plan.size):
-        for transfer in plan.incoming(rank):
-            if transfer.peer == rank:
+        for piece in in_pieces(plan.incoming(rank), limit, order):
+            if piece.peer == rank:
                 continue
             target = of_array(locals_out[rank], "target")
-            message = messages.pop((transfer.peer, rank))
-            room = in_place(transfer, itemsize, target, order)
+            message = messages[piece.peer, rank].pop(0)
+            room = in_place(piece, itemsize, target, order)
             if room is None:
-                unpack(transfer, itemsize, message, target, order)
+                unpack(piece, itemsize, message, target, order)
             else:
                 room[...] = message
-    assert not messages, "sent but never received"
+    assert not any(messages.values()), "sent but never received"
     return crossed
 
 
-def check(case):
+def in_pieces(transfers, limit, order):
+    for transfer in transfers:
+        cut = list(pieces(transfer, limit, order))
+        assert sum(piece.elements for piece in cut) == transfer.elements
+        assert max(piece.elements for piece in cut) <= max(1, limit)
+        yield from cut
+
+
+def check(case, limit=10**9):
     plan = case.plan
     array = index_valued(plan.source.shape, case.dtype)
     a = {r: local_part(plan.source, p, array, case.a_kind) for r, p in plan.source_process.items()}
@@ -52,7 +64,7 @@ def check(case):
         r: empty_part(plan.target, p, case.dtype, case.b_kind)
         for r, p in plan.target_process.items()
     }
-    crossed = play(plan, a, b, case.dtype.itemsize, case.order)
+    crossed = play(plan, a, b, case.dtype.itemsize, case.order, limit)
     assert crossed == plan.bytes_moved(case.dtype.itemsize)
     for rank, process in plan.target_process.items():
         expected = array[np.ix_(*plan.target.global_indices(process))]
@@ -63,6 +75,12 @@ def check(case):
 @given(cases())
 def test_any_move_puts_every_element_in_its_place(case):
     check(case)
+
+
+@settings(max_examples=500, deadline=None)
+@given(cases(), st.integers(1, 40))
+def test_any_move_in_pieces(case, limit):
+    check(case, limit)
 
 
 @settings(max_examples=150, deadline=None)
