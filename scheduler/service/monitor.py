@@ -83,8 +83,8 @@ class SystemMonitor:
         )
         return events
 
-    def on_tick(self, now: float) -> list[Event]:
-        """Find silent agents, and start one on every node that has none."""
+    def on_tick(self, now: float, *, hire: bool) -> list[Event]:
+        """Find silent agents, and (`hire`) start one on every node that has none."""
         events: list[Event] = []
         self._children = [child for child in self._children if child.poll() is None]
         for node in self.nodes:
@@ -95,6 +95,8 @@ class SystemMonitor:
                 log.error("node %s is lost: its agent (pid %d) is silent", node, agent.pid)
                 del self.agents[node]
                 events.append(NodeLost(at=now, node=node))
+            if not hire:
+                continue
             # A starting agent takes the lock itself: do not probe it meanwhile.
             if time.monotonic() - self._started.get(node, -9e9) > 5.0 and not self._is_held(node):
                 self._start_agent(node)
@@ -103,6 +105,12 @@ class SystemMonitor:
     def all_gone(self) -> bool:
         """Whether the agents of all nodes have ended."""
         return not any(map(self._is_held, self.nodes))
+
+    def dismiss(self) -> bool:
+        """Tell all agents to end; True when they have, also those that were just starting."""
+        self.tell_all(m.AgentStop())
+        self._children = [child for child in self._children if child.poll() is None]
+        return not self._children and not any(map(self._is_held, self.nodes))
 
     def _is_held(self, node: str) -> bool:
         with self._directory.agent_lock(node) as free:

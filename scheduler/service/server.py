@@ -110,7 +110,8 @@ class Service:
         self._alarms: list[float] = []
         self._news = True  # whether jobs and processes may differ from what they should be
         self._stop = asyncio.Event()
-        self._killing: tuple[bytes, int] | None = None
+        self._ending = False  # told to stop: waits for jobs and agents to be gone
+        self._asked_to_stop: tuple[bytes, int] | None = None
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._plain: zmq.Socket[bytes] = zmq.Socket.shadow(
@@ -160,7 +161,7 @@ class Service:
         """Serve until stopped."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._on_signal)
         path = self.directory.endpoint.removeprefix("ipc://")
         if os.path.exists(path):
             os.unlink(path)
@@ -202,19 +203,19 @@ class Service:
         draft.write_bytes(msgspec.json.encode(file))
         draft.replace(self.directory.server_file)
 
+    def _on_signal(self) -> None:
+        """End: at once if jobs run, which go on under their agents; else with the agents."""
+        if self.core.live or self._ending:
+            self._stop.set()
+        self._ending = True
+
     def _farewell(self) -> None:
-        live = list(self.core.live)
-        if live:
-            log.warning("jobs %s go on under their agents; serve again to take them up", live)
-        else:
-            self.monitor.tell_all(m.AgentStop())
-        if self._killing is not None:
-            self.send(self._killing[0], m.Done(id=self._killing[1]))
+        if self.core.live:
+            jobs = sorted(self.core.live)
+            log.warning("jobs %s go on under their agents; serve again to take them up", jobs)
+        if self._asked_to_stop is not None:
+            self.send(self._asked_to_stop[0], m.Done(id=self._asked_to_stop[1]))
         self.directory.server_file.unlink(missing_ok=True)
-        # A peer that sees the connection close may drop what it has not read yet.
-        until = time.monotonic() + FAREWELL_S
-        while not live and not self.monitor.all_gone() and time.monotonic() < until:
-            time.sleep(0.01)
         self._socket.close(linger=1000)
         self._context.term()
         self.journal.close()
@@ -257,7 +258,7 @@ class Service:
 
     def _tick(self) -> None:
         now = self.clock()
-        for event in self.monitor.on_tick(now):
+        for event in self.monitor.on_tick(now, hire=not self._ending):
             self._decide([event])
         self._events += self.remap.on_tick()
         if self._alarms and self._alarms[0] <= now:
@@ -265,8 +266,7 @@ class Service:
                 heapq.heappop(self._alarms)
             self._events.append(Wakeup(at=now))
         self.startup.forget_old()
-        if self._killing is not None and not self.core.live:
-            self.monitor.tell_all(m.AgentStop())
+        if self._ending and not self.core.live and self.monitor.dismiss():
             self._stop.set()
 
     def _answer_waiting(self) -> None:
@@ -392,7 +392,8 @@ class Service:
         self._events += [
             JobCancelled(at=now, job=job.id, why="the service was stopped") for job in unfinished
         ]
-        self._killing = (identity, message.id)  # answered when all is over
+        self._ending = True
+        self._asked_to_stop = (identity, message.id)  # answered when all is over
         return None
 
     def _info(self) -> m.Info:

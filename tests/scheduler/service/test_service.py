@@ -1,0 +1,218 @@
+"""The live service with rigid jobs: real mpiexecs, real kills, a service that dies and returns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+
+import pytest
+import zmq
+
+from reshape import messages as m
+from reshape.client import Client
+from reshape.errors import ReshapeError
+from scheduler.service import background
+
+SLEEP = ["sh", "-c", "sleep 1.5"]
+RANKS = [
+    "python",
+    "-c",
+    "from mpi4py import MPI; c = MPI.COMM_WORLD; print(f'{c.rank} of {c.size}\\n', end='')",
+]
+
+
+def test_a_job_runs_on_the_processes_it_asked_for(service):
+    job = service.wait(service.submit(RANKS, 3))
+    assert (job.state, job.exit_code, job.signal) == ("COMPLETED", 0, 0)
+    assert sorted(service.output(job.job).split("\n")) == ["", "0 of 3", "1 of 3", "2 of 3"]
+    assert [part for _, part in job.allocation] == ["0-2", ""]
+
+
+def test_a_full_machine_queues_and_says_why(service):
+    first = service.submit(SLEEP, 8)
+    second = service.submit(SLEEP, 2)
+    service.until(first, "RUNNING")
+    waiting = service.job(second)
+    assert waiting.state == "PENDING"
+    assert waiting.reason
+    assert service.wait(second).started_at >= service.wait(first).ended_at
+    assert service.free() == 8
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (["sh", "-c", "exit 3"], 3),
+        (["no-such-program"], None),
+    ],
+)
+def test_a_program_that_fails_is_a_failed_job(service, program, code):
+    job = service.wait(service.submit(program, 2))
+    assert job.state == "FAILED"
+    assert job.exit_code != 0
+    if code is not None:
+        assert job.exit_code == code
+    assert service.free() == 8
+
+
+def test_a_killed_process_is_a_failed_job(service):
+    number = service.submit(["sleep", "60"], 2)
+    service.until(number, "RUNNING")
+    sleeper = next(
+        process
+        for process in _wait_for(lambda: service.processes(agents=False))
+        if process.name() == "sleep"
+    )
+    sleeper.kill()
+    job = service.wait(number)
+    assert job.state == "FAILED"
+    assert job.exit_code == signal.SIGKILL
+    assert not service.processes(agents=False)
+
+
+def test_an_output_that_cannot_be_written_is_told(service):
+    job = service.wait(service.submit(SLEEP, 1, output="/nowhere/at/all.out"))
+    assert job.state == "FAILED"
+    assert "/nowhere/at/all.out" in job.reason
+
+
+def test_cancelling_ends_the_processes_first(service):
+    number = service.submit(["sleep", "60"], 4)
+    service.until(number, "RUNNING")
+    service.ask(m.Cancel(job=number))
+    job = service.wait(number)
+    assert job.state == "CANCELLED"
+    assert not service.processes(agents=False)
+    assert service.free() == 8
+
+
+def test_a_queued_job_can_be_cancelled(service):
+    service.submit(["sleep", "60"], 8)
+    queued = service.submit(SLEEP, 1)
+    service.ask(m.Cancel(job=queued))
+    assert service.wait(queued).state == "CANCELLED"
+    with pytest.raises(ReshapeError, match="has ended already"):
+        service.ask(m.Cancel(job=queued))
+
+
+def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
+    stubborn = ["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"]
+    job = service.wait(service.submit(stubborn, 2, walltime_s=1.5), timeout=30)
+    assert job.state == "TIMEOUT"
+    assert not service.processes(agents=False)
+
+
+@pytest.mark.parametrize(
+    ("submission", "words"),
+    [
+        ({"processors": 9}, "asks for 9 processors, the machine has 8"),
+        ({"processors": 0}, "at least 1 processor, got 0"),
+        ({"processors": 4, "max_processors": 2}, "--max 2 is below the 4"),
+        ({"processors": 1, "walltime_s": -1.0}, "above 0 s, got -1"),
+    ],
+)
+def test_what_can_never_run_is_refused(service, submission, words):
+    with pytest.raises(ReshapeError, match=words):
+        service.submit(SLEEP, **submission)
+    assert service.ask(m.ListJobs(ended=True)).jobs == []
+
+
+def test_jobs_outlive_the_service(service):
+    running = service.submit(["sh", "-c", "sleep 3; echo survived"], 6)
+    queued = service.submit(RANKS, 4)
+    short = service.submit(["sh", "-c", "sleep 1; exit 5"], 2)
+    service.until(running, "RUNNING")
+    service.until(short, "RUNNING")
+    service.kill()
+    assert len([p for p in service.processes() if p.name() == "sleep"]) > 0
+    time.sleep(1.5)  # the short job ends while there is no service
+    service.start()
+    assert service.wait(short).exit_code == 5
+    assert service.wait(running).state == "COMPLETED"
+    assert service.output(running).splitlines() == ["survived"] * 6
+    assert service.wait(queued).state == "COMPLETED"
+    assert service.free() == 8
+
+
+def test_a_submission_is_acknowledged_when_it_is_in_the_journal(service):
+    number = service.submit(["sleep", "60"], 8)
+    other = service.submit(SLEEP, 8)
+    service.kill()
+    with sqlite3.connect(service.place.journal) as journal:
+        rows = journal.execute(
+            "SELECT job FROM events WHERE CAST(event AS TEXT) LIKE '%JobSubmitted%' ORDER BY job"
+        ).fetchall()
+    assert rows == [(number,), (other,)]
+    service.start()
+    assert service.job(other).state == "PENDING"
+    service.ask(m.Cancel(job=number))
+    assert service.wait(other).state == "COMPLETED"
+
+
+def test_a_dead_agent_costs_its_jobs_and_comes_back(service):
+    number = service.submit(["sleep", "60"], 2)
+    service.until(number, "RUNNING")
+    first = service.agent_pid()
+    os.kill(first, signal.SIGKILL)
+    job = service.wait(number, timeout=40)
+    assert job.state == "NODE_FAIL"
+    after = service.submit(RANKS, 2)
+    assert service.wait(after, timeout=40).state == "COMPLETED"
+    assert service.agent_pid() != first
+    assert not service.processes(agents=False)
+
+
+def test_only_one_service_in_a_directory(service):
+    with pytest.raises(ReshapeError, match="a service runs in .* already"):
+        background.start(service.directory, service.options)
+    assert service.free() == 8  # the first one is not disturbed
+
+
+def test_a_job_is_spoken_for_only_by_its_own_processes(service):
+    number = service.submit(["sleep", "5"], 1)
+    with pytest.raises(ReshapeError, match=f"not from a process of job {number}"):
+        service.ask(m.Facts(job=number, token="guessed", facts={"verified": True}))
+    assert service.job(number).facts == {}
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        ([b"reshape/99", b""], "the peer speaks 'reshape/99', this side speaks 'reshape/1'"),
+        ([b"reshape/1", b"\xc1"], "malformed message"),
+        ([b"reshape/1", b"\x81\xa4type\xa4Nope"], "malformed message"),
+        ([b"hello"], "not a message of this protocol"),
+    ],
+)
+def test_a_message_that_is_none_gets_one_clear_answer(service, frames, words):
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.connect(service.place.endpoint)
+    socket.send_multipart(frames)
+    assert socket.poll(5000)
+    answer = m.decode(socket.recv_multipart())
+    assert isinstance(answer, m.Failure)
+    assert words in answer.message
+    socket.close(linger=0)
+    context.term()
+    with Client(service.place.endpoint) as client:
+        assert isinstance(client.request(m.ServerInfo(), 5.0), m.Info)
+
+
+def test_stopping_refuses_while_jobs_run(service):
+    number = service.submit(["sleep", "60"], 1)
+    service.until(number, "RUNNING")
+    with pytest.raises(ReshapeError, match="1 jobs are queued or running"):
+        service.ask(m.Stop())
+    service.ask(m.Stop(kill=True))
+    _wait_for(lambda: not service.processes())
+
+
+def _wait_for(condition, timeout: float = 15.0):
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return value
