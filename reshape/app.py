@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import time
 import traceback
@@ -36,6 +37,7 @@ _NOT_YET = (
     "app.iterations(): guard what fills it with 'if app.is_fresh_start:'"
 )
 _OVER = "array {!r}: the block 'with reshape.application()' is over; copy what is needed later"
+_ABORTED_S = 10.0
 _TELL_FIRST_S = 0.2  # head start of rank 0 with an error that may have met every rank
 
 log = logging.getLogger(__name__)
@@ -210,6 +212,8 @@ class Application:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         MPI.COMM_WORLD.Abort(code)
+        time.sleep(_ABORTED_S)  # MPICH 5 returns at once: the end comes from mpiexec
+        os._exit(code)
 
     def _here(self) -> Job:
         if self._job is None:
@@ -427,10 +431,7 @@ class Application:
         self._check_restart(job)
         job.state.clear()
         job.state.update(self._restart.load_state())  # over what the program has set meanwhile
-        job.comm.Barrier()  # all have their data; the restart point has done its service
-        if job.comm.rank == 0 and job.folder is not None:
-            segments.sweep(job.folder, job.epoch)
-        resize.go_on(job)
+        resize.restarted(job)
 
     def _resize_point(self, job: Job, link: Link, iteration_s: float) -> None:
         from mpi4py import MPI

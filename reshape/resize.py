@@ -30,6 +30,7 @@ from reshape.errors import ReshapeError
 from reshape.job import Job
 from reshape.messages import Abandon, Connect, Join, Leave
 from reshape.restart import RestartPoint
+from reshape.segments import sweep
 from reshape.topology import Topology
 from reshape.transfer import Move, Outcome, RolledBackError, agree, relay, timed
 
@@ -187,7 +188,10 @@ def stop(job: Job) -> bytes:
             why = f"app.state or the restart point cannot be saved: {error}"
         if not outlives and not job.told_no_restart:
             job.told_no_restart = True
-            log.warning("arrays in private memory: a resize that fails badly will cost the job")
+            log.warning(
+                "no restart point, for not all arrays are in shared memory: if processes die "
+                "within a resize, the job is lost"
+            )
     agree(job.comm, why)
     return state
 
@@ -212,13 +216,18 @@ def accept(job: Job, serial: int, announce: Callable[[int, str], None]) -> MPI.I
     finally:
         if port:
             MPI.Close_port(port)
-    return job.held[-1].Merge(high=False)
+    return merge(job.held[-1], high=False)
 
 
 def connect(job: Job, port: str) -> MPI.Intracomm:
     """Collective over job.comm. Connect to the running job and merge with it."""
     job.held.append(job.comm.Connect(port))
-    return job.held[-1].Merge(high=True)
+    return merge(job.held[-1], high=True)
+
+
+def merge(tie: MPI.Intercomm, high: bool) -> MPI.Intracomm:
+    """Collective over tie. Make one communicator of both sides; those who are `high` come last."""
+    return tie.Merge(high)
 
 
 def admit(job: Job, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[int, ...]:
@@ -326,6 +335,14 @@ def go_on(job: Job) -> None:
     if job.comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)
     job.comm.Barrier()  # nobody changes data while it stands
+
+
+def restarted(job: Job) -> None:
+    """Collective over job.comm. Give up the restart point, once all have their data from it."""
+    job.comm.Barrier()
+    if job.comm.rank == 0 and job.folder is not None:
+        sweep(job.folder, keep_epoch=job.epoch)
+    go_on(job)
 
 
 def part(job: Job, merged: MPI.Intracomm) -> None:

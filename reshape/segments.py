@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,8 +67,8 @@ def create(
 ) -> Segment:
     """Make the local part of an array, all zeros.
 
-    If the folder has no room, the memory is private and a warning is logged: the job can run and
-    resize, but not restart if a resize fails badly.
+    If the folder has no room, the memory is private, which is logged once in a process: the job can
+    run and resize, but not restart if a resize fails badly.
 
     Parameters
     ----------
@@ -88,11 +89,7 @@ def create(
         return Segment(_map(path, os.O_CREAT | os.O_EXCL, shape, dtype, order, size), path)
     except OSError as error:
         path.unlink(missing_ok=True)
-        log.warning(
-            "array %r of %d MiB goes to private memory: %s in %s; a resize that fails badly will "
-            "cost the job its state",
-            *(name, size >> 20, error.strerror, folder),
-        )
+        _warn_once(folder, error.strerror or str(error))
         return Segment(np.zeros(shape, dtype, order), None)
 
 
@@ -133,6 +130,11 @@ def _map(
     finally:
         os.close(descriptor)
     return np.ndarray(shape, dtype, memory, order=order)  # the array keeps the mapping alive
+
+
+@lru_cache
+def _warn_once(folder: Path, reason: str) -> None:
+    log.warning("arrays go to private memory: %s in %s", reason, folder)
 
 
 def _path(folder: Path, name: str, epoch: int, rank: int) -> Path:

@@ -1,15 +1,24 @@
 """A program for the tests of the runtime: data of every kind, exact after any way through sizes.
 
-Arguments: iterations, seconds of an iteration, and optionally KILL=group:rank:when:function, which
-ends that process by SIGKILL before or after a function of the runtime has run.
+Arguments: iterations and seconds of an iteration. The environment asks for trouble:
+
+    KILL        group:rank:when:function, ends that process by SIGKILL before or after a function of
+                the runtime has run
+    KILL_FILE   a file that may say the same at any time
+    FAULT       lets a step fail
+    STOP_FILE   ends the loop when it exists
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,41 +26,119 @@ import reshape
 
 SHAPE, BLOCK = (61, 47), (5, 4)
 LENGTH = 103
+GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 
 
-def die_at(place: str) -> None:
-    """Wrap one function of the runtime so that it is this process's last."""
-    group, rank, when, name = place.split(":")
-    from mpi4py import MPI
-
+def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
+    """Do something before or after each call of a function of the runtime."""
     from reshape import resize, transfer
 
-    if (os.environ["RESHAPE_GROUP"], MPI.COMM_WORLD.rank) != (group, int(rank)):
-        return
     for module in (resize, transfer):
         if hasattr(module, name):
             function = getattr(module, name)
 
-            def last(*args: object, function: object = function) -> None:
-                if when == "after":
-                    function(*args)  # type: ignore[operator]
-                os.kill(os.getpid(), signal.SIGKILL)
+            def wrapped(*args: Any, function: Callable[..., Any] = function) -> Any:
+                if before is not None:
+                    before(*args)
+                result = function(*args)
+                if after is not None:
+                    after(*args)
+                return result
 
-            setattr(module, name, last)
+            setattr(module, name, wrapped)
 
 
-def indices(array: reshape.app.Array, rank: int) -> np.ndarray:
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def ask_for_trouble(state: dict[str, Any]) -> None:
+    from mpi4py import MPI
+
+    rank = MPI.COMM_WORLD.rank
+    if "KILL" in os.environ:
+        group, victim, when, name = os.environ["KILL"].split(":")
+        if (GROUP, rank) == (int(group), int(victim)):
+            wrap(name, *((die, None) if when == "before" else (None, die)))
+    if "KILL_FILE" in os.environ:
+        for name in ("run", "commit"):
+            for when in ("before", "after"):
+
+                def ask(*_: Any, place: str = f"{GROUP}:{rank}:{when}:{name}") -> None:
+                    if os.path.exists(os.environ["KILL_FILE"]):
+                        with open(os.environ["KILL_FILE"]) as stream:
+                            if stream.read() == place:
+                                die()
+
+                wrap(name, *((ask, None) if when == "before" else (None, ask)))
+    fault = os.environ.get("FAULT")
+    if fault == "no-memory" and (GROUP, rank) == (0, 1):
+
+        def refuse(*_: Any) -> None:
+            raise MemoryError("no more")
+
+        wrap("new_segment", refuse, None)
+    if fault == "corrupt" and GROUP == 1 and rank == 0:
+
+        def corrupt(comm: Any, move: Any) -> None:
+            if move.array.name == "a":
+                move.segment.array[0, 0] += 1
+
+        wrap("run", None, corrupt)
+    if fault == "unpicklable":
+        state["function"] = lambda: 0
+    if fault == "unloadable":
+        state["picky"] = Picky()
+    if fault == "full":
+
+        def full(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        os.posix_fallocate = full
+
+
+class Picky:
+    """A value that can be restored in the first group only."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore_picky, ()
+
+
+def restore_picky() -> Picky:
+    if GROUP != 0:
+        raise pickle.UnpicklingError("not here")
+    return Picky()
+
+
+def indices(array: Any, rank: int) -> np.ndarray:
     """Global linear index of each element of the local part."""
     grids = np.ix_(*array.layout.global_indices(rank))
     return np.ravel_multi_index(np.broadcast_arrays(*grids), array.shape).astype(array.dtype)
 
 
+def stopped(comm: Any) -> bool:
+    return bool(comm.bcast(os.path.exists(os.environ.get("STOP_FILE", "")), root=0))
+
+
+def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
+    """What was kept from before a resize must raise."""
+    from mpi4py import MPI
+
+    try:
+        comm.Barrier()
+    except MPI.Exception:
+        try:
+            local[0] = 0
+        except ValueError:
+            print("stale communicator raises, stale array is read-only", flush=True)
+
+
 def main() -> None:
     total, seconds = int(sys.argv[1]), float(sys.argv[2])
     with reshape.application(topology="arbitrary", verify=True) as app:
-        for argument in sys.argv[3:]:
-            die_at(argument)
-        a = app.block_cyclic("a", SHAPE, BLOCK)
+        ask_for_trouble(app.state)
+        shape = (SHAPE[0] - 1, SHAPE[1]) if "SMALLER" in os.environ else SHAPE
+        a = app.block_cyclic("a", shape, BLOCK)
         f = app.block_cyclic("f", SHAPE, (3, 7), dtype=np.int32, order="F")
         v = app.block_cyclic("v", (LENGTH,), (4,), dtype=np.float32)
         u = app.rows("u", (LENGTH, 3), dtype=np.complex128)
@@ -61,16 +148,24 @@ def main() -> None:
             for array in (a, f, v, u, w):
                 array.local[...] = indices(array, app.comm.rank)
             app.state["sizes"] = []
+        old = (app.comm, a.local) if "CHECK_STALE" in os.environ else None
+        done = 0
         for step in app.iterations(total):
+            if old is not None and app.comm is not old[0]:
+                check_stale(app, *old)
+                old = None
             if app.state["sizes"][-1:] != [app.comm.size]:
                 app.state["sizes"].append(app.comm.size)
             time.sleep(seconds)
             for array in (a, f, v, u, w):
                 array.local[...] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
+            done = step + 1
+            if "STOP_FILE" in os.environ and stopped(app.comm):
+                break
         rank = app.comm.rank
-        right = all(np.array_equal(x.local, indices(x, rank) + total) for x in (a, f, v, u, w))
-        right &= np.array_equal(p.local, np.arange(11.0) + total * (total - 1) / 2)
+        right = all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
+        right &= np.array_equal(p.local, np.arange(11.0) + done * (done - 1) / 2)
         right = app.comm.allreduce(int(right)) == app.comm.size
         app.report(verified=right, size=app.comm.size)
         if rank == 0:
