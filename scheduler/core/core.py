@@ -64,7 +64,7 @@ class Core:
     queue, ends, machine : pending jobs, expected ends of the live ones, nodes and processors.
     reservations : promised starts of queued jobs, by job number, as of the last pass.
     freeing : processors that contractions under way will free.
-    early : whether processors came back before their time since the last pass.
+    unforeseen : whether processors came back at another time than expected since the last pass.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Core:
         self.ends = Ends()
         self.reservations: dict[int, float] = {}
         self.freeing = 0
-        self.early = False
+        self.unforeseen = False
         self.view = View(self)
         self._due = False  # whether a scheduling pass could find something new
         self._wake_at = inf
@@ -161,7 +161,7 @@ class Core:
         self.queue.sort(self.now)
         for job, reason in self.scenario.backfill.starts(self.view):
             self._start(job, reason)
-        self.early = False
+        self.unforeseen = False
 
     def _start(self, job: Job, reason: Reason) -> None:
         wanted = job.spec.processors
@@ -193,10 +193,10 @@ class Core:
         job.next_group += 1
         return group
 
-    def release(self, processors: ProcSet, *, early: bool = True) -> None:
+    def release(self, processors: ProcSet, *, unforeseen: bool = True) -> None:
         """Put processors back into the pool; the next pass may use them."""
         self.machine.release(processors)
-        self.early |= early
+        self.unforeseen |= unforeseen
         self._due = True
 
     def expect(self, job: Job) -> None:
@@ -219,7 +219,7 @@ class Core:
         """Give everything back and record the end."""
         self.end_resize(job)
         for processors in job.groups.values():
-            self.release(processors, early=self.now < job.expected_end)
+            self.release(processors, unforeseen=self.now != job.expected_end)
         job.groups.clear()
         job.become(state)
         job.ended_at = self.now
@@ -291,7 +291,7 @@ class Core:
             self.reservations.pop(job.id, None)
             job.become(S.CANCELLED)
             job.why, job.ended_at = event.why, self.now
-            self._due = self.early = True
+            self._due = self.unforeseen = True
         elif job.id in self.live and job.state is not S.COMPLETING:
             self.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
 
@@ -300,7 +300,7 @@ class Core:
         self.machine.join(event.node, event.processors)
         for job in self.live.values():
             self.expect(job)
-        self._due = self.early = True
+        self._due = self.unforeseen = True
 
     def on_node_lost(self, event: NodeLost) -> None:
         """End the jobs on a lost node.

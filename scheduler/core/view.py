@@ -74,9 +74,9 @@ class View:
         return self._core.reservations
 
     @property
-    def early(self) -> bool:
-        """Whether processors came back before their time since the last scheduling pass."""
-        return self._core.early
+    def unforeseen(self) -> bool:
+        """Whether processors came back at another time than expected since the last pass."""
+        return self._core.unforeseen
 
     @property
     def head(self) -> Job | None:

@@ -120,9 +120,9 @@ def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
 def _promised(view: View, reservations: int | None, name: str) -> Starts:
     """Place every job in the profile of free processors, keeping what was promised before.
 
-    When processors came back early, the promised jobs are lifted out and placed anew one by one in
-    the order of the queue, so that none starts later than it was told (Mu'alem and Feitelson's
-    compression). Otherwise only new jobs are placed.
+    When processors came back at another time than expected, the promised jobs are lifted out and
+    placed anew one by one in the order of the queue, so that none starts later than it was told
+    (the compression of Mu'alem and Feitelson). Otherwise only new jobs are placed.
     """
     profile = Availability(view.now, view.free, view.ends)
     waiting = [job for job in view.queue if job.spec.processors <= view.installed]
@@ -132,7 +132,7 @@ def _promised(view: View, reservations: int | None, name: str) -> Starts:
     for job in waiting:
         needed, walltime_s = job.spec.processors, job.spec.walltime_s
         at = promised.pop(job.id, None)
-        if at is not None and (view.early or at <= view.now):
+        if at is not None and (view.unforeseen or at <= view.now):
             profile.lift(needed, at, walltime_s)
             at = None
         if at is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import msgspec
 
 from scheduler.core.groups import leaving_groups
@@ -47,6 +49,11 @@ class FcfsPr(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("remap_window_size", "settle"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        for name in ("min_potential", "min_benefit"):
+            if not isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
+        if self.min_benefit < 0:
+            raise ValueError(f"min_benefit must be >= 0, got {self.min_benefit}")
 
     def decide(self, job: Job, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""

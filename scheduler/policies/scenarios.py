@@ -56,7 +56,10 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
         place: Any = data
         for step in path:
             place = _member(place, step, field)
-            if place[step] is None and step in _POLICIES:
+            if place[step] is None:
+                if last != "policy":
+                    mend = f"choose one first, as in {step}=fcfs-pr"
+                    raise ConfigError(f"there is no {step} policy; {mend}", field=field)
                 place[step] = {}
             place = place[step]
         if last == "policy" and place.get("policy") != value:
@@ -96,6 +99,8 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     for number in ("max_restarts", "retry_after"):
         if number in fields:
             fields[number] = _convert(fields[number], int, number)
+            if fields[number] < 0:
+                raise ConfigError(f"must be >= 0, got {fields[number]}", field=number)
     try:
         return Scenario(**fields)
     except TypeError as error:
@@ -103,14 +108,14 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
 
 
 def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Dotted fields and their values; the policy of a mapping before its parameters."""
+    """Dotted fields and their values, the choice of a policy before its parameters."""
     flat: list[tuple[str, Any]] = []
-    for field, value in sorted(changes.items(), key=lambda item: item[0] != "policy"):
+    for field, value in changes.items():
         if isinstance(value, Mapping):
             flat += _flat(value, f"{prefix}{field}.")
         else:
             flat.append((prefix + field, value))
-    return flat
+    return sorted(flat, key=lambda item: "." in item[0].removesuffix(".policy"))
 
 
 def _member(place: Any, name: str, field: str) -> Any:

@@ -1,0 +1,282 @@
+"""What must hold whatever happens: random events, failures, repetitions and nonsense."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.core.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    Wakeup,
+)
+from scheduler.core.machine import Machine
+from scheduler.core.orders import Continue, Contract, Expand, Order, Reason, Start
+from scheduler.core.procset import ProcSet
+from scheduler.core.state import FINAL, TRANSITIONS, Job, JobState
+from scheduler.core.view import View
+from scheduler.policies.interface import Decision, Grow, Shrink, Stay
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
+
+NODES = {"n1": 4, "n2": 3, "n3": 5}
+
+
+class Chaos(msgspec.Struct, frozen=True):
+    """Decides anything, possible or not; the same for the same history."""
+
+    seed: int = 0
+
+    def decide(self, job: Job, view: View) -> Decision:
+        dice = random.Random(f"{self.seed} {job.id} {job.history.points}")
+        reason = Reason("chaos")
+        to = dice.randint(-1, 9)
+        groups = tuple(dice.sample([*job.groups, 99], dice.randint(0, len(job.groups))))
+        return dice.choice(
+            [
+                Grow(to, reason),
+                Grow(min(job.size + 1, 8), reason),
+                Shrink(to, reason, groups or None),
+                Shrink(dice.choice(job.history.visits), reason),
+                Shrink(job.size - len(job.groups[min(job.groups)]), reason, (min(job.groups),)),
+                Stay(reason, sweet_spot=to),
+            ]
+        )
+
+
+SCENARIOS = [
+    Scenario("chaos", resizing=Chaos()),
+    scenario("conservative", {"resizing": "fcfs-pr"}),
+    scenario("easy"),
+    scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
+    scenario("fcfs-pr"),
+    scenario("fcfs-pr", {"backfill.reservations": 2, "resizing.remap_window_size": 1}),
+]
+
+
+class AnyLife(RuleBasedStateMachine):
+    """Drives a core by events that may come, and by some that should not."""
+
+    @initialize(
+        chosen=st.sampled_from(SCENARIOS),
+        order=st.sampled_from(["batch", "batch", "sequential"]),
+        kill=st.booleans(),
+    )
+    def begin(self, chosen: Scenario, order: str, kill: bool) -> None:
+        self.core = Core(chosen, Machine([("n1", 4)]), kill_at_walltime=kill, order=order)
+        self.time = 0.0
+        self.submitted: set[int] = set()
+        self.before: dict[int, JobState] = {}
+        self.waiting: list[Event] = []
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 3.0, 10.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.deliver()
+        self.time += seconds
+
+    @rule(
+        processors=st.integers(1, 6),
+        walltime_s=st.sampled_from([1.0, 5.0, 20.0, 100.0]),
+        more=st.sampled_from([0, 0, 1, 4]),
+        topology=st.sampled_from([None, Topology(), Topology("nearly-square")]),
+    )
+    def submit(
+        self, processors: int, walltime_s: float, more: int, topology: Topology | None
+    ) -> None:
+        job = len(self.submitted) + 1
+        self.submitted.add(job)
+        spec = JobSpec(processors, walltime_s, processors + more, topology)
+        self.waiting.append(JobSubmitted(self.time, job, spec))
+
+    @rule(data=st.data(), several=st.booleans())
+    def ordinary_life(self, data: st.DataObject, several: bool) -> None:
+        """Live jobs go one step on as their state suggests."""
+        self.step(data, several=several)
+
+    def step(self, data: st.DataObject, *, several: bool) -> None:
+        if self.core.live:
+            first = data.draw(st.sampled_from(sorted(self.core.live)), label="job")
+            for job in sorted(self.core.live) if several else [first]:
+                self.waiting.append(self.next_step(self.core.jobs[job], data))
+            self.time += 0.5
+            self.deliver()
+
+    @rule(data=st.data())
+    def more_of_it(self, data: st.DataObject) -> None:
+        """Weigh that rule more than the others."""
+        for _ in range(3):
+            self.step(data, several=True)
+
+    def next_step(self, job: Job, data: st.DataObject) -> Event:
+        if job.state is JobState.COMPLETING:
+            return JobEnded(self.time, job.id, signal=15)
+        if job.state is JobState.STARTING:
+            return JobStarted(self.time, job.id)
+        steps: list[Event] = [JobEnded(self.time, job.id), *[self.point(job, data)] * 3]
+        if job.resize is not None:
+            steps += [ResizeDone(self.time, job.id, job.resize.serial)] * 4
+            steps.append(ResizeFailed(self.time, job.id, job.resize.serial, "gone"))
+            steps.append(ResizeFailed(self.time, job.id, job.resize.serial, "gone", restart=True))
+        return data.draw(st.sampled_from(steps), label="step")
+
+    def point(self, job: Job, data: st.DataObject) -> ResizePoint:
+        seconds = data.draw(st.sampled_from([0.5, 1.0, 2.0]), label="iteration_s")
+        return ResizePoint(self.time, job.id, 1, seconds)
+
+    @rule(data=st.data())
+    def nonsense(self, data: st.DataObject) -> None:
+        """An event of any job, in whatever state, or of none."""
+        job = data.draw(st.integers(0, len(self.submitted) + 1), label="job")
+        serial = data.draw(st.integers(0, 3), label="serial")
+        events = [
+            JobStarted(self.time, job),
+            ResizePoint(self.time, job, 1, 1.0),
+            ResizeDone(self.time, job, serial),
+            ResizeFailed(self.time, job, serial, "nonsense", restart=bool(serial % 2)),
+            JobEnded(self.time, job, exit_code=serial),
+            JobCancelled(self.time, job),
+            Wakeup(self.time),
+        ]
+        self.waiting.append(data.draw(st.sampled_from(events), label="event"))
+
+    @rule(node=st.sampled_from(sorted(NODES)), lose=st.booleans())
+    def nodes(self, node: str, lose: bool) -> None:
+        event = NodeLost(self.time, node) if lose else NodeJoined(self.time, node, NODES[node])
+        self.waiting.append(event)
+
+    def deliver(self) -> None:
+        events, self.waiting = self.waiting, []
+        before = {job.id: job.state for job in self.core.jobs.values()}
+        orders = self.core.handle(events) if events else []
+        self.check_answers(events, orders)
+        for job in self.core.jobs.values():
+            old = before.get(job.id, JobState.PENDING)
+            assert job.state in reachable(old), f"job {job.id}: {old.name} -> {job.state.name}"
+
+    def check_answers(self, events: list[Event], orders: list[Order]) -> None:
+        asked = Counter(event.job for event in events if isinstance(event, ResizePoint))
+        told = Counter(o.job for o in orders if isinstance(o, Expand | Contract | Continue))
+        assert asked == told
+        for order in orders:
+            if not hasattr(order, "reason"):
+                continue
+            assert str(order.reason).endswith("]")
+            if isinstance(order, Start | Expand):
+                assert order.group < self.core.jobs[order.job].next_group
+
+    @invariant()
+    def every_processor_in_one_place(self) -> None:
+        machine, seen = self.core.machine, machine_numbers(self.core.machine)
+        held = [held for job in self.core.jobs.values() for held in job.groups.values()]
+        assert all(held)
+        taken: set[int] = set()
+        for part in [*held, machine.free]:
+            assert not taken & set(part), "given twice"
+            taken |= set(part)
+        up = {n for node in machine.nodes.values() if node.up for n in node.processors}
+        assert set(machine.free) <= up
+        assert up <= taken, "lost"
+        assert taken <= seen
+        assert machine.free_count == len(machine.free)
+        assert machine.processors == len(up)
+
+    @invariant()
+    def every_job_in_one_place(self) -> None:
+        core = self.core
+        known = self.submitted - {e.job for e in self.waiting if isinstance(e, JobSubmitted)}
+        assert set(core.jobs) == known
+        for job in core.jobs.values():
+            places = [job.id in core.queue, job.id in core.live, job.state in FINAL]
+            assert sum(places) == 1, f"job {job.id} {job.state.name}: {places}"
+            assert (job.id in core.queue) == (job.state is JobState.PENDING)
+            assert bool(job.groups) == (job.id in core.live)
+            assert (job.ended_at is not None) == (job.state in FINAL)
+        assert core.queue.demand == sum(job.spec.processors for job in core.queue)
+
+    @invariant()
+    def sizes_and_groups_agree(self) -> None:
+        for job in self.core.live.values():
+            joining = job.resize.group if job.resize is not None else None
+            computing = [held for group, held in job.groups.items() if group != joining]
+            if job.state is not JobState.COMPLETING:
+                assert sum(map(len, computing)) == job.size
+                assert job.spec.processors <= job.size
+                assert job.size <= (job.spec.max_processors or job.spec.processors)
+            assert (job.resize is not None) == (
+                job.state in {JobState.EXPANDING, JobState.CONTRACTING}
+            )
+            if job.resizes == 0:
+                assert job.size == job.spec.processors
+
+    @invariant()
+    def what_will_come_back_is_known(self) -> None:
+        core = self.core
+        expected = Counter()
+        for _, job, processors in core.ends:
+            expected[job] += processors
+        returning = core.machine.returning
+        for job in core.live.values():
+            assert expected.pop(job.id, 0) == sum(map(returning, job.groups.values()))
+        assert not +expected
+        assert list(core.ends) == sorted(core.ends)
+        resizes = [job.resize for job in core.live.values() if job.resize is not None]
+        assert core.freeing == sum(r.old - r.new for r in resizes if not r.expands)
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        head = self.core.view.head
+        assert head is None or head.spec.processors > self.core.machine.free_count
+        for job in self.core.queue:
+            assert str(self.core.reason_pending(job.id))
+
+    def teardown(self) -> None:
+        """Every job told to end ends, and all processors of nodes that are there come back."""
+        if not hasattr(self, "core"):
+            return
+        self.deliver()
+        while self.core.live or len(self.core.queue):
+            self.time += 1
+            self.waiting = [JobCancelled(self.time, job.id) for job in self.core.queue]
+            self.waiting += [JobEnded(self.time, job) for job in self.core.live]
+            self.deliver()
+        assert self.core.machine.free_count == self.core.machine.processors
+        for job in list(self.core.jobs):
+            self.core.forget(job)
+
+
+def machine_numbers(machine: Machine) -> set[int]:
+    numbers: list[int] = [n for node in machine.nodes.values() for n in node.numbers]
+    assert len(numbers) == len(set(numbers))
+    for node in machine.nodes.values():
+        assert machine.by_node(node.numbers) == {node.name: node.numbers}
+    assert isinstance(machine.free, ProcSet)
+    return set(numbers)
+
+
+def reachable(state: JobState) -> set[JobState]:
+    """States that one instant may lead to: it may hold several events of a job."""
+    found, new = {state}, {state}
+    while new:
+        new = {to for old in new for to in TRANSITIONS[old]} - found
+        found |= new
+    return found
+
+
+TestAnyLife = AnyLife.TestCase
+TestAnyLife.settings = settings(max_examples=150, stateful_step_count=40)

@@ -1,0 +1,231 @@
+"""Scenarios by name and in data; a user's policy from outside."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reshape.errors import ConfigError
+from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.core.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone
+from scheduler.core.events import ResizePoint as Point
+from scheduler.core.machine import Machine
+from scheduler.core.orders import Continue, Contract, Expand, Start
+from scheduler.core.procset import ProcSet
+from scheduler.policies import registry
+from scheduler.policies.backfill import Backfill
+from scheduler.policies.fcfs_pr import FcfsPr
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import changed, from_data, scenario, to_data
+
+MY_POLICY = '''
+import msgspec
+from scheduler.core.orders import Reason
+from scheduler.policies.interface import Grow, Shrink, Stay
+
+
+class Swap(msgspec.Struct, frozen=True):
+    """Grow once to `size`, then let the original group leave."""
+
+    size: int = 6
+    patience: float = 0.0
+
+    def decide(self, job, view):
+        if job.resizes == 0:
+            return Grow(self.size, Reason("swap", "{free} free", {"free": view.free}))
+        if 1 in job.groups and len(job.groups) == 2:
+            return Shrink(job.spec.processors, Reason("swap"), groups=(1,))
+        return Stay(Reason("swap"))
+
+
+class Untyped:
+    def decide(self, job, view):
+        return Stay(Reason("untyped"))
+
+
+class LastComeFirst(msgspec.Struct, frozen=True):
+    ages = False
+
+    def key(self, job, now):
+        return -job.submitted_at
+
+
+class HighestFirst(msgspec.Struct, frozen=True):
+    def select(self, free, processors):
+        kept = free.first(len(free) - processors)
+        return None if processors == 5 else free - kept
+'''
+
+
+@pytest.fixture
+def my_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_policy.py").write_text(MY_POLICY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_policy", raising=False)
+    return "my_policy"
+
+
+@pytest.fixture
+def registered(my_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry points as an installed package would offer them."""
+    points = [
+        EntryPoint("swap", "my_policy:Swap", registry.GROUP),
+        EntryPoint("lcfs", "my_policy:LastComeFirst", registry.GROUP),
+        EntryPoint("highest", "my_policy:HighestFirst", registry.GROUP),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "_known", {k: dict(v) for k, v in registry._known.items()})
+    registry._read_entry_points.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _forget_entry_points() -> object:
+    yield
+    registry._read_entry_points.cache_clear()
+
+
+def test_the_scenarios_we_bring() -> None:
+    assert {"conservative", "easy", "fcfs", "fcfs-pr"} <= set(registry.known("scenario"))
+    assert scenario("fcfs").backfill == Backfill(0)
+    assert scenario("easy").backfill == Backfill(1)
+    assert scenario("easy").resizing is None
+    assert scenario("conservative").backfill == Backfill(None)
+    assert scenario("fcfs-pr").resizing == FcfsPr()
+
+
+@pytest.mark.parametrize("name", ["conservative", "easy", "fcfs", "fcfs-pr"])
+def test_written_down_and_read_back(name: str) -> None:
+    there = scenario(name, {"retry_after": 7})
+    text = msgspec.json.encode(to_data(there))
+    assert from_data(msgspec.json.decode(text)) == there
+
+
+def test_fields_change_by_name() -> None:
+    base = scenario("fcfs-pr")
+    dotted = changed(base, {"resizing.min_benefit": "0.1", "backfill.reservations": "2"})
+    nested = changed(base, {"resizing": {"min_benefit": 0.1}, "backfill": {"reservations": 2}})
+    assert dotted == nested
+    assert dotted.resizing == FcfsPr(min_benefit=0.1)
+    assert dotted.backfill.reservations == 2
+    assert changed(base, {"resizing": None}).resizing is None
+    assert changed(base, {"resizing": "static"}).resizing is None
+    assert changed(scenario("easy"), {"resizing": "fcfs-pr"}).resizing == FcfsPr()
+    with_policy = {"resizing": {"settle": 2, "policy": "fcfs-pr"}}
+    assert changed(scenario("easy"), with_policy).resizing == FcfsPr(settle=2)
+    either_order = {"resizing.settle": 2, "resizing": "fcfs-pr"}
+    assert changed(scenario("easy"), either_order).resizing == FcfsPr(settle=2)
+    assert changed(base, {"max_restarts": "0"}).max_restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"resizing.min_benfit": 1}, "resizing.min_benfit: unknown field; did you mean min_b"),
+        ({"resizng": None}, "resizng: unknown field 'resizng'; did you mean resizing"),
+        ({"backfill.reservation": 1}, "unknown field 'reservation'; did you mean reservations"),
+        ({"backfill.reservations": -1}, "backfill: reservations must be >= 0 or null for all"),
+        ({"resizing.settle": "two"}, "resizing: Expected `int`, got `str` - at `$.settle`"),
+        ({"resizing.settle": 0}, "resizing: settle must be >= 1, got 0"),
+        ({"resizing": "fcfs-rp"}, "resizing: unknown resizing 'fcfs-rp'; did you mean fcfs-pr"),
+        ({"selection": "last-fit"}, "unknown selection 'last-fit'; did you mean first-fit"),
+        ({"max_restarts": "many"}, "max_restarts: Expected `int`"),
+        ({"max_restarts.x": 1}, "max_restarts.x: 3 has no fields"),
+        ({"retry_after": -1}, "retry_after: must be >= 0, got -1"),
+        ({"resizing.min_potential": "nan"}, "resizing: min_potential must be a finite number"),
+        ({"resizing.min_benefit": -0.1}, "resizing: min_benefit must be >= 0"),
+    ],
+)
+def test_wrong_changes_are_told_by_name(changes: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        changed(scenario("fcfs-pr"), changes)
+    assert says in str(caught.value)
+
+
+def test_a_parameter_without_its_policy() -> None:
+    with pytest.raises(ConfigError, match="there is no resizing policy; choose one first"):
+        changed(scenario("easy"), {"resizing.min_benefit": 0.5})
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(ConfigError, match="unknown scenario 'eazy'; did you mean easy"):
+        scenario("eazy")
+    with pytest.raises(ConfigError, match="cannot be imported: No module named 'nowhere'"):
+        scenario("nowhere:Policy")
+
+
+def test_a_policy_in_one_file(my_policy: str) -> None:
+    there = scenario("my_policy:Swap", {"resizing.size": 4})
+    assert msgspec.to_builtins(there.resizing) == {"size": 4, "patience": 0.0}
+    assert from_data(to_data(there)) == there
+    with pytest.raises(ConfigError, match=r"a policy is a msgspec\.Struct or a dataclass"):
+        scenario("my_policy:Untyped")
+    with pytest.raises(ConfigError, match="is of kind order, not resizing"):
+        scenario("easy", {"resizing": "my_policy:LastComeFirst"})
+
+
+@pytest.mark.usefixtures("registered")
+def test_policies_of_an_installed_package() -> None:
+    assert "swap" in registry.known("scenario")
+    there = scenario("swap", {"order": "lcfs", "selection": "highest"})
+    assert to_data(there)["resizing"] == {"policy": "swap", "size": 6, "patience": 0.0}
+    core = Core(there, Machine([("n", 8)]))
+    submitted = [JobSubmitted(0, n, JobSpec(5, 10)) for n in (1, 2)]
+    assert core.handle(submitted) == [], "this selection accepts no 5"
+    assert [job.id for job in core.queue] == [1, 2]
+    orders = core.handle([JobSubmitted(1, 3, JobSpec(3, 10))])
+    assert [(o.job, o.processors) for o in orders if isinstance(o, Start)] == [
+        (3, ProcSet.span(5, 3))
+    ]
+    assert [job.id for job in core.queue] == [1, 2]
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_original_group_leaves_if_the_policy_says_so() -> None:
+    core = Core(scenario("swap"), Machine([("n", 8)]))
+    core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6, Topology("arbitrary", step=2)))])
+    core.handle([JobStarted(1, 1)])
+    (expand,) = core.handle([Point(2, 1, 1, 1.0)])
+    assert isinstance(expand, Expand)
+    core.handle([ResizeDone(3, 1, 1)])
+    (refused,) = core.handle([Point(4, 1, 2, 1.0)])
+    assert isinstance(refused, Continue), "2 of 2+4 cannot stay if the original 2 leave"
+    assert "impossible (shrink to 2 by groups (1,))" in str(refused.reason)
+
+    core = Core(scenario("swap", {"resizing.size": 4}), Machine([("n", 8)]))
+    core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])
+    core.handle([JobStarted(1, 1)])
+    core.handle([Point(2, 1, 1, 1.0)])
+    core.handle([ResizeDone(3, 1, 1)])
+    (contract,) = core.handle([Point(4, 1, 2, 1.0)])
+    assert isinstance(contract, Contract)
+    assert contract.groups == (1,)
+    core.handle([ResizeDone(5, 1, 2)])
+    assert core.jobs[1].groups == {2: ProcSet.span(2, 2)}
+    assert core.machine.free == ProcSet.parse("0-1 4-7")
+    core.handle([JobEnded(6, 1)])
+    assert core.machine.free_count == 8
+
+
+def test_register_refuses_what_is_no_policy() -> None:
+    with pytest.raises(ConfigError, match="'three' is 3, but a policy is"):
+        registry.register("three", 3)
+
+
+def test_a_scenario_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_known", {k: dict(v) for k, v in registry._known.items()})
+    registry.register("deep", Scenario("deep", backfill=Backfill(10)))
+    assert scenario("deep").backfill.reservations == 10
+
+
+@given(st.integers(1, 5), st.floats(0, 1), st.booleans())
+def test_any_parameters_survive(settle: int, min_benefit: float, protect: bool) -> None:
+    resizing = FcfsPr(settle=settle, min_benefit=min_benefit, protect_reservation=protect)
+    there = Scenario("x", resizing=resizing)
+    assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(there)))) == there
