@@ -1,0 +1,122 @@
+"""``reshape demo``: the same workload, static and resizable, with tables, a picture and JSON."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+from rich.console import Console
+
+from reshape.errors import ConfigError
+from reshape.messages import JobInfo
+from scheduler.demo.metrics import RunMetrics, measure
+from scheduler.demo.picture import Panel, draw, save
+from scheduler.demo.progress import Progress
+from scheduler.demo.report import Results, as_json, failures, print_report, write_json
+from scheduler.demo.run import run_workload
+from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, DemoJob, workload
+from scheduler.policies.scenarios import scenario as find_scenario
+from scheduler.service.options import example
+
+STATIC = "easy"
+
+
+@click.command()
+@click.option(
+    "--processors",
+    type=click.IntRange(min=FEWEST_PROCESSORS),
+    default=8,
+    show_default=True,
+    help="Virtual processors of the machine.",
+)
+@click.option("--scenario", default="fcfs-pr", show_default=True, help="The resizable one.")
+@click.option("--seed", default=0, show_default=True, help="Of the workload.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=JOBS, show_default=True, help="How many."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="reshape-demo",
+    show_default=True,
+    help="Directory for the pictures, results.json and what the jobs print.",
+)
+@click.option("--json", "as_json_", is_flag=True, help="Write the results as JSON.")
+@example("reshape demo --processors 8 --seed 1 --out demo1")
+def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool) -> None:
+    """Run a mixed workload of real MPI programs, static and resizable.
+
+    First every job keeps its size (EASY backfilling), then jobs are resized as --scenario says.
+    Takes about two minutes on two cores. The exit code is 1 if a job failed or its result is not
+    verified.
+    """
+    try:
+        find_scenario(scenario)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), param_hint="'--scenario'") from None
+    signal.signal(signal.SIGTERM, _terminated)
+    console = Console(stderr=as_json_)
+    jobs_ = workload(processors, seed, jobs)
+    runs: dict[str, list[JobInfo]] = {}
+    for name, its in (("static", STATIC), ("resizable", scenario)):
+        with Progress(console, f"{name} ({its})", processors) as progress:
+            runs[name] = run_workload(jobs_, processors, its, out / name, progress)
+    metrics = {name: measure(done, processors) for name, done in runs.items()}
+    pictures = _draw(jobs_, runs, metrics, processors, scenario, seed, out)
+    results = Results(
+        seed=seed,
+        processors=processors,
+        scenario=scenario,
+        static=metrics["static"],
+        resizable=metrics["resizable"],
+        pictures=[str(path) for path in pictures],
+    )
+    path = write_json(results, out)
+    if as_json_:
+        click.echo(as_json(results))
+    else:
+        print_report(console, results, jobs_, runs["static"], runs["resizable"])
+        console.print(f"\n{', '.join(results.pictures)}, {path}", highlight=False, soft_wrap=True)
+    failed = [text for name, done in runs.items() for text in failures(name, done)]
+    for text in failed:
+        click.echo(text, err=True)
+    sys.exit(1 if failed else 0)
+
+
+def _draw(
+    jobs: Sequence[DemoJob],
+    runs: dict[str, list[JobInfo]],
+    metrics: dict[str, RunMetrics],
+    processors: int,
+    scenario: str,
+    seed: int,
+    out: Path,
+) -> list[Path]:
+    names = {"static": f"static ({STATIC})", "resizable": f"resizable ({scenario})"}
+    panels = [
+        Panel(
+            f"{names[run]}: mean turnaround {its.mean_turnaround_s:.1f} s, "
+            f"utilisation {100 * its.utilization:.0f} %, makespan {its.makespan_s:.0f} s"
+            + (
+                f", {its.expansions} expansions, {its.contractions} contractions"
+                if its.expansions
+                else ""
+            ),
+            runs[run],
+        )
+        for run, its in metrics.items()
+    ]
+    kinds = {info.job: job.kind for info, job in zip(runs["static"], jobs, strict=True)}
+    title = (
+        f"{len(jobs)} MPI jobs on {processors} processors, the same workload twice (seed {seed})"
+    )
+    return save(draw(panels, kinds, processors, title), out, "gantt")
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """End as on Ctrl-C: the service and its jobs are ended on the way out."""
+    sys.exit(128 + number)

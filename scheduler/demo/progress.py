@@ -1,0 +1,89 @@
+"""Live progress of a run: a line for each running job on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from reshape.messages import JobInfo, Jobs
+from scheduler.core.procset import ProcSet
+from scheduler.service.tables import running_s, sizes_text
+
+PLAIN_EVERY_S = 5.0
+
+
+class Progress:
+    """Shows a run while it goes on; used as a context manager.
+
+    Parameters
+    ----------
+    console : where to write.
+    title : which run this is.
+    """
+
+    def __init__(self, console: Console, title: str, processors: int) -> None:
+        self._console, self._title, self._processors = console, title, processors
+        self._next = 0.0
+        self._live = (
+            Live(console=console, transient=True, auto_refresh=False)
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> Progress:
+        """Begin to show."""
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the live lines away."""
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, passed: float, listing: Jobs, coming: int) -> None:
+        """Show how things are."""
+        jobs = listing.jobs
+        running = [job for job in jobs if job.started_at is not None and job.ended_at is None]
+        ended = sum(job.ended_at is not None for job in jobs)
+        waiting = len(jobs) - len(running) - ended
+        busy = sum(len(ProcSet.parse(job.processors)) for job in running)
+        line = (
+            f"{self._title}  {passed:5.1f} s  {busy}/{self._processors} processors busy  "
+            f"{len(running)} running, {waiting} waiting, {coming} to come, {ended} ended"
+        )
+        if self._live is not None:
+            self._live.update(_table(line, running, listing.now, self._processors), refresh=True)
+        elif passed >= self._next:
+            self._next = passed + PLAIN_EVERY_S
+            sizes = "  ".join(f"{job.job}:{job.size}@{job.iteration}" for job in running)
+            self._console.print(f"{line}  {sizes}".rstrip(), highlight=False, soft_wrap=True)
+
+
+def _table(line: str, running: list[JobInfo], now: float, processors: int) -> Table:
+    table = Table(title=line, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in ("JOB", "NAME", "ST", "TIME", "ITERATION", "SIZES"):
+        table.add_column(
+            heading, justify="right" if heading in ("JOB", "TIME", "ITERATION") else "left"
+        )
+    table.add_column("PROCESSORS", min_width=processors)
+    for job in running:
+        held = ProcSet.parse(job.processors)
+        table.add_row(
+            str(job.job),
+            job.name,
+            job.code,
+            f"{running_s(job, now):.0f} s",
+            str(job.iteration),
+            sizes_text(job),
+            "".join("█" if number in held else "·" for number in range(processors)),
+        )
+    return table

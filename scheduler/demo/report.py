@@ -1,0 +1,138 @@
+"""What the demo says at its end: a table of jobs, a summary, failures, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from reshape.messages import JobInfo
+from scheduler.demo.metrics import RunMetrics, is_verified
+from scheduler.demo.workload import DemoJob
+from scheduler.service.tables import sizes_text
+
+TAIL = 15
+HONEST = (
+    "The computing applications (Jacobi, LU) show that resizing is real and right; with more"
+    " processors than cores more processes cannot make them faster. The synthetic ones wait as"
+    " their speedup model says, and carry the comparison of times."
+)
+
+
+class Results(msgspec.Struct, frozen=True):
+    """The facts of a demo, written to results.json; `pictures` are its files."""
+
+    seed: int
+    processors: int
+    scenario: str
+    static: RunMetrics
+    resizable: RunMetrics
+    pictures: list[str]
+
+
+def job_table(
+    workload: Sequence[DemoJob], static: Sequence[JobInfo], resizable: Sequence[JobInfo]
+) -> Table:
+    """Set both runs of every job side by side; seconds."""
+    table = Table(title="Jobs (seconds)", title_justify="left")
+    table.add_column("job", justify="right")
+    table.add_column("kind")
+    table.add_column("asks")
+    for run in ("static", "resizable"):
+        for column in ("wait", "run", "turnaround"):
+            table.add_column(f"{run}\n{column}", justify="right")
+    table.add_column("resizable\nsizes")
+    for asked, *both in zip(workload, static, resizable, strict=True):
+        most = f"-{asked.max_processors}" if asked.max_processors else ""
+        times = [f"{seconds:.1f}" for job in both for seconds in _times(job)]
+        name = str(both[0].job)
+        table.add_row(name, asked.kind, f"{asked.processors}{most}", *times, sizes_text(both[1]))
+    return table
+
+
+def _times(job: JobInfo) -> tuple[float, float, float]:
+    """Wait, run and turnaround in seconds of an ended job."""
+    assert job.ended_at is not None
+    started = job.started_at if job.started_at is not None else job.ended_at
+    return started - job.submitted_at, job.ended_at - started, job.ended_at - job.submitted_at
+
+
+def summary_table(static: RunMetrics, resizable: RunMetrics) -> Table:
+    """Set the figures of both runs side by side."""
+    table = Table(title="Summary", title_justify="left")
+    table.add_column("")
+    for heading in ("static", "resizable", "change"):
+        table.add_column(heading, justify="right")
+    for label, name, unit in (
+        ("mean turnaround", "mean_turnaround_s", "s"),
+        ("mean wait", "mean_wait_s", "s"),
+        ("makespan", "makespan_s", "s"),
+    ):
+        before, after = getattr(static, name), getattr(resizable, name)
+        change = f"{100 * (after / before - 1):+.1f} %" if before > 0 else "-"
+        table.add_row(label, f"{before:.1f} {unit}", f"{after:.1f} {unit}", change)
+    used = static.utilization, resizable.utilization
+    change = f"{100 * (used[1] - used[0]):+.1f} points"
+    table.add_row("utilisation", *(f"{100 * part:.1f} %" for part in used), change)
+    table.add_row(
+        "jobs verified", *(f"{run.jobs_verified} of {run.jobs}" for run in (static, resizable))
+    )
+    table.add_row("expansions", str(static.expansions), str(resizable.expansions))
+    table.add_row("contractions", str(static.contractions), str(resizable.contractions))
+    for phase in ("join", "move", "resume"):
+        pauses = [getattr(run.resize_pause_ms, phase) for run in (static, resizable)]
+        texts = ["-" if pause is None else f"{pause:.1f} ms" for pause in pauses]
+        table.add_row(f"median pause of a resize: {phase}", *texts)
+    return table
+
+
+def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
+    """Name the jobs of a run that failed or are not verified, with the end of their output."""
+    texts = []
+    for job in jobs:
+        if is_verified(job):
+            continue
+        how = "is not verified" if job.state == "COMPLETED" else f"ended as {job.state}"
+        code = f"exit code {job.exit_code}:{job.signal}"
+        why = f", {job.reason}" if job.reason else ""
+        texts.append(
+            f"{name} run: job {job.job} ({' '.join(job.argv)}) {how} ({code}{why})\n"
+            f"  {job.output}:\n{_tail(Path(job.output))}"
+        )
+    return texts
+
+
+def _tail(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").splitlines()[-TAIL:]
+    except OSError as error:
+        return f"    cannot be read: {error.strerror}"
+    return "\n".join(f"    {line}" for line in lines) or "    (empty)"
+
+
+def write_json(results: Results, folder: Path) -> Path:
+    """Write results.json."""
+    path = folder / "results.json"
+    path.write_text(as_json(results) + "\n")
+    return path
+
+
+def as_json(results: Results) -> str:
+    """Write the facts as JSON."""
+    return msgspec.json.format(msgspec.json.encode(results), indent=2).decode()
+
+
+def print_report(
+    console: Console,
+    results: Results,
+    workload: Sequence[DemoJob],
+    static: Sequence[JobInfo],
+    resizable: Sequence[JobInfo],
+) -> None:
+    """Print the tables, and in one sentence what they do and do not show."""
+    console.print(job_table(workload, static, resizable))
+    console.print(summary_table(results.static, results.resizable))
+    console.print(HONEST, highlight=False)
