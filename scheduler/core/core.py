@@ -15,7 +15,7 @@ from math import inf
 from typing import Any, Literal
 
 from scheduler.core import resizing
-from scheduler.core.ends import Ends
+from scheduler.core.ends import Ends, past_walltime
 from scheduler.core.events import (
     Event,
     JobCancelled,
@@ -75,7 +75,7 @@ class Core:
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
     ) -> None:
-        self.scenario = scenario
+        self._scenario = scenario
         self.machine = Machine() if machine is None else machine
         self.kill_at_walltime = kill_at_walltime
         self.order = order
@@ -92,6 +92,21 @@ class Core:
         self._due = False  # whether a scheduling pass could find something new
         self._wake_at = inf
         self._orders: list[Order] = []
+
+    @property
+    def scenario(self) -> Scenario:
+        """What the core decides by; may be set between two instants."""
+        return self._scenario
+
+    @scenario.setter
+    def scenario(self, scenario: Scenario) -> None:
+        queued = list(self.queue)
+        self._scenario = scenario
+        self.queue = Queue(scenario.order)
+        for job in queued:
+            self.queue.add(job, self.now)
+        self.reservations.clear()
+        self._due = True
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Take in what happened at one instant and say what shall be done.
@@ -179,9 +194,14 @@ class Core:
         group = self.take(job, chosen)
         self._orders.append(Start(job.id, group, chosen, reason))
         self.expect(job)
-        if self.kill_at_walltime and job.expected_end < self._wake_at:
-            self._wake_at = job.expected_end
-            self._orders.append(WakeAt(self._wake_at))
+        if self.kill_at_walltime:
+            self._wake_by(job.expected_end)
+
+    def _wake_by(self, time: float) -> None:
+        """Ask to be woken at a time, if no earlier one is asked for."""
+        if time < self._wake_at:
+            self._wake_at = time
+            self._orders.append(WakeAt(time))
 
     # What the core does to a job; also used at resizes.
 
@@ -318,22 +338,15 @@ class Core:
 
     def on_wakeup(self, event: Wakeup) -> None:
         """End the jobs whose walltime has passed, and ask to be woken for the next."""
-        if event.at < self._wake_at:
+        if not self.kill_at_walltime:
             return
-        self._wake_at = inf
-        overdue = []
-        for end, number, _ in self.ends:
-            job = self.live[number]
-            if job.state is S.COMPLETING or end < job.expected_end:  # ends already; a leaving part
-                continue
-            if end > self.now:
-                self._wake_at = end
-                self._orders.append(WakeAt(end))
-                break
-            overdue.append(job)
+        overdue, next_end = past_walltime(self.live, self.ends, self.now)
         for job in overdue:
             facts = {"walltime": job.spec.walltime_s}
             self.kill(job, S.TIMEOUT, Reason("walltime", "{walltime} s are over", facts))
+        if not self.now < self._wake_at < inf:  # else an earlier one is still to come
+            self._wake_at = inf
+            self._wake_by(next_end)
 
 
 def _is_under_way(job: Job, serial: int) -> bool:

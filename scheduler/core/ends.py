@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import inf
 from typing import TypeAlias
+
+from scheduler.core.state import Job, JobState
 
 End: TypeAlias = tuple[float, int, int]  #: time (s), job, processors
 
@@ -31,3 +34,21 @@ class Ends:
         """Expect nothing of this job (any more)."""
         for end in self._of.pop(job, ()):
             del self._ends[bisect_left(self._ends, end)]
+
+
+def past_walltime(live: Mapping[int, Job], ends: Ends, now: float) -> tuple[list[Job], float]:
+    """Jobs whose walltime is over and who were not told to end; and when the next one's is.
+
+    Returns
+    -------
+    (jobs, seconds); the time is inf if no more jobs run.
+    """
+    overdue: list[Job] = []
+    for end, number, _ in ends:
+        job = live[number]
+        if job.state is JobState.COMPLETING or end < job.expected_end:  # a part that leaves now
+            continue
+        if end > now:
+            return overdue, end
+        overdue.append(job)
+    return overdue, inf

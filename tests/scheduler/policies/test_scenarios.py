@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from reshape.errors import ConfigError
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.core.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone
+from scheduler.core.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone, Wakeup
 from scheduler.core.events import ResizePoint as Point
 from scheduler.core.machine import Machine
-from scheduler.core.orders import Continue, Contract, Expand, Start
+from scheduler.core.orders import Continue, Contract, Expand, Kill, Start
 from scheduler.core.procset import ProcSet
 from scheduler.policies import registry
 from scheduler.policies.backfill import Backfill
@@ -222,6 +222,20 @@ def test_a_scenario_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_known", {k: dict(v) for k, v in registry._known.items()})
     registry.register("deep", Scenario("deep", backfill=Backfill(10)))
     assert scenario("deep").backfill.reservations == 10
+
+
+@pytest.mark.usefixtures("registered")
+def test_another_scenario_in_the_middle_of_life() -> None:
+    core = Core(scenario("fcfs"), Machine([("n", 4)]), kill_at_walltime=False)
+    core.handle([JobSubmitted(n, n, JobSpec(processors, 9)) for n, processors in ((1, 3), (2, 2))])
+    assert core.handle([JobSubmitted(3, 3, JobSpec(1, 5))]) == [], "nobody passes under FCFS"
+    core.scenario = scenario("easy", {"order": "lcfs"})
+    core.kill_at_walltime = True
+    started = [o.job for o in core.handle([Wakeup(3.5)]) if isinstance(o, Start)]
+    assert started == [3], "a pass, because the scenario is another; last come, first served"
+    orders = core.handle([Wakeup(20)])
+    assert [type(order) for order in orders] == [Kill, Kill]
+    assert [job.id for job in core.queue] == [2]
 
 
 @given(st.integers(1, 5), st.floats(0, 1), st.booleans())
