@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -38,7 +38,7 @@ _NOT_YET = (
 )
 _OVER = "array {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _ABORTED_S = 10.0
-_TELL_FIRST_S = 0.2  # head start of rank 0 with an error that may have met every rank
+_TELL_FIRST_S = 0.2  # head start of rank 0 in telling an error that may have met every rank
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,8 @@ class Application:
     is_fresh_start : whether the program has to fill its data; False in processes that join a
         running job, or restart one.
     """
+
+    _submitted: ClassVar[bool] = False  # whether this process has begun or joined a job
 
     def __init__(self, topology: Topology | None, verify: bool | None) -> None:
         self.is_fresh_start = True
@@ -136,6 +138,11 @@ class Application:
             return
         from reshape.link import Link
 
+        if Application._submitted:
+            raise ReshapeError(
+                "a submitted program has one block 'with reshape.application()', this is its second"
+            )
+        Application._submitted = True
         self._link, self._role = Link(who), who.role
         self.is_fresh_start = self._role == "first"
         if self._role == "restart":
@@ -197,7 +204,7 @@ class Application:
             if self._job is not None:
                 self._close()
             return
-        if comm.rank != 0:  # an error that met every rank is told once, by rank 0
+        if MPI.COMM_WORLD.rank != 0:  # what met every rank is told once, by the first
             time.sleep(_TELL_FIRST_S)
         code = 1
         if isinstance(error, SystemExit):

@@ -39,6 +39,7 @@ Decision: TypeAlias = Proceed | Join | Leave
 FIRST_CONTACT_S = 2.0  # the service may just be restarting
 PATIENCE_S = 0.25  # for an answer at a resize point, while the service is known to be there
 GLIMPSE_S = 0.002  # for the same while it is known to be away
+PORT_NOTED_S = 2.0
 READY_EVERY_S = 2.0
 GIVE_UP_S = 600.0  # a group that nobody claims for so long ends by itself
 
@@ -134,15 +135,16 @@ class Link:
         return Proceed()
 
     def announce(self, serial: int, port: str) -> None:
-        """Say on which port the job is about to accept a group.
+        """Say on which port the job is about to accept a group, and wait until that is noted.
+
+        A job that accepted while nobody sends the group would hang until it is killed.
 
         Raises
         ------
-        ServiceUnavailable : nobody to say it to.
+        ReshapeError : the service does not answer, or refuses.
         """
-        self._client.send(
-            JoinPort(job=self._who.job, token=self._who.token, serial=serial, port=port)
-        )
+        message = JoinPort(job=self._who.job, token=self._who.token, serial=serial, port=port)
+        self._client.request(message, PORT_NOTED_S)
 
     def report(self, serial: int, why: str, times: PhaseTimes) -> None:
         """Say how a resize went: committed, or rolled back if there is a reason `why`."""

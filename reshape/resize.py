@@ -201,7 +201,7 @@ def accept(job: Job, serial: int, announce: Callable[[int, str], None]) -> MPI.I
 
     Raises
     ------
-    RolledBackError : no port, or nobody to say it to.
+    RolledBackError : no port, or nobody who would send the group there.
     """
     port, why = "", ""
     if job.comm.rank == 0:

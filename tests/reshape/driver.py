@@ -66,7 +66,7 @@ class Driver:
         self.reports: list[m.ResizeReport] = []
         self.facts: dict[str, object] = {}
         self.ports: list[m.JoinPort] = []
-        self.on_port: Callable[[m.JoinPort], None] = lambda _: None
+        self.loses_ports = False  # as a service does that dies at the wrong moment
         self.deaf = False  # to reports: they are heard, but not noted
         self.report_count = 0
         self._serial = 0
@@ -184,7 +184,7 @@ class Driver:
             answer = None
         elif isinstance(message, m.JoinPort):
             self.ports.append(message)
-            self.on_port(message)
+            answer = None if self.loses_ports else answer
         elif isinstance(message, m.ResizeReport):
             self.report_count += 1
             answer = None if self.deaf else answer

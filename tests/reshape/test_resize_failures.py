@@ -71,6 +71,19 @@ def test_newcomer_dies_before_it_connects(tmp_path: Path, size: int) -> None:
         assert right(driver, first) == "sizes 2 3 right"
 
 
+def test_service_dies_when_the_port_is_open(tmp_path: Path) -> None:
+    """Nobody will send the newcomer: the job must not wait for it in Accept."""
+    with job(tmp_path, 150) as driver:
+        first = driver.start(2, "first")
+        group = driver.ready(1)
+        driver.loses_ports = True
+        report = driver.await_report(driver.order_join(group))
+        assert "no group can join: no answer from the scheduler service" in report.why
+        driver.loses_ports = False
+        assert driver.join(group).ok
+        assert right(driver, first) == "sizes 2 3 right"
+
+
 @pytest.mark.parametrize(
     "victim",
     [

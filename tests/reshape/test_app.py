@@ -1,0 +1,281 @@
+"""The application object: plain programs, wrong use, and errors that must not hang the others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from driver import Driver
+
+from reshape.mpi import clean_environment, mpiexec_path
+
+PROGRAM = Path(__file__).with_name("resizable.py")
+
+
+def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program under mpiexec, with no service."""
+    return subprocess.run(
+        [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
+        env=clean_environment(os.environ) | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def script(folder: Path, body: str) -> str:
+    """Write a program whose body runs within the application's block."""
+    path = folder / "program.py"
+    lines = [
+        "import sys",
+        "import numpy as np",
+        "import reshape",
+        "with reshape.application() as app:",
+        textwrap.indent(textwrap.dedent(body), "    "),
+    ]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_without_a_service_it_is_a_plain_mpi_program(size: int) -> None:
+    before = set(os.listdir("/dev/shm"))
+    done = run(size, str(PROGRAM), "5", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"sizes {size} right\n"
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "reshape" in name]
+
+
+def test_plain_program_loads_no_sockets(tmp_path: Path) -> None:
+    body = """
+        a = app.rows("a", (4, 4))
+        for step in app.iterations(3):
+            a.local[:] += 1
+        assert app.comm.size == 2
+        print("zmq" in sys.modules, flush=True)
+    """
+    assert run(2, script(tmp_path, body)).stdout.split() == ["False", "False"]
+
+
+def test_arrays_and_their_layouts(tmp_path: Path) -> None:
+    body = """
+        A = app.block_cyclic("A", shape=(10, 7), block=(3, 2))
+        F = app.block_cyclic("F", (10, 7), (3, 2), dtype="f4", order="F")
+        u = app.rows("u", (5, 3))
+        v = app.rows("v", (5, 3), axis=1)
+        p = app.replicated("p", [1, 2, 3])
+        assert app.is_fresh_start and app.comm.size == 4
+        for array in (A, F, u, v, p):
+            assert array.local.shape == array.layout.local_shape(app.comm.rank)
+        assert A.layout.grid == (2, 2) and A.local.dtype == np.float64 and not A.local.any()
+        assert F.local.flags.f_contiguous and F.local.dtype == np.float32
+        assert u.layout.offsets == (0, 2, 3, 4, 5) and u.local.shape[1] == 3
+        assert v.layout.offsets == (0, 1, 2, 3, 3) and v.local.shape[0] == 5
+        assert p.local.tolist() == [1, 2, 3] and p.dtype == np.int64
+        assert (A.name, A.shape) == ("A", (10, 7))
+        if app.comm.rank == 0:
+            print("as expected")
+    """
+    done = run(4, script(tmp_path, body))
+    assert done.stdout == "as expected\n", done.stderr
+
+
+WRONG_USE = {
+    'app.rows("a", (3,)); app.rows("a", (3,))': "array 'a' is registered twice",
+    'app.rows("a/b", (3,))': "array name 'a/b': use 1 to 64 letters",
+    'app.rows("a", (3,), dtype=object)': "array 'a' has dtype object: Python objects cannot",
+    'app.rows("a", (3,), order="K")': "array 'a': order must be 'C' or 'F', got 'K'",
+    'app.rows("a", (3,), axis=1)': "array 'a': axis",
+    'app.block_cyclic("a", (3, 3), (2,))': "array 'a': shape, block and grid must have one",
+    'app.block_cyclic("a", (3, 3), (0, 1))': "array 'a': block must have entries >= 1",
+    'app.block_cyclic("a", (), ())': "array 'a' has no axes",
+    'app.replicated("a", 3.0)': "array 'a': shape must have at least one axis",
+    'app.iterations(3); app.rows("a", (3,))': "array 'a' is registered after app.iterations()",
+    "app.iterations(3); app.iterations(3)": "app.iterations() is called a second time",
+    "app.iterations(-1)": "app.iterations(-1): the number of iterations must be >= 0",
+    "app.report(x=[1])": "app.report(x=...): expected a bool, a number or a string, got [1]",
+    "reshape.application().comm": "use the application as 'with reshape.application() as app:'",
+}
+
+
+def test_wrong_use_is_told_in_one_sentence(tmp_path: Path) -> None:
+    lines = ["import reshape"]
+    for statement in WRONG_USE:
+        lines += [
+            "with reshape.application() as app:",
+            f"    try: {statement}; print('no error')",
+            "    except reshape.ReshapeError as error: print(error)",
+        ]
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(lines))
+    done = run(1, str(program))
+    assert done.returncode == 0, done.stderr
+    for told, expected in zip(done.stdout.splitlines(), WRONG_USE.values(), strict=True):
+        assert told.startswith(expected)
+
+
+def test_array_after_the_block_says_so(tmp_path: Path) -> None:
+    program = script(tmp_path, 'a = app.rows("a", (3,))')
+    Path(program).write_text(Path(program).read_text() + "\na.local\n")
+    assert "array 'a': the block 'with reshape.application()' is over" in run(1, program).stderr
+
+
+def test_unknown_topology(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import reshape; reshape.application(topology='nearly-squared')")
+    assert "did you mean nearly-square?" in run(1, str(program)).stderr
+
+
+@pytest.mark.parametrize("where", ["before", "in", "after"])
+def test_error_on_one_rank_ends_all(tmp_path: Path, where: str) -> None:
+    """The other rank waits in a collective call, and must not wait for ever."""
+    trouble = "if app.comm.rank == 1: [][app.comm.size]"
+    body = f"""
+        a = app.rows("a", (4, 4))
+        {trouble if where == "before" else ""}
+        for step in app.iterations(3):
+            {trouble if where == "in" else "pass"}
+            app.comm.Barrier()
+        {trouble if where == "after" else ""}
+        app.comm.Barrier()
+    """
+    done = run(2, script(tmp_path, body))
+    assert done.returncode != 0
+    assert "IndexError: list index out of range" in done.stderr
+    assert done.stderr.count("Traceback") == 1
+
+
+def test_error_on_all_ranks_is_told_once(tmp_path: Path) -> None:
+    done = run(4, script(tmp_path, 'app.rows("a b", (4, 4))'))
+    assert done.returncode != 0
+    assert done.stderr.count("reshape: error: array name 'a b'") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_exit_code_of_a_rank_that_gives_up(tmp_path: Path) -> None:
+    body = """
+        print("printed before", flush=app.comm.rank == 1)
+        if app.comm.rank == 0: sys.exit(3)
+        app.comm.Barrier()
+    """
+    done = run(2, script(tmp_path, body))
+    assert done.returncode == 3
+    assert "printed before" in done.stdout
+
+
+def test_exit_with_a_message(tmp_path: Path) -> None:
+    done = run(2, script(tmp_path, "sys.exit('no such file')"))
+    assert done.returncode == 1
+    assert done.stderr.count("no such file") == 1
+
+
+def test_environment_that_is_incomplete(tmp_path: Path) -> None:
+    program = script(tmp_path, "pass")
+    done = run(1, program, RESHAPE_JOB="5")
+    assert "environment: RESHAPE_ROLE: is not set although RESHAPE_JOB is" in done.stderr
+    done = run(1, program, RESHAPE_JOB="5", RESHAPE_ROLE="boss")
+    assert "RESHAPE_ROLE: expected one of first, join, restart, got 'boss'" in done.stderr
+
+
+def test_joiner_touches_data_too_early(tmp_path: Path) -> None:
+    """Forgetting `if app.is_fresh_start` is an error in the group that joins, and only there."""
+    body = """
+        import time
+        a = app.rows("a", (4, 4))
+        a.local[:] = 1
+        for step in app.iterations(60):
+            time.sleep(0.02)
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        first = driver.start(1, "first")
+        group = driver.start(2, "join")
+        driver.serve(lambda: group.process.poll() is not None)
+        assert group.process.returncode == 1
+        assert "array 'a' has no data yet in this process" in group.text
+        assert "guard what fills it with 'if app.is_fresh_start:'" in group.text
+        driver.serve(lambda: first.process.poll() is not None)
+        assert first.process.returncode == 0
+
+
+def test_leaving_processes_end_cleanly(tmp_path: Path) -> None:
+    """Their ``finally`` clauses and exit handlers run, and nothing after the block does."""
+    body = """
+        import atexit, os, time
+        me = "group " + os.environ["RESHAPE_GROUP"]
+        atexit.register(lambda: print(me, "exit handler", flush=True))
+        a = app.rows("a", (4, 4))
+        if app.is_fresh_start:
+            app.state["note"] = {"many": [1, 2, 3]}
+        try:
+            for step in app.iterations(80):
+                time.sleep(0.02)
+            print(me, "has done all", app.state["note"]["many"], flush=True)
+        finally:
+            print(me, "finally", flush=True)
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        first = driver.start(1, "first")
+        assert driver.grow(1).ok
+        assert driver.leave(0).ok
+        driver.finish()
+        assert first.text.splitlines() == ["group 0 finally", "group 0 exit handler"]
+        assert driver.groups[1].text.splitlines() == [
+            "group 1 has done all [1, 2, 3]",
+            "group 1 finally",
+            "group 1 exit handler",
+        ]
+
+
+def test_early_end_of_the_loop(tmp_path: Path) -> None:
+    body = """
+        import time
+        u = app.rows("u", (4, 4))
+        for step in app.iterations(10_000):
+            time.sleep(0.02)
+            u.local[:] += 1
+            if step >= 60: break
+        assert (u.local == 61).all()
+        app.report(steps=np.int64(step), residual=np.float64(0.5), done=np.True_, how="break")
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        driver.start(1, "first")
+        assert driver.grow(1).ok
+        driver.finish()
+        assert driver.facts == {"steps": 60, "residual": 0.5, "done": True, "how": "break"}
+        assert driver.segments == []
+
+
+def test_error_in_a_group_that_joined_takes_down_that_group_alone(tmp_path: Path) -> None:
+    """The others wait in a collective call; to end them is up to the agent."""
+    body = """
+        import os, time
+        for step in app.iterations(10_000):
+            time.sleep(0.02)
+            if app.comm.size == 3 and os.environ["RESHAPE_GROUP"] == "1":
+                raise ValueError("no more")
+            app.comm.Barrier()
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        first = driver.start(1, "first")
+        group = driver.ready(2)
+        driver.join(group)
+        driver.serve(lambda: group.process.poll() is not None)
+        assert group.process.returncode == 1
+        assert group.text.count("ValueError: no more") == 1
+        assert first.process.poll() is None
+
+
+def test_second_block_of_a_submitted_program(tmp_path: Path) -> None:
+    program = script(tmp_path, "pass")
+    Path(program).write_text(Path(program).read_text() + "\nwith reshape.application(): pass\n")
+    with Driver(tmp_path, [program]) as driver:
+        group = driver.start(1, "first")
+        driver.serve(lambda: group.process.poll() is not None)
+        assert group.process.returncode == 1
+        assert "has one block 'with reshape.application()', this is its second" in group.text
