@@ -38,12 +38,17 @@ class Run(NamedTuple):
     message: int
 
 
+def extent_of(runs: tuple[Run, ...]) -> int:
+    """Extent of the message that ``runs`` fill."""
+    return runs[-1].message + runs[-1].length * runs[-1].repeats
+
+
 def halved(runs: tuple[Run, ...]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     """Two messages that hold, one after the other, the indices of one; both non-empty.
 
     The cut falls near the middle, between two repetitions of a family if it can.
     """
-    middle = sum(run.length * run.repeats for run in runs) // 2
+    middle = extent_of(runs) // 2
     assert middle > 0
     at = max(k for k, run in enumerate(runs) if run.message <= middle)
     first, second = runs[:at], runs[at:]

@@ -7,6 +7,7 @@ memory speed. Elements are moved as raw bytes: any dtype of fixed size, padding 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -46,6 +47,8 @@ def of_array(array: NDArray[Any] | None, place: Place) -> Region:
     """Region of an array with any strides; an empty region if there is no element."""
     if array is None or array.nbytes == 0:
         return Region(np.empty(0, np.uint8), 0, (0,) * (0 if array is None else array.ndim), place)
+    if array.flags.c_contiguous:
+        return Region(array.reshape(-1).view(np.uint8), 0, array.strides, place)
     flips = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)
     lowest = array[flips]
     origin = sum(
@@ -72,11 +75,14 @@ def copy(transfer: Transfer, itemsize: int, source: Region, target: Region) -> N
 
     The regions must not overlap. No temporary memory is used.
     """
-    for box in _boxes(transfer, itemsize, source, target):
-        dtype = _element(box.itemsize)
+    memory, to_memory = source.memory, target.memory
+    for size, shape, offset, strides, to_offset, to_strides in _boxes(
+        transfer, itemsize, source, target
+    ):
+        dtype = _element(size)
         np.copyto(
-            np.ndarray(box.shape, dtype, target.memory, box.to_offset, box.to_strides),
-            np.ndarray(box.shape, dtype, source.memory, box.from_offset, box.from_strides),
+            np.ndarray(shape, dtype, to_memory, to_offset, to_strides),
+            np.ndarray(shape, dtype, memory, offset, strides),
         )
 
 
@@ -106,69 +112,45 @@ def unpack(transfer: Transfer, itemsize: int, message: Bytes, target: Region, or
     copy(transfer, itemsize, of_message(transfer, message, itemsize, order), target)
 
 
-class _Box(NamedTuple):
-    """One strided view on each side."""
+_NONE: tuple[tuple[int, ...], ...] = ((), (), ())
 
-    itemsize: int
-    shape: tuple[int, ...]
-    from_offset: int
-    from_strides: tuple[int, ...]
-    to_offset: int
-    to_strides: tuple[int, ...]
+# Bytes of an element, shape, offset and strides in the source, offset and strides in the target.
+_Box: TypeAlias = tuple[int, tuple[int, ...], int, tuple[int, ...], int, tuple[int, ...]]
 
 
 def _boxes(transfer: Transfer, itemsize: int, source: Region, target: Region) -> list[_Box]:
-    """The product over the axes of the families of runs, in bytes."""
-    boxes = [_Box(itemsize, (), source.origin, (), target.origin, ())]
-    for runs, from_stride, to_stride in zip(
-        transfer.runs, source.strides, target.strides, strict=True
-    ):
-        fuse = from_stride == to_stride == itemsize
-        sides = [
-            _along(run, itemsize if fuse else 0, source.place, from_stride, target.place, to_stride)
-            for run in runs
-        ]
+    """One strided view on each side for each product, over the axes, of families of runs."""
+    boxes: list[_Box] = [(itemsize, (), source.origin, (), target.origin, ())]
+    for runs, stride, to_stride in zip(transfer.runs, source.strides, target.strides, strict=True):
+        fused_bytes = FUSED_BYTES if stride == to_stride == itemsize else 0
+        along = []
+        for run in runs:
+            start, step = _start_and_step(run, source.place)
+            to_start, to_step = _start_and_step(run, target.place)
+            fused = run.length if run.length * itemsize <= fused_bytes else 1
+            shape, steps, to_steps = _NONE
+            if run.repeats > 1:
+                shape, steps, to_steps = (run.repeats,), (step * stride,), (to_step * to_stride,)
+            if run.length > fused:
+                shape, steps, to_steps = (
+                    (*shape, run.length),
+                    (*steps, stride),
+                    (*to_steps, to_stride),
+                )
+            along.append((fused, shape, start * stride, steps, to_start * to_stride, to_steps))
         boxes = [
-            _Box(
-                box.itemsize * side.itemsize,
-                box.shape + side.shape,
-                box.from_offset + side.from_offset,
-                box.from_strides + side.from_strides,
-                box.to_offset + side.to_offset,
-                box.to_strides + side.to_strides,
+            (
+                size * fused,
+                shape + more,
+                at + start,
+                strides + steps,
+                to + to_start,
+                to_strides + to_steps,
             )
-            for box in boxes
-            for side in sides
+            for size, shape, at, strides, to, to_strides in boxes
+            for fused, more, start, steps, to_start, to_steps in along
         ]
     return boxes
-
-
-def _along(
-    run: Run, itemsize: int, from_place: Place, from_stride: int, to_place: Place, to_stride: int
-) -> _Box:
-    """One family along one axis; its ``itemsize`` counts elements fused into one.
-
-    ``itemsize`` : bytes of an element if the axis is contiguous on both sides, else 0.
-    """
-    from_start, from_step = _start_and_step(run, from_place)
-    to_start, to_step = _start_and_step(run, to_place)
-    fused = run.length if 0 < run.length * itemsize <= FUSED_BYTES else 1
-    shape: tuple[int, ...] = ()
-    from_strides: tuple[int, ...] = ()
-    to_strides: tuple[int, ...] = ()
-    if run.repeats > 1:
-        shape, from_strides, to_strides = (
-            (run.repeats,),
-            (from_step * from_stride,),
-            (to_step * to_stride,),
-        )
-    if run.length > fused:
-        shape += (run.length,)
-        from_strides += (from_stride,)
-        to_strides += (to_stride,)
-    return _Box(
-        fused, shape, from_start * from_stride, from_strides, to_start * to_stride, to_strides
-    )
 
 
 def _start_and_step(run: Run, place: Place) -> tuple[int, int]:
@@ -180,6 +162,7 @@ def _start_and_step(run: Run, place: Place) -> tuple[int, int]:
     return run.message, run.length
 
 
+@lru_cache(maxsize=256)
 def _element(itemsize: int) -> np.dtype[Any]:
     """Dtype that copies ``itemsize`` bytes at once."""
     # Void of any size moves by memmove; the sizes of machine words have loops of their own.

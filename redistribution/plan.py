@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from numpy.typing import NDArray
 
-from redistribution.joint import Run, halved, joint
+from redistribution.joint import Run, extent_of, halved, joint
 from redistribution.layout import Layout
 
 if TYPE_CHECKING:
@@ -27,16 +27,18 @@ class Transfer(NamedTuple):
     Attributes
     ----------
     peer : the other rank of the communicator; one's own for data that stays.
-    runs : the families of runs on each axis. They fill a message of shape ``shape``.
+    runs : the families of runs on each axis.
+    shape : extents of the message that they fill.
     """
 
     peer: int
     runs: tuple[tuple[Run, ...], ...]
+    shape: tuple[int, ...]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of the message."""
-        return tuple(sum(run.length * run.repeats for run in runs) for runs in self.runs)
+    @classmethod
+    def of(cls, peer: int, runs: tuple[tuple[Run, ...], ...]) -> Transfer:
+        """The transfer of ``runs`` with its shape."""
+        return cls(peer, runs, tuple(extent_of(along) for along in runs))
 
     @property
     def elements(self) -> int:
@@ -57,7 +59,7 @@ def pieces(transfer: Transfer, limit: int, order: Order) -> Iterator[Transfer]:
     axis = next(axis for axis in axes if transfer.shape[axis] > 1)
     for half in halved(transfer.runs[axis]):
         runs = (*transfer.runs[:axis], half, *transfer.runs[axis + 1 :])
-        yield from pieces(Transfer(transfer.peer, runs), limit, order)
+        yield from pieces(Transfer.of(transfer.peer, runs), limit, order)
 
 
 class Plan:
@@ -82,7 +84,7 @@ class Plan:
     --------
     >>> plan = Plan(Cuts.even((10, 4), 2), Cuts.even((10, 4), 3))
     >>> plan.bytes_moved(itemsize=8)
-    160
+    128
     """
 
     def __init__(
@@ -191,7 +193,7 @@ class Plan:
             runs = tuple(map(dict.__getitem__, found, coordinates))
             for target in _processes(self.target, coordinates):
                 if self._feeding_copy[target] == copy:
-                    yield Transfer(self.target_ranks[target], runs)
+                    yield Transfer.of(self.target_ranks[target], runs)
 
     def _received_by(self, rank: int) -> Iterator[Transfer]:
         """Transfers to the target process on ``rank``, if it has one, in no special order."""
@@ -203,7 +205,7 @@ class Plan:
         for coordinates in product(*found):
             runs = tuple(map(dict.__getitem__, found, coordinates))
             source = _processes(self.source, coordinates)[self._feeding_copy[process]]
-            yield Transfer(self.source_ranks[source], runs)
+            yield Transfer.of(self.source_ranks[source], runs)
 
 
 def _processes(layout: Layout, coordinates: tuple[int, ...]) -> range:

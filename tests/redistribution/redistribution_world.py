@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ def main(size, seed, cases):
     moved = 0
     for case in range(cases):
         moved += move(comm, rng, f"case {case} of seed {seed}")
+    extra_memory_is_bounded(comm)
     # Small pieces and a small window do to small arrays what the defaults do to large ones.
     exchange.PIECE_BYTES, exchange.WINDOW_BYTES, exchange._SMALL_BYTES = 200, 500, 150
     exchange._pool.clear()
@@ -55,6 +57,24 @@ def move(comm, rng, name):
     sums = comm.allreduce(np.array([before, after], np.uint64))
     assert sums[0] == sums[1], f"{name}: checksums {sums} differ"
     return plan.bytes_moved(case.dtype.itemsize)
+
+
+def extra_memory_is_bounded(comm):
+    """Arrays of 25 MB move through no more buffers than promised, and come out right."""
+    if comm.size != 2:
+        return
+    shape = (2500, 2500)
+    source, target = BlockCyclic(shape, (64, 64), (1, 2)), BlockCyclic(shape, (100, 100), (2, 1))
+    plan = Plan(source, target)
+    array = index_valued(shape, np.dtype(float))
+    a = local_part(source, comm.rank, array, "C")
+    b = local_part(target, comm.rank, array * 0, "C")
+    tracemalloc.start()
+    plan.run(comm, a, b)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(b, local_part(target, comm.rank, array, "C"))
+    assert exchange.PIECE_BYTES < peak < 2 * exchange.WINDOW_BYTES + 2e6, f"peak {peak} bytes"
 
 
 def follow_one_another(comm, times):
