@@ -72,7 +72,10 @@ def checksum(layout: Layout, process: int, local: NDArray[Any], *, every_copy: b
         stride = stride * extent & _MASK
     packed = repack_fields(local.dtype, recurse=True)
     chunks = _chunks(local, keys[::-1])
-    return sum(_hash(chunk.astype(packed, order="C"), along) for chunk, along in chunks) & _MASK
+    return (
+        sum(_hash(chunk.astype(packed, order="C", copy=False), along) for chunk, along in chunks)
+        & _MASK
+    )
 
 
 def _chunks(local: NDArray[Any], keys: list[Words]) -> Iterator[tuple[NDArray[Any], list[Words]]]:
@@ -101,11 +104,15 @@ def _hash(packed: NDArray[Any], keys: list[Words]) -> int:
     total = 0
     for k, words in enumerate(_words(packed)):
         mixed = key + words
-        mixed += np.uint64(k * int(_MIX_1) & _MASK)
+        if k:
+            mixed += np.uint64(k * int(_MIX_1) & _MASK)
+        shifted = np.empty_like(mixed)
         for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
-            mixed ^= mixed >> np.uint64(shift)
+            np.right_shift(mixed, np.uint64(shift), out=shifted)
+            mixed ^= shifted
             mixed *= factor
-        mixed ^= mixed >> np.uint64(31)
+        np.right_shift(mixed, np.uint64(31), out=shifted)
+        mixed ^= shifted
         total += int(mixed.sum(dtype=np.uint64))
     return total
 
@@ -113,8 +120,11 @@ def _hash(packed: NDArray[Any], keys: list[Words]) -> int:
 def _words(packed: NDArray[Any]) -> Iterator[Words]:
     """The elements as 64-bit words, zero-padded: the first word of each, the second, and so on."""
     itemsize = packed.dtype.itemsize
-    padded = np.zeros((*packed.shape, -(-itemsize // 8) * 8), dtype=np.uint8)
-    padded[..., :itemsize] = packed.reshape(-1).view(np.uint8).reshape(*packed.shape, itemsize)
+    padded = packed.reshape(-1).view(np.uint8).reshape(*packed.shape, itemsize)
+    if itemsize % 8:
+        room = np.zeros((*packed.shape, -(-itemsize // 8) * 8), dtype=np.uint8)
+        room[..., :itemsize] = padded
+        padded = room
     words = padded.view(np.uint64)
     for k in range(words.shape[-1]):
         yield words[..., k]
