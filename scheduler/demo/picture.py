@@ -173,9 +173,9 @@ def coming_up(job: JobInfo) -> list[Segment]:
 
 
 def _write_number(axes: Axes, number: int, boxes: Sequence[Box]) -> None:
-    """Write the job's number into its largest box."""
-    if boxes:
-        x, y, width, height = max(boxes, key=lambda box: box[2] * box[3])
+    """Write the job's number into the largest box of each area that hangs together."""
+    for area in areas(boxes):
+        x, y, width, height = max(area, key=lambda box: box[2] * box[3])
         axes.text(
             x + width / 2,
             y + height / 2,
@@ -187,6 +187,21 @@ def _write_number(axes: Axes, number: int, boxes: Sequence[Box]) -> None:
             color=_INK,
             clip_on=True,
         )
+
+
+def areas(boxes: Sequence[Box]) -> list[list[Box]]:
+    """Part boxes into areas that hang together: one ends as the other begins, side by side."""
+    found: list[list[Box]] = []
+    for box in boxes:
+        touched = [area for area in found if any(_touch(box, other) for other in area)]
+        found = [area for area in found if area not in touched]
+        found.append([box, *(other for area in touched for other in area)])
+    return found
+
+
+def _touch(one: Box, other: Box) -> bool:
+    rows = one[1] < other[1] + other[3] and other[1] < one[1] + one[3]
+    return rows and one[0] <= other[0] + other[2] and other[0] <= one[0] + one[2]
 
 
 def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -37,14 +38,14 @@ def job_table(
     workload: Sequence[DemoJob], static: Sequence[JobInfo], resizable: Sequence[JobInfo]
 ) -> Table:
     """Set both runs of every job side by side; seconds."""
-    table = Table(title="Jobs (seconds)", title_justify="left")
-    table.add_column("job", justify="right")
-    table.add_column("kind")
-    table.add_column("asks")
+    table = Table(title="Jobs (seconds)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("\njob", justify="right")
+    table.add_column("\nkind")
+    table.add_column("\nasks")
     for run in ("static", "resizable"):
-        for column in ("wait", "run", "turnaround"):
-            table.add_column(f"{run}\n{column}", justify="right")
-    table.add_column("resizable\nsizes")
+        for heading in (f"{run}\nwait", "\nrun", "turn-\naround"):
+            table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("\nsizes", overflow="fold")
     for asked, *both in zip(workload, static, resizable, strict=True):
         most = f"-{asked.max_processors}" if asked.max_processors else ""
         times = [f"{seconds:.1f}" for job in both for seconds in _times(job)]
@@ -62,7 +63,7 @@ def _times(job: JobInfo) -> tuple[float, float, float]:
 
 def summary_table(static: RunMetrics, resizable: RunMetrics) -> Table:
     """Set the figures of both runs side by side."""
-    table = Table(title="Summary", title_justify="left")
+    table = Table(title="Summary", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for heading in ("static", "resizable", "change"):
         table.add_column(heading, justify="right")

@@ -16,8 +16,10 @@ from reshape.topology import Topology
 
 JOBS = 14
 FEWEST_PROCESSORS = 4
-#: Mean seconds between two submissions for 8 processors; more processors take more load.
+#: Mean seconds between two submissions ; the larger the machine, the larger the jobs.
 GAP_S = 2.3
+#: A machine without work for long shows nothing.
+LONGEST_GAP_S = 5.0
 
 
 class DemoJob(NamedTuple):
@@ -52,7 +54,7 @@ def workload(processors: int, seed: int, jobs: int = JOBS) -> list[DemoJob]:
     seed : of the numpy Generator.
     """
     rng = np.random.default_rng(seed)
-    gaps = rng.exponential(GAP_S, jobs)
+    gaps = np.minimum(rng.exponential(GAP_S, jobs), LONGEST_GAP_S)
     gaps[0] = 0.0
     kinds = [_KINDS[i % len(_KINDS)] for i in range(jobs)]
     rng.shuffle(kinds)
@@ -78,7 +80,7 @@ def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     iterations, seconds = int(rng.integers(6, 11)), float(rng.uniform(0.8, 1.2))
     return DemoJob(
         at_s,
-        "rigid synthetic",
+        "rigid",
         _program("synthetic", iterations=iterations, seconds=round(seconds, 2), mib=4),
         int(rng.choice([max(1, processors // 4), processors // 2])),
         None,
@@ -91,7 +93,7 @@ def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
         "LU",
-        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=3),
+        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=4),
         max(1, processors // 4),
         processors,
         Topology("nearly-square"),
@@ -103,7 +105,7 @@ def _jacobi(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
         "Jacobi",
-        _program("jacobi", n=int(rng.choice([384, 512])), iterations=40, sweeps=10),
+        _program("jacobi", n=int(rng.choice([384, 512])), iterations=60, sweeps=5),
         1 << (max(1, processors // 4).bit_length() - 1),
         processors // 2,
         Topology("power-of-2"),

@@ -173,9 +173,14 @@ def plain_name(argv: Sequence[str]) -> str:
     """Name a job after its program: ``apps.lu`` for ``python -m apps.lu``."""
     program = argv[0].rpartition("/")[2]
     if re.fullmatch(r"python[\d.]*", program):
-        rest = [word for word in argv[1:] if not word.startswith("-") or word == "-m"]
-        if rest[:1] == ["-m"]:
-            rest = rest[1:]
-        if rest and "-c" not in argv[1:]:
-            return rest[0].rpartition("/")[2]
+        words = iter(argv[1:])
+        for word in words:
+            if word == "-m":
+                return next(words, program)
+            if word in ("-X", "-W"):  # these take a value
+                next(words, None)
+            elif word == "-c":
+                break
+            elif not word.startswith("-"):
+                return word.rpartition("/")[2]
     return program

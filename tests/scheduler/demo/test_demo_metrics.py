@@ -1,0 +1,149 @@
+"""The demo's figures, from jobs whose figures can be worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape.messages import JobInfo, ResizeInfo
+from scheduler.demo.metrics import PauseMs, RunMetrics, is_verified, measure, segments
+from scheduler.demo.picture import areas, coming_up, job_colours, outline
+from scheduler.demo.report import failures
+from scheduler.demo.workload import JOBS, workload
+
+T = 1000.0
+
+
+def ended(
+    job: int, submitted: float, started: float | None, end: float, **given: object
+) -> JobInfo:
+    """A job that ended well on processors 0-1, but for what is given; times from T."""
+    values: dict[str, object] = {
+        "job": job, "name": "", "user": "", "state": "COMPLETED", "code": "CD", "requested": 2,
+        "max_processors": 8, "size": 0, "walltime_s": 60.0, "submitted_at": T + submitted,
+        "started_at": None if started is None else T + started, "ended_at": T + end,
+        "processors": "", "nodes": "", "reason": "", "exit_code": 0, "signal": 0, "restarts": 0,
+        "iteration": 0, "iteration_s": 0.0, "sizes": [], "resizes": [],
+        "allocation": [] if started is None else [(T + started, "0-1"), (T + end, "")],
+        "facts": {"verified": True}, "output": "/nowhere/job.out", "argv": ["python", "x.py"],
+    }  # fmt: skip
+    return JobInfo(**(values | given))  # type: ignore[arg-type]
+
+
+def resize(at: float, old: int, new: int, outcome: str = "done", **times: float) -> ResizeInfo:
+    return ResizeInfo(at=T + at, serial=1, old=old, new=new, outcome=outcome, reason="", **times)
+
+
+#: Grows from 0-1 to 0-3 at 4 (joined at 5) and goes back to 2-3 at 8.
+GROWN = ended(
+    1,
+    0,
+    2,
+    10,
+    allocation=[(T + 2, "0-1"), (T + 4, "0-3"), (T + 8, "2-3"), (T + 10, "")],
+    sizes=[(T + 2, 2), (T + 5, 4), (T + 8, 2)],
+    resizes=[
+        resize(4, 2, 4, join_s=0.010, move_s=0.2, resume_s=0.001),
+        resize(8, 4, 2, join_s=0.030, move_s=0.4, resume_s=0.003),
+        resize(9, 2, 4, "rolled back: the new group died", join_s=9.0),
+    ],
+)
+
+
+def test_figures_of_two_jobs() -> None:
+    other = ended(2, 4, 4, 12, allocation=[(T + 4, "5-7"), (T + 12, "")], facts={"n": 1})
+    found = measure([GROWN, other], processors=8)
+    held = 2 * 2 + 4 * 4 + 2 * 2 + 3 * 8
+    assert found == RunMetrics(
+        jobs=2,
+        jobs_verified=1,
+        mean_turnaround_s=9.0,
+        mean_wait_s=1.0,
+        utilization=pytest.approx(held / (8 * 12)),
+        makespan_s=12.0,
+        expansions=1,
+        contractions=1,
+        resize_pause_ms=PauseMs(
+            join=pytest.approx(20.0), move=pytest.approx(300.0), resume=pytest.approx(2.0)
+        ),
+    )
+
+
+def test_a_run_without_resizes_has_no_pause() -> None:
+    found = measure([ended(1, 0, 1, 3)], processors=2)
+    assert found.resize_pause_ms == PauseMs(None, None, None)
+    assert found.utilization == pytest.approx(2 / 3)
+
+
+def test_a_job_that_never_started_waited_to_its_end() -> None:
+    found = measure([ended(1, 0, None, 6, state="CANCELLED")], processors=2)
+    assert (found.mean_wait_s, found.utilization, found.jobs_verified) == (6.0, 0.0, 0)
+
+
+def test_a_run_that_is_not_over_is_refused() -> None:
+    with pytest.raises(ValueError, match="job 1 has not ended"):
+        measure([ended(1, 0, 1, 3, ended_at=None)], processors=2)
+    with pytest.raises(ValueError, match="without jobs"):
+        measure([], processors=2)
+
+
+def test_only_a_good_end_with_a_checked_result_is_verified() -> None:
+    assert is_verified(ended(1, 0, 1, 3))
+    assert not is_verified(ended(1, 0, 1, 3, facts={}))
+    assert not is_verified(ended(1, 0, 1, 3, facts={"verified": False}))
+    assert not is_verified(ended(1, 0, 1, 3, state="FAILED"))
+
+
+def test_a_failed_job_is_named_with_the_end_of_its_output(tmp_path) -> None:
+    output = tmp_path / "job-2.out"
+    output.write_text("".join(f"line {i}\n" for i in range(40)))
+    bad = ended(2, 0, 1, 3, state="FAILED", exit_code=3, output=str(output))
+    (text,) = failures("static", [ended(1, 0, 1, 3), bad])
+    assert "static run: job 2 (python x.py) ended as FAILED (exit code 3:0)" in text
+    assert text.endswith("line 39")
+    assert "line 20" not in text
+    (text,) = failures("static", [ended(1, 0, 1, 3, facts={})])
+    assert "job 1 (python x.py) is not verified" in text
+    assert "cannot be read: No such file" in text
+
+
+def test_what_comes_up_is_held_before_it_computes() -> None:
+    assert [(s.begin - T, s.end - T, str(s.held)) for s in coming_up(GROWN)] == [(4, 5, "2-3")]
+
+
+def test_the_outline_is_the_border_of_the_area_and_nothing_within() -> None:
+    lines = {tuple(map(tuple, line)) for line in outline(segments(GROWN))}
+    assert ((T + 4, 1.5), (T + 4, 3.5)) in lines, "the step up"
+    assert ((T + 8, -0.5), (T + 8, 1.5)) in lines, "the step down"
+    assert ((T + 2, -0.5), (T + 2, 1.5)) in lines, "the start"
+    assert ((T + 10, 1.5), (T + 10, 3.5)) in lines, "the end"
+    assert sum(a[0] == b[0] for a, b in lines) == 4, "no other upright line"
+
+
+def test_areas_hang_together_over_time() -> None:
+    up, down = (0.0, -0.5, 2.0, 2.0), (2.0, 0.5, 2.0, 3.0)
+    apart, later = (0.0, 5.5, 4.0, 2.0), (9.0, -0.5, 1.0, 2.0)
+    found = areas([up, apart, down, later])
+    assert sorted(map(sorted, found)) == sorted([[up, down], [apart], [later]])
+
+
+def test_every_job_has_a_colour_of_its_own() -> None:
+    kinds = dict(enumerate(["LU", "rigid", "LU", "Jacobi", "LU"], 1))
+    assert len(set(job_colours(kinds).values())) == 5
+
+
+@pytest.mark.parametrize("processors", [4, 5, 8, 12, 16, 33])
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_the_workload_is_mixed_fits_and_is_the_same_again(processors: int, seed: int) -> None:
+    jobs = workload(processors, seed)
+    assert jobs == workload(processors, seed)
+    assert jobs != workload(processors, seed + 1)
+    assert len(jobs) == JOBS >= 12
+    assert {job.kind for job in jobs} == {"synthetic", "rigid", "LU", "Jacobi"}
+    assert [job.at_s for job in jobs] == sorted(job.at_s for job in jobs)
+    assert jobs[0].at_s == 0
+    for job in jobs:
+        most = job.max_processors or job.processors
+        assert 1 <= job.processors <= most <= processors
+        if job.topology is not None:
+            sizes = job.topology.valid_sizes(job.processors, most)
+            assert len(sizes) > 1, f"{job} could never grow"
