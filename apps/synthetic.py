@@ -12,7 +12,6 @@ import sys
 import time
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
@@ -50,7 +49,7 @@ def carry(app: Application, options: argparse.Namespace) -> bool:
         faster = speedup(app.state["start"], app.comm.size, options.alpha, options.model)
         time.sleep(options.seconds / faster)
     unharmed = np.array_equal(data.local, indices(data, app.comm.rank))
-    return bool(app.comm.allreduce(unharmed, MPI.LAND))
+    return bool(app.comm.allreduce(int(unharmed)) == app.comm.size)
 
 
 def main() -> int:

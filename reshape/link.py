@@ -40,6 +40,7 @@ FIRST_CONTACT_S = 2.0  # the service may just be restarting
 PATIENCE_S = 0.25  # for an answer at a resize point, while the service is known to be there
 GLIMPSE_S = 0.002  # for the same while it is known to be away
 PORT_NOTED_S = 2.0
+LAST_WORDS_S = 2.0  # at the end of the program, for what the service has not noted yet
 READY_EVERY_S = 2.0
 GIVE_UP_S = 600.0  # a group that nobody claims for so long ends by itself
 
@@ -117,7 +118,8 @@ class Link:
         )
         try:
             self._repeat()
-            number = self._client.send(question)
+            # A connection just opened needs a moment to stand.
+            number = self._client.send(question, PATIENCE_S if self._heard else 0.0)
             until = time.monotonic() + (PATIENCE_S if self._heard else GLIMPSE_S)
             while (message := self._receive(until)) is not None:
                 if not self._heard:
@@ -190,16 +192,15 @@ class Link:
         """Close the connection; what the service has not noted yet gets a last chance."""
         if self._opened is None:
             return
+        until = time.monotonic() + LAST_WORDS_S
         try:
-            self._repeat()
-            until = time.monotonic() + PATIENCE_S
-            while self._unnoted and self._receive(until) is not None:
-                pass
+            while self._unnoted and time.monotonic() < until:
+                self._repeat(until - time.monotonic())
+                pause = min(until, time.monotonic() + PATIENCE_S)
+                while self._unnoted and self._receive(pause) is not None:
+                    pass
         except (ServiceUnavailable, ProtocolError) as error:
-            if self._unnoted:
-                log.warning(
-                    "job %d: the service has not noted its last words: %s", self._who.job, error
-                )
+            log.warning("job %d: the service has not noted how it ended: %s", self._who.job, error)
         self._opened.close(linger_s=PATIENCE_S)
         self._opened = None
 
@@ -207,13 +208,13 @@ class Link:
         """Send a message, now and again, until the service has noted it."""
         self._unnoted.append(message)
         try:
-            self._sent[self._client.send(message)] = message
+            self._sent[self._client.send(message, PATIENCE_S if self._heard else 0.0)] = message
         except ServiceUnavailable:
             log.debug("%s will be repeated", type(message).__name__)
 
-    def _repeat(self) -> None:
+    def _repeat(self, timeout: float = 0.0) -> None:
         for message in self._unnoted:
-            self._sent[self._client.send(message)] = message
+            self._sent[self._client.send(message, timeout)] = message
 
     def _receive(self, until: float) -> Message | None:
         """Give the next message before `until` (monotonic); Done is taken note of on the way."""

@@ -67,6 +67,7 @@ class Driver:
         self.facts: dict[str, object] = {}
         self.ports: list[m.JoinPort] = []
         self.loses_ports = False  # as a service does that dies at the wrong moment
+        self.pace_s = 0.0  # answers take as long, so that fast iterations leave time for resizes
         self.deaf = False  # to reports: they are heard, but not noted
         self.report_count = 0
         self._serial = 0
@@ -113,6 +114,7 @@ class Driver:
             "RESHAPE_TOKEN": TOKEN,
             "RESHAPE_SHM": str(self.shm),
             "RESHAPE_ROLE": role,
+            "OMP_NUM_THREADS": "1",
         }
         with out.open("wb") as stream:
             process = subprocess.Popen(
@@ -179,6 +181,7 @@ class Driver:
         elif isinstance(message, m.AtResizePoint):
             self.met, self.at = self.met + 1, message
             answer = self.decide(message)
+            time.sleep(self.pace_s)
         elif isinstance(message, m.GroupReady):
             self.groups[message.group].peer = peer
             answer = None
@@ -256,6 +259,7 @@ class Driver:
 
     def finish(self, timeout: float = PATIENCE_S) -> str:
         """Serve until all groups have ended well; give what they have printed."""
+        self.pace_s = 0.0
         for group in self.groups.values():
             self.serve(lambda group=group: group.process.poll() is not None, timeout)
         codes = {g.number: g.process.returncode for g in self.groups.values()}

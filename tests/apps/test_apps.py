@@ -1,0 +1,134 @@
+"""The applications: right by themselves, right at every size they pass through, and wrong if so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from driver import Driver
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.synthetic import speedup
+from reshape.mpi import clean_environment, mpiexec_path
+
+
+def run(size: int, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
+        env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+PLAIN = {
+    "jacobi --n 60 --iterations 30": r"jacobi: n=60 iterations=30 processors={} max error 0\.0",
+    "jacobi --n 3 --iterations 2 --sweeps 4": r"jacobi: n=3 iterations=2 processors={} max error",
+    "lu --n 100 --block 8": r"lu: n=100 block=8 repeat=1 processors={} residual \d\.\d\de-0\d",
+    "lu --n 50 --block 7 --panels-per-iteration 3 --repeat 2": r"lu: n=50 .* processors={} resid",
+    "lu --n 5 --block 8": r"lu: n=5 block=8 repeat=1 processors={} residual",
+    "synthetic --seconds 0 --mib 1": r"synthetic: iterations=7 processors={} 1 MiB",
+    "synthetic --seconds 0 --mib 0 --iterations 0": r"synthetic: iterations=0 processors={} 0 MiB",
+}
+
+
+@pytest.mark.parametrize("size", [1, 4, 6])
+@pytest.mark.parametrize("arguments", PLAIN)
+def test_plain_run_is_verified(size: int, arguments: str) -> None:
+    done = run(size, "-m", *f"apps.{arguments}".split())
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(PLAIN[arguments].format(size) + ".* verified\n", done.stdout), done.stdout
+
+
+RESIZED = {
+    "jacobi --n 70 --iterations 150": "max_error",
+    "lu --n 160 --block 4 --repeat 3": "residual",
+    "synthetic --seconds 0.02 --mib 2 --iterations 150": "mib",
+}
+
+
+@pytest.mark.parametrize("arguments", RESIZED)
+def test_right_through_2_4_6_2_without_the_original_group(tmp_path: Path, arguments: str) -> None:
+    with Driver(tmp_path, ["-m", *f"apps.{arguments}".split()]) as driver:
+        driver.pace_s = 0.02
+        driver.start(2, "first")
+        second, third = driver.ready(2), driver.ready(2)
+        assert driver.join(second).ok
+        assert driver.join(third).ok
+        assert driver.leave(0, 1).ok
+        text = driver.finish()
+        assert re.search(r"processors=2 .* verified\n", text)
+        assert driver.facts["verified"] is True
+        assert RESIZED[arguments] in driver.facts
+
+
+BROKEN = {
+    "jacobi --n 20": "import apps.jacobi as m; m.sweep = lambda comm, u: None",
+    "lu --n 40 --block 8": "import apps.lu as m; m.swap_rows = lambda *_: None",
+    "synthetic --seconds 0": (
+        "import apps.synthetic as m; right = m.indices;"
+        "m.indices = lambda a, r: right(a, r) + (1 if a.local.any() else 0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments", BROKEN)
+def test_broken_program_is_found_out(arguments: str) -> None:
+    """The verification must be able to fail."""
+    name, *options = arguments.split()
+    code = f"{BROKEN[arguments]}; import sys; sys.argv[1:] = {options}; sys.exit(m.main())"
+    done = run(2, "-c", code)
+    assert done.returncode == 1
+    assert done.stdout.startswith(name)
+    assert done.stdout.endswith("WRONG\n")
+
+
+@pytest.mark.parametrize("name", ["jacobi", "lu", "synthetic"])
+def test_help_and_bad_values(name: str) -> None:
+    assert f"python -m apps.{name}" in run(1, "-m", f"apps.{name}", "--help").stdout
+    option = {"jacobi": "--n", "lu": "--block", "synthetic": "--mib"}[name]
+    done = run(1, "-m", f"apps.{name}", option, "-1")
+    assert done.returncode == 2
+    assert f"{option}" in done.stderr.splitlines()[-1]
+
+
+def test_speedup_is_the_papers_curve() -> None:
+    """PRIO 4.1 and figure 2, as the notes on the papers read them."""
+    assert speedup(400, 800, 0.8) == pytest.approx(1.74, abs=0.005)
+    curve = {x: speedup(400, 400 * x, 0.75) for x in (1, 2, 3, 4, 5)}
+    assert max(curve, key=lambda x: curve[x]) == 3
+    assert speedup(400, 1600, 0.8, "printed") == pytest.approx(4**2.4)
+
+
+@given(start=st.integers(1, 100), size=st.integers(1, 400), alpha=st.floats(0.1, 1))
+def test_speedup_is_one_at_the_start_and_grows_at_most_linearly(
+    start: int, size: int, alpha: float
+) -> None:
+    assert speedup(start, start, alpha) == 1
+    if size > start:
+        assert 1 <= speedup(start, size, alpha) <= size / start * (1 + 1e-12)
+
+
+def test_synthetic_takes_as_long_as_its_model_says() -> None:
+    done = run(
+        *(2, "-m", "apps.synthetic", "--seconds", "0.2", "--start-size", "1", "--mib", "0"),
+        *("--iterations", "5", "--alpha", "0.8"),
+    )
+    assert done.returncode == 0
+    code = (
+        "import sys, time; import apps.synthetic as m; nap, slept = time.sleep, [];"
+        "m.time.sleep = lambda s: (slept.append(s), nap(s));"
+        "sys.argv[1:] = '--seconds 0.2 --start-size 1 --mib 0 --iterations 5'.split();"
+        "m.main(); print(round(sum(slept), 6))"
+    )
+    done = run(2, "-c", code)
+    expected = round(5 * 0.2 / speedup(1, 2, 0.8), 6)
+    assert done.stdout.count(str(expected)) == 2

@@ -1,0 +1,47 @@
+"""Every example gives its expected output, at any size and while it is resized."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from driver import Driver
+
+from reshape.mpi import clean_environment, mpiexec_path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE, EXPECTED = EXAMPLES / "first_application.py", EXAMPLES / "first_application.out"
+
+
+def test_each_example_has_its_output() -> None:
+    assert {p.stem for p in EXAMPLES.glob("*.py")} == {p.stem for p in EXAMPLES.glob("*.out")}
+
+
+def test_first_application_is_short() -> None:
+    assert len([line for line in EXAMPLE.read_text().splitlines() if line]) <= 16
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_first_application_by_itself(size: int) -> None:
+    done = subprocess.run(
+        [str(mpiexec_path()), "-n", str(size), sys.executable, str(EXAMPLE)],
+        env=clean_environment(os.environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == EXPECTED.read_text()
+
+
+def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
+    with Driver(tmp_path, [str(EXAMPLE)]) as driver:
+        driver.pace_s = 0.03
+        driver.start(1, "first")
+        assert driver.grow(2).ok
+        assert driver.leave(0).ok
+        assert driver.finish() == EXPECTED.read_text()
