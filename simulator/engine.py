@@ -33,7 +33,7 @@ from scheduler.core.events import (
     instant_order,
 )
 from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Start, WakeAt
-from scheduler.core.state import FINAL, Job
+from scheduler.core.state import FINAL, Job, JobState
 from simulator.metrics import Outcome, Result
 from simulator.runtimes import ResizeCost
 from simulator.workload import SimJob
@@ -171,6 +171,8 @@ class Engine:
 
     def _go_on(self, job: int) -> None:
         """Join the group that is there by now, or compute the next iteration."""
+        if self.core.jobs[job].state is JobState.COMPLETING:  # told to end at this very instant
+            return
         progress = self._progress[job]
         joining = progress.joining
         if joining is not None and progress.ready_at <= self.now:

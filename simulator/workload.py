@@ -10,6 +10,9 @@ from reshape.topology import Topology
 from scheduler.core.events import JobSpec
 from simulator.runtimes import Prio, Speedup
 
+#: Smallest values of the generator's parameters; its large jobs take 136 processors.
+_LEAST = {"jobs": 0, "processors": 136, "mean_arrival_s": 0, "iterations": 1, "expand_step": 0}
+
 
 class SimJob(msgspec.Struct, frozen=True):
     """A job as the simulator runs it.
@@ -22,6 +25,10 @@ class SimJob(msgspec.Struct, frozen=True):
     iterations : how many; between any two stands a resize point.
     speedup : how the time depends on the size; None: it does not.
     data_bytes : data that moves at a resize.
+
+    Raises
+    ------
+    ValueError : a negative time, or no iteration.
     """
 
     at: float
@@ -30,6 +37,13 @@ class SimJob(msgspec.Struct, frozen=True):
     iterations: int = 1
     speedup: Speedup | None = None
     data_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not self.iteration_s >= 0:
+            raise ValueError(f"iteration_s must be >= 0, got {self.iteration_s}")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be >= 1, got {self.iterations}")
 
     def time_s(self, size: int) -> float:
         """Time of an iteration on so many processors, seconds."""
@@ -54,6 +68,10 @@ class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speedup : speedup model of all jobs.
     expand_step : what an arbitrary job adds in an expansion, as a share of its starting size. The
         paper does not say; this is ours.
+
+    Raises
+    ------
+    ValueError : a parameter is out of range.
     """
 
     jobs: int = 120
@@ -63,6 +81,14 @@ class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     iterations: int = 7
     speedup: Prio = Prio()
     expand_step: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.resizable <= 1:
+            raise ValueError(f"resizable must be >= 0 and <= 1, got {self.resizable}")
+        for name, least in _LEAST.items():
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
 
     def generate(self, rng: np.random.Generator) -> list[SimJob]:
         """Draw a workload; the same generator state gives the same jobs."""

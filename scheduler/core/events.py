@@ -30,6 +30,10 @@ class JobSpec(msgspec.Struct, frozen=True):
     topology : valid sizes; None leaves it to what the program declares, "arbitrary" if nothing.
     name, user, queue : labels for people, policies and tables.
     priority : user-assigned priority (PRIO 3.1), larger is more urgent.
+
+    Raises
+    ------
+    ValueError : a number no job can have.
     """
 
     processors: int
@@ -40,6 +44,18 @@ class JobSpec(msgspec.Struct, frozen=True):
     user: str = ""
     queue: str = "main"
     priority: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what cannot be checked later."""
+        if self.processors < 1:
+            raise ValueError(f"processors must be >= 1, got {self.processors}")
+        if not self.walltime_s > 0:
+            raise ValueError(f"walltime_s must be > 0, got {self.walltime_s}")
+        most = self.max_processors
+        if most is not None and most < self.processors:
+            raise ValueError(
+                f"max_processors must be >= the {self.processors} it starts on, got {most}"
+            )
 
     @property
     def resizable(self) -> bool:

@@ -27,12 +27,7 @@ class QueueOrder(Protocol):
 
 
 class Queue:
-    """Pending jobs, sorted.
-
-    Attributes
-    ----------
-    demand : processors that all of them ask for together.
-    """
+    """Pending jobs, sorted."""
 
     def __init__(self, order: QueueOrder) -> None:
         self._order = order
@@ -40,7 +35,6 @@ class Queue:
         self._jobs: list[Job] = []
         self._sizes: list[int] = []  # beside the jobs: the walk for a small one touches only these
         self._place_of: dict[int, Place] = {}
-        self.demand = 0
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -62,7 +56,6 @@ class Queue:
         self._jobs.insert(i, job)
         self._sizes.insert(i, job.spec.processors)
         self._place_of[job.id] = place
-        self.demand += job.spec.processors
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -73,7 +66,6 @@ class Queue:
         """
         i = bisect_left(self._places, self._place_of.pop(job.id))
         del self._places[i], self._jobs[i], self._sizes[i]
-        self.demand -= job.spec.processors
 
     def sort(self, now: float) -> None:
         """Bring the order up to date, if keys change with time."""
@@ -95,3 +87,12 @@ class Queue:
             if sizes[i] <= at_most:
                 return self._jobs[i]
         return None
+
+    def wants_more(self, than: int, at_most: int) -> bool:
+        """Whether the jobs of at most so many processors ask, together, for more `than` that."""
+        wanted = 0
+        for size in self._sizes:
+            wanted += size if size <= at_most else 0
+            if wanted > than:
+                return True
+        return False

@@ -27,22 +27,17 @@ def fcfs_contract_priority(job: Job, view: View, rule: str) -> Shrink | None:
     -------
     None if the job is not to be contracted.
     """
-    if view.head is None or view.queue.demand <= view.free + view.freeing:
+    head, coming = view.head, view.free + view.freeing
+    if head is None or not view.queue.wants_more(coming, at_most=view.installed):
         return None
     for to in job.history.contractions():
         groups = leaving_groups(job.groups, job.size - to)
         if to >= job.spec.processors and groups is not None:
-            facts = {
-                "size": job.size,
-                "to": to,
-                "queued": len(view.queue),
-                "demand": view.queue.demand,
-                "free": view.free,
-                "freeing": view.freeing,
-            }
+            facts = {"size": job.size, "to": to, "queued": len(view.queue), "head": head.id}
+            facts |= {"needed": head.spec.processors, "free": view.free, "freeing": view.freeing}
             text = (
-                "{queued} queued jobs want {demand} processors, {free} are free and {freeing} on "
-                "their way: back from {size} to the previous {to}"
+                "{queued} jobs queued, the first ({head}) wants {needed}; {free} free and {freeing}"
+                " on their way do not suffice for all: back from {size} to the previous {to}"
             )
             return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts), groups)
     return None
