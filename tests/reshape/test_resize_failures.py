@@ -15,8 +15,11 @@ PROGRAM = Path(__file__).with_name("resizable.py")
 SETTLE_S = 0.3  # what hangs after a death is given this long to end the resize all the same
 
 
-def job(folder: Path, iterations: int = 70) -> Driver:
-    return Driver(folder, [str(PROGRAM), str(iterations), "0.02"])
+def job(folder: Path) -> Driver:
+    """A job that goes slowly as long as the test has something to do with it."""
+    driver = Driver(folder, [str(PROGRAM), "300", "0"])
+    driver.pace_s = 0.02
+    return driver
 
 
 def dead(driver: Driver, group: Group) -> None:
@@ -36,6 +39,7 @@ def restart(driver: Driver, size: int) -> Group:
 
 def right(driver: Driver, group: Group) -> str:
     """Serve until this group has ended; give the line in which it says that its data is right."""
+    driver.pace_s = 0.0
     driver.serve(lambda: group.process.poll() is not None)
     assert group.process.returncode == 0
     line = next(line for line in group.text.splitlines() if line.startswith("sizes"))
@@ -53,7 +57,7 @@ def test_newcomer_dies_before_it_is_ready(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 3])
 def test_newcomer_dies_before_it_connects(tmp_path: Path, size: int) -> None:
     """The job waits in Accept; the stand-in releases it, again and again."""
-    with job(tmp_path, 150) as driver:
+    with job(tmp_path) as driver:
         first = driver.start(2, "first")
         for attempt in (1, 2):
             group = driver.ready(size, KILL=f"{attempt}:0:before:connect")
@@ -73,7 +77,7 @@ def test_newcomer_dies_before_it_connects(tmp_path: Path, size: int) -> None:
 
 def test_service_dies_when_the_port_is_open(tmp_path: Path) -> None:
     """Nobody will send the newcomer: the job must not wait for it in Accept."""
-    with job(tmp_path, 150) as driver:
+    with job(tmp_path) as driver:
         first = driver.start(2, "first")
         group = driver.ready(1)
         driver.loses_ports = True
