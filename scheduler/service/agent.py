@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S = 1.0
 #: An agent without groups whose service stays away this long has no reason to live.
 LONELY_S = 60.0
+#: A segment of the MPI library may be so old before it is mapped.
+_YOUNG_S = 1.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,7 +53,6 @@ class Group:
     pid: int = 0
     started: float = 0.0
     seen: dict[int, psutil.Process] = field(default_factory=dict)
-    segments: set[str] = field(default_factory=set)
     looked: float = 0.0
     status: int | None = None  # as waitpid gives it, once mpiexec is gone
     gone: bool = False
@@ -61,18 +62,11 @@ class Group:
     kill_at: float | None = None  # when SIGTERM is followed by SIGKILL
 
     def look(self) -> None:
-        """Note the processes below mpiexec, and the MPI library's segments they map."""
+        """Note the processes below mpiexec."""
         self.looked = time.monotonic()
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self.pid).children(recursive=True):
                 self.seen.setdefault(process.pid, process)
-        for process in self.seen.values():
-            with contextlib.suppress(psutil.Error, OSError):
-                self.segments |= {
-                    entry.path
-                    for entry in process.memory_maps()
-                    if entry.path.startswith(("/dev/shm/mpich_shm_", "/dev/shm/ucx_shm_"))
-                }
 
     def living(self) -> list[psutil.Process]:
         """Give the processes below mpiexec that still run (the dead ones wait to be reaped)."""
@@ -116,6 +110,8 @@ class Agent:
         self.heard = time.monotonic()
         self._changed = True
         self._beat = 0.0
+        self._born = time.time()
+        self._tidy_at: float | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._connect()
 
@@ -157,6 +153,9 @@ class Agent:
                 log.info("no service and no group: ending")
                 return
         self._hello()
+        if self._tidy_at is not None:
+            time.sleep(_YOUNG_S)
+            remove_orphaned_segments(self._born)
         self._socket.close(linger=500)
 
     def _busy(self) -> bool:
@@ -276,6 +275,9 @@ class Agent:
         for job, (serial, deadline) in list(self.watches.items()):
             if now > deadline:
                 self._join_overdue(job, serial)
+        if self._tidy_at is not None and now > self._tidy_at:
+            self._tidy_at = None
+            remove_orphaned_segments(self._born)
         for pid, (_, deadline) in self.helpers.items():
             if now > deadline:
                 with contextlib.suppress(ProcessLookupError):
@@ -291,9 +293,8 @@ class Agent:
             return
         code = os.waitstatus_to_exitcode(group.status)
         group.exit_code, group.signal = (code, 0) if code >= 0 else (0, -code)
-        for path in group.segments:
-            if not any(path in other.segments for other in self._others(group)):
-                Path(path).unlink(missing_ok=True)
+        if code != 0:
+            self._tidy_at = time.monotonic() + 2 * _YOUNG_S
         group.gone = self._changed = True
         log.info(
             "end job=%d group=%d code=%d signal=%d %s",
@@ -303,9 +304,6 @@ class Agent:
             group.signal,
             group.why,
         )
-
-    def _others(self, group: Group) -> list[Group]:
-        return [other for other in self.groups.values() if other is not group and not other.gone]
 
     def _reap(self) -> None:
         by_pid = {group.pid: group for group in self.groups.values() if not group.gone}
@@ -361,6 +359,28 @@ class Agent:
         self.watches.pop(job, None)
         self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)
+
+
+def remove_orphaned_segments(since: float) -> None:
+    """Remove what the MPI library of killed processes left in shared memory.
+
+    Parameters
+    ----------
+    since : Unix time; older files, and those that some process maps or may be about to, stay.
+    """
+    left = []
+    for path in Path("/dev/shm").glob("mpich_shm_*"):
+        with contextlib.suppress(OSError):
+            stat = path.stat()
+            if stat.st_uid == os.getuid() and since < stat.st_ctime < time.time() - _YOUNG_S:
+                left.append(path)
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
+        with contextlib.suppress(OSError):
+            mapped += maps.read_text()
+    for path in left:
+        if str(path) not in mapped:
+            path.unlink(missing_ok=True)
 
 
 def _die_with_parent() -> None:

@@ -60,24 +60,33 @@ def _await_answer(
     place: ServiceDirectory, process: subprocess.Popen[bytes], log: Path, written: int
 ) -> None:
     until = time.monotonic() + START_S
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            break
-        try:
+    missing: list[str] | None = None
+    while process.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(ServiceUnavailable):
             info = service_info(place.path, timeout=1.0)
-        except ServiceUnavailable:
-            time.sleep(0.02)
-            continue
-        if info.pid == process.pid and all(state == "up" for _, _, state in info.nodes):
-            return
+            if info.pid == process.pid:  # otherwise another service answers; ours will find out
+                missing = [node for node, _, state in info.nodes if state != "up"]
+                if not missing:
+                    return
         time.sleep(0.02)
-    with log.open("rb") as file:
-        file.seek(written)
-        said = file.read().decode(errors="replace").strip()
-    last = said.splitlines()[-1].removeprefix("reshape: error: ") if said else "it said nothing"
-    ended = process.poll()
-    how = "does not answer" if ended is None else f"ended with exit code {ended}"
-    raise ReshapeError(f"the service {how}: {last} (its log is {log})")
+    if process.poll() is not None:
+        said = _last_line(log, written).removeprefix("reshape: error: ")
+        raise ReshapeError(f"the service ended with exit code {process.poll()}: {said}")
+    if missing is None:
+        raise ReshapeError(f"the service does not answer within {START_S:g} s; its log is {log}")
+    said = _last_line(place.log(f"agent-{missing[0]}"))
+    raise ReshapeError(
+        f"the agent of node {missing[0]} does not report within {START_S:g} s: {said}"
+    )
+
+
+def _last_line(log: Path, begin: int = 0) -> str:
+    """Give the last line of a log, written after its byte `begin`."""
+    try:
+        said = log.read_bytes()[begin:].decode(errors="replace").strip()
+    except OSError as error:
+        return f"{log}: {error.strerror}"
+    return said.splitlines()[-1] if said else f"nothing in {log}"
 
 
 def stop(directory: Path, *, kill: bool) -> None:

@@ -143,7 +143,7 @@ class JobEnds:
                 job=job.id,
                 exit_code=blame.exit_code,
                 signal=blame.signal,
-                why=blame.why,
+                why=f"group {blame.group} ended with {_how(blame)}",
             )
         ]
 

@@ -32,6 +32,7 @@ class Served:
         self.work.mkdir(exist_ok=True)
         self.options: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
+        self._library_segments = set(Path("/dev/shm").glob("mpich_shm_*"))
 
     def start(self, *options: str) -> None:
         """Start it, with the options of the last time if none are given."""
@@ -117,9 +118,7 @@ class Served:
         return found
 
     def agent_pid(self) -> int:
-        return next(
-            process.pid for process in self.processes() if "agent" in process.cmdline()
-        )
+        return next(process.pid for process in self.processes() if "agent" in process.cmdline())
 
     def segments(self) -> list[str]:
         """What the jobs of this service have in shared memory."""
@@ -139,6 +138,17 @@ class Served:
             process.send_signal(signal.SIGKILL)
         assert not said, f"left behind: {said}"
         assert not self.segments()
+        # Other tests and programs may run beside this one: only what nobody maps was left behind.
+        maps = "".join(_read(path) for path in Path("/proc").glob("[0-9]*/maps"))
+        new = set(Path("/dev/shm").glob("mpich_shm_*")) - self._library_segments
+        assert not [path for path in new if str(path) not in maps]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def test_a_dead_agent_costs_its_jobs_and_comes_back(service):
 
 
 def test_only_one_service_in_a_directory(service):
-    with pytest.raises(ReshapeError, match="a service runs in .* already"):
+    with pytest.raises(ReshapeError, match=r"a service runs in .* already"):
         background.start(service.directory, service.options)
     assert service.free() == 8  # the first one is not disturbed
 

@@ -1,0 +1,243 @@
+"""Jobs that grow and shrink under the live service, and what kills cannot do to them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from reshape import messages as m
+
+HERE = Path(__file__).parent
+FAULTY = ["python", str(HERE / "faulty.py")]
+
+DEADLINES = """
+processors: 8
+scenario: scripted:Scripted
+verify: true
+deadlines:
+  start_s: 6
+  ready_s: 6
+  join_s: 4
+"""
+
+
+@pytest.fixture
+def scripted(served, monkeypatch, tmp_path):
+    """A service whose resizes follow a script; call it with the steps."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    config = tmp_path / "service.yaml"
+    config.write_text(DEADLINES)
+
+    def start(steps: str, hold: int = 1) -> None:
+        served.start(
+            *("--config", str(config)),
+            *("--set", f"resizing.steps='{steps}'", "--set", f"resizing.hold={hold}"),
+        )
+
+    return start
+
+
+def sizes(job: m.JobInfo) -> list[int]:
+    return [size for _, size in job.sizes]
+
+
+def test_up_and_down_with_the_original_group_gone(served, scripted):
+    scripted("4 6 2/1+2")
+    number = served.submit([*FAULTY, "none", "job", "12"], 2, max_processors=8)
+    served.when(number, lambda job: len(job.sizes) == 3)
+    before = {process.pid for process in served.processes(agents=False)}
+    job = served.when(number, lambda job: len(job.sizes) == 4)
+    assert sizes(job) == [2, 4, 6, 2]
+    assert job.processors == "4-5"  # those of the last group; the first two are gone
+    left = {process.pid for process in served.processes(agents=False)}
+    assert len(before - left) == 2 * (2 + 2)  # mpiexec, its proxy, two ranks, of both groups
+    assert served.free() == 6
+    job = served.wait(number)
+    assert (job.state, job.facts) == ("COMPLETED", {"verified": True, "size": 2})
+    assert [part for _, part in job.allocation] == ["0-1", "0-3", "0-5", "4-5", ""]
+
+
+def test_an_interior_group_leaves(served, scripted):
+    scripted("3 5 7 4/2+3 2/1 6")
+    job = served.wait(served.submit([*FAULTY, "none", "job", "16"], 2, max_processors=8))
+    assert job.state == "COMPLETED", served.output(job.job)
+    assert sizes(job)[:4] == [2, 3, 5, 7]
+    assert job.facts["verified"] is True
+
+
+@pytest.mark.parametrize("program", ["apps.lu", "apps.jacobi", "apps.synthetic"])
+def test_every_application_is_right_at_every_size(served, scripted, program):
+    scripted("4 6 2/1+2 4")
+    arguments = {
+        "apps.lu": ["--n", "384", "--block", "16"],
+        "apps.jacobi": ["--n", "256", "--iterations", "1500"],
+        "apps.synthetic": ["--iterations", "14", "--seconds", "0.3", "--mib", "4"],
+    }[program]
+    number = served.submit(["python", "-m", program, *arguments], 2, max_processors=8)
+    job = served.wait(number, 100)
+    assert job.state == "COMPLETED", served.output(number)
+    assert job.facts["verified"] is True
+    assert sizes(job)[:2] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("start", "the new group ended (exit code 7:0)"),
+        ("hang:start", "no group came up within 6 s"),
+        ("await_port", "the new group ended (exit code 9:0)"),
+    ],
+)
+def test_a_group_that_fails_before_the_join_costs_nothing(served, scripted, fault, words):
+    scripted("4 4 4")
+    number = served.submit([*FAULTY, fault, "newcomer", "40"], 2, max_processors=4)
+    job = served.when(number, lambda job: bool(job.resizes) and "rolled" in job.resizes[0].outcome)
+    assert words in job.resizes[0].outcome
+    job = served.wait(number)
+    assert job.state == "COMPLETED", served.output(number)
+    assert (job.restarts, job.facts["verified"]) == (0, True)
+    assert served.free() == 8
+
+
+def test_a_group_that_waits_in_vain_is_sent_away(served, scripted):
+    """The job is busy in one long iteration: the newcomer's processors go back."""
+    scripted("4")
+    program = (
+        "import time, reshape\n"
+        "with reshape.application() as app:\n"
+        "    for step in app.iterations(3):\n"
+        "        time.sleep(0.2 if step == 0 else 12 if step == 1 else 0)\n"
+    )
+    number = served.submit(["python", "-c", program], 2, max_processors=4)
+    job = served.when(number, lambda job: bool(job.resizes) and "rolled" in job.resizes[0].outcome)
+    assert "the job reached no resize point within 6 s" in job.resizes[0].outcome
+    served.when(number, lambda job: served.free() == 6)
+    assert served.wait(number).state == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("fault", "side"),
+    [
+        ("connect", "newcomer"),
+        ("merge", "newcomer"),
+        ("introduce", "newcomer"),
+        ("run", "newcomer"),
+        ("commit", "newcomer"),
+        ("accept", "job"),
+        ("run", "job"),
+        ("commit", "job"),
+        ("hang:run", "job"),
+        ("hang:merge", "newcomer"),
+    ],
+)
+def test_a_death_within_the_join_costs_at_most_a_restart(served, scripted, fault, side):
+    scripted("4")
+    number = served.submit([*FAULTY, fault, side, "12"], 2, max_processors=4)
+    job = served.wait(number, 100)
+    assert job.state == "COMPLETED", served.output(number) + served.story(number)
+    assert job.facts == {"verified": True, "size": 2}
+    assert job.resizes[0].outcome.startswith(("restarted", "rolled back"))
+    assert job.restarts <= 1
+    assert served.free() == 8
+
+
+def test_a_death_while_leaving_costs_at_most_a_restart(served, scripted):
+    scripted("4 2/1")
+    program = [*FAULTY, "check_leave", "job", "16"]
+    job = served.wait(served.submit(program, 2, max_processors=4), 100)
+    assert job.state == "COMPLETED", served.output(job.job) + served.story(job.job)
+    assert job.facts["verified"] is True
+
+
+def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
+    scripted("4")
+    number = served.submit([*FAULTY, "none", "job", "60"], 2, max_processors=4)
+    served.when(number, lambda job: job.size == 4)
+    rank = next(
+        process
+        for process in served.processes(agents=False)
+        if process.environ()["RESHAPE_GROUP"] == "2"
+        and "faulty.py" in " ".join(process.cmdline())
+        and process.name().startswith("python")
+    )
+    rank.kill()
+    job = served.wait(number)
+    assert (job.state, job.exit_code) == ("FAILED", signal.SIGKILL)
+    assert "group 2 ended with exit code 9:0" in job.reason
+    assert served.free() == 8
+
+
+@pytest.mark.parametrize("moment", ["starting", "ready", "later"])
+def test_a_service_that_dies_within_an_expansion_finishes_it(served, scripted, moment):
+    scripted("4 2/1")
+    number = served.submit([*FAULTY, "none", "job", "40"], 2, max_processors=4)
+    words = {"starting": "is to expand", "ready": "waits for the next", "later": "is done"}[moment]
+    end = time.monotonic() + 20
+    while words not in served.story(number):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    served.kill()
+    time.sleep(1.0)  # some resize points pass without a service
+    served.start()
+    job = served.wait(number)
+    assert job.state == "COMPLETED", served.output(number) + served.story(number)
+    assert job.facts["verified"] is True
+    assert sizes(job) == [2, 4, 2]
+    assert served.free() == 8
+
+
+def test_a_job_that_ends_before_its_new_group_joins(served, scripted):
+    scripted("4")
+    program = (
+        "import time, reshape\n"
+        "with reshape.application() as app:\n"
+        "    for step in app.iterations(2):\n"
+        "        time.sleep(0.2)\n"
+    )
+    job = served.wait(served.submit(["python", "-c", program], 2, max_processors=4))
+    assert job.state == "COMPLETED", served.output(job.job) + served.story(job.job)
+    assert served.free() == 8
+
+
+def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
+    scripted("4 6 8")
+    number = served.submit([*FAULTY, "none", "job", "200"], 2, max_processors=8)
+    served.when(number, lambda job: job.state == "EXPANDING")
+    served.ask(m.Cancel(job=number))
+    assert served.wait(number).state == "CANCELLED"
+    assert served.free() == 8
+    assert not served.processes(agents=False)
+
+
+def test_many_cycles_leave_nothing_behind(served, scripted):
+    """Fifty times up and down: no descriptor, no memory, no shared memory is left over."""
+    cycles = 50
+    scripted(" ".join(["3 2"] * cycles))
+    program = (
+        "import os, time, psutil, reshape\n"
+        "with reshape.application() as app:\n"
+        "    A = app.block_cyclic('A', (500, 500), (8, 8))\n"
+        "    me = psutil.Process()\n"
+        "    for step in app.iterations(100000):\n"
+        "        time.sleep(0.02)\n"
+        "        if app.comm.rank == 0:\n"
+        "            print(step, me.num_fds(), me.memory_info().rss >> 10, flush=True)\n"
+        "        if os.path.exists('stop'): break\n"
+    )
+    number = served.submit(["python", "-c", program], 2, max_processors=3)
+    job = served.when(number, lambda job: len(job.sizes) >= 2 * cycles + 1, timeout=100)
+    (served.work / "stop").touch()
+    job = served.wait(number)
+    assert job.state == "COMPLETED", served.output(number)
+    assert sizes(job)[: 2 * cycles + 1] == [2] + [3, 2] * cycles
+    told = [line.split() for line in served.output(number).splitlines()]
+    mine = [(int(fds), int(kib)) for _, fds, kib in told]
+    early, late = mine[len(mine) // 5], mine[-1]
+    assert late[0] <= early[0] + 2, "descriptors"
+    assert late[1] <= early[1] * 1.1 + 4096, "memory in KiB"
+    agent = psutil.Process(served.agent_pid())
+    assert agent.num_fds() < 40
