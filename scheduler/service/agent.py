@@ -69,9 +69,18 @@ class Group:
                 self.seen.setdefault(process.pid, process)
 
     def living(self) -> list[psutil.Process]:
-        """Give the processes below mpiexec that still run (the dead ones wait to be reaped)."""
+        """Give the processes of the group that still run (the dead ones wait to be reaped).
+
+        Those whose parents are dead have come to the agent; their environment tells whose they are.
+        """
+        mine = {"RESHAPE_JOB": str(self.order.job), "RESHAPE_GROUP": str(self.order.group)}
+        found = dict(self.seen)
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.pid != self.pid and mine.items() <= process.environ().items():
+                    found.setdefault(process.pid, process)
         alive = []
-        for process in self.seen.values():
+        for process in found.values():
             with contextlib.suppress(psutil.Error):
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                     alive.append(process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,6 @@ class Served:
         self.work.mkdir(exist_ok=True)
         self.options: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
-        self._library_segments = set(Path("/dev/shm").glob("mpich_shm_*"))
 
     def start(self, *options: str) -> None:
         """Start it, with the options of the last time if none are given."""
@@ -138,10 +138,11 @@ class Served:
             process.send_signal(signal.SIGKILL)
         assert not said, f"left behind: {said}"
         assert not self.segments()
-        # Other tests and programs may run beside this one: only what nobody maps was left behind.
-        maps = "".join(_read(path) for path in Path("/proc").glob("[0-9]*/maps"))
-        new = set(Path("/dev/shm").glob("mpich_shm_*")) - self._library_segments
-        assert not [path for path in new if str(path) not in maps]
+
+    def library_segments(self) -> set[Path]:
+        """What the MPI library of the jobs has in shared memory now."""
+        maps = "".join(_read(Path(f"/proc/{process.pid}/maps")) for process in self.processes())
+        return {Path("/dev/shm") / name for name in re.findall(r"/dev/shm/(mpich_shm_\w+)", maps)}
 
 
 def _read(path: Path) -> str:

@@ -164,11 +164,17 @@ def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
         and "faulty.py" in " ".join(process.cmdline())
         and process.name().startswith("python")
     )
+    segments = served.library_segments()
+    assert segments
     rank.kill()
     job = served.wait(number)
     assert (job.state, job.exit_code) == ("FAILED", signal.SIGKILL)
     assert "group 2 ended with exit code 9:0" in job.reason
     assert served.free() == 8
+    end = time.monotonic() + 10
+    while any(path.exists() for path in segments):
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("moment", ["starting", "ready", "later"])
