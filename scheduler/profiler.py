@@ -8,7 +8,7 @@ last expansion, the sweet spot, the expand potential and the time of the next re
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 from statistics import median
 
 import msgspec
@@ -42,7 +42,8 @@ class History(msgspec.Struct, eq=False):
     visits : configurations in the order visited, the starting one first.
     points : resize points seen so far.
     settled : iterations measured on the present configuration since the job came to it.
-    last_point_at : time of the last resize point, seconds.
+    next_point_at : expected time of the next resize point, seconds: the last one, or the resize
+        after it, plus the iteration time expected on the present size.
     sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
     failures : size -> `points` when an expansion to it last failed.
     """
@@ -50,20 +51,20 @@ class History(msgspec.Struct, eq=False):
     visits: list[int] = []
     points: int = 0
     settled: int = 0
-    last_point_at: float = 0.0
+    next_point_at: float = -inf
     sweet_spot: int | None = None
     failures: dict[int, int] = {}
     _timings: dict[int, Timing] = {}
     _typical_s: dict[int, float] = {}
-    _potential: tuple[int, int, float | None] = (-1, 0, None)
+    _potential: float | None = None
+    _potential_window: int = -1  # for which `_potential` holds; -1: to be worked out anew
 
     def configured(self, size: int, at: float) -> None:
         """Note that the job now runs on this many processors: started, restarted or resized."""
         if not self.visits or self.visits[-1] != size:
             self.visits.append(size)
         self.settled = 0
-        self.last_point_at = at
-        self._potential = (-1, 0, None)  # the slope was taken at the size before
+        self._look_ahead(at)
 
     def record(self, iteration_s: float, at: float) -> None:
         """Take in the iteration time measured at a resize point on the present configuration."""
@@ -73,7 +74,7 @@ class History(msgspec.Struct, eq=False):
         self._typical_s[size] = timing.typical_s
         self.settled += 1
         self.points += 1
-        self.last_point_at = at
+        self._look_ahead(at)
 
     def failed(self, size: int) -> None:
         """Note that a resize to this size failed."""
@@ -129,9 +130,9 @@ class History(msgspec.Struct, eq=False):
         -------
         None while it is not known.
         """
-        if self._potential[:2] != (self.points, window):
-            self._potential = self.points, window, self._slope(window)
-        return self._potential[2]
+        if self._potential_window != window:
+            self._potential, self._potential_window = self._slope(window), window
+        return self._potential
 
     def _slope(self, window: int) -> float | None:
         if len(self.visits) - 1 < max(window, 1):
@@ -167,5 +168,10 @@ class History(msgspec.Struct, eq=False):
 
         `now` itself if nothing was measured yet: the job may come at any moment.
         """
-        iteration_s = self.predict_s(self.visits[-1]) if self.visits else None
-        return now if iteration_s is None else max(now, self.last_point_at + iteration_s)
+        return max(now, self.next_point_at)
+
+    def _look_ahead(self, at: float) -> None:
+        """What follows from the past is another now; the potential is worked out when asked for."""
+        self._potential_window = -1
+        iteration_s = self.predict_s(self.visits[-1])
+        self.next_point_at = -inf if iteration_s is None else at + iteration_s

@@ -128,12 +128,11 @@ def shadow(head: Job, now: float, free: int, ends: Iterator[End]) -> Reservation
     needed = head.spec.processors
     at = now if free >= needed else inf
     for time, _, processors in ends:
-        time = max(time, now)
         if time > at:
             break
         free += processors
         if at == inf and free >= needed:
-            at = time
+            at = max(time, now)
     return Reservation(head.id, at, max(0, free - needed))
 
 

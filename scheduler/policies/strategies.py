@@ -90,22 +90,20 @@ def _kept_for_others(
     job: Job, view: View, potential: float, window: int, min_potential: float
 ) -> int:
     """Processors pre-allocated to jobs that come before this one (PRIO 3.2, steps 1 and 2)."""
-    iteration_s = job.history.predict_s(job.size) or 0.0
-    next_point = view.now + iteration_s
+    priority = job.spec.priority
+    next_point = view.now + (job.history.predict_s(job.size) or 0.0)
     kept = 0
     for other in view.resizable:
-        if other is job or other.spec.priority < job.spec.priority:
+        history = other.history
+        if other.spec.priority < priority or other is job:
+            continue
+        if other.spec.priority == priority and history.next_point_at >= next_point:
             continue
         theirs = _potential(other, window)
-        if theirs <= min_potential or _at_sweet_spot(other):
+        if theirs <= min_potential or (other.spec.priority == priority and theirs <= potential):
             continue
-        if other.spec.priority == job.spec.priority and not (
-            theirs > potential and other.history.next_resize_point(view.now) < next_point
-        ):
-            continue
-        to = view.next_larger(other)
-        if to is not None:
-            kept += to - other.size
+        to = None if _at_sweet_spot(other) else view.next_larger(other)
+        kept += 0 if to is None else to - other.size
     return kept
 
 

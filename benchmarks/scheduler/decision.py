@@ -1,0 +1,93 @@
+"""The core's share of a resize decision: how long it takes to answer one resize point.
+
+    python benchmarks/scheduler/decision.py [--rounds 5] [--json]
+
+Resizable jobs run under FCFS-PR on a machine that has something idle; every one comes to its resize
+points, grows, shrinks and carries a history of several sizes. Only `core.handle` with the resize
+point is timed, by the wall clock, garbage collection included. With queued jobs each decision also
+looks at the queue and at the reservation of its head.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+
+import numpy as np
+
+from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.core.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
+from scheduler.core.machine import Machine
+from scheduler.core.orders import Contract, Expand
+from scheduler.policies.scenarios import scenario
+
+CASES = [(100, 0), (1000, 0), (100, 10_000), (1000, 10_000)]
+START, MOST = 4, 40
+
+
+def prepared(running: int, queued: int) -> Core:
+    """Build a core with so many running resizable jobs, and so many that wait for too much."""
+    core = Core(scenario("fcfs-pr"), Machine([("m", running * START * 3)]))
+    spec = JobSpec(START, 1e6, MOST, Topology("arbitrary", step=START))
+    core.handle([JobSubmitted(0.0, job, spec) for job in range(1, running + 1)])
+    core.handle([JobStarted(1.0, job) for job in range(1, running + 1)])
+    large = JobSpec(running * START * 3, 1e5)
+    waiting = range(running + 1, running + queued + 1)
+    core.handle([JobSubmitted(2.0, job, large) for job in waiting])
+    return core
+
+
+def decisions(core: Core, running: int, rounds: int, seed: int) -> list[tuple[float, float]]:
+    """Let every job come to a resize point, round by round.
+
+    Returns
+    -------
+    (wall clock, processor time) of each answer, seconds.
+    """
+    dice = random.Random(seed)
+    gain = {job: dice.uniform(0.2, 1.0) for job in range(1, running + 1)}
+    seconds = []
+    for turn in range(1, rounds + 1):
+        for job in dice.sample(range(1, running + 1), running):
+            now = core.now + 0.01
+            size = core.jobs[job].size
+            iteration_s = 100 / (size ** gain[job]) * dice.uniform(0.98, 1.02)
+            event = ResizePoint(now, job, turn, iteration_s)
+            begin = time.perf_counter(), time.process_time()
+            (order,) = core.handle([event])
+            end = time.perf_counter(), time.process_time()
+            seconds.append((end[0] - begin[0], end[1] - begin[1]))
+            if isinstance(order, Expand | Contract):
+                core.handle([ResizeDone(now, job, order.serial)])
+    return seconds
+
+
+def main() -> None:
+    """Print the table, or the same as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="resize points of each job (5)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = []
+    for running, queued in CASES:
+        core = prepared(running, queued)
+        taken = np.array(decisions(core, running, options.rounds, options.seed)) * 1e6
+        resizes = sum(job.resizes for job in core.jobs.values())
+        (p50, cpu_p50), (p99, cpu_p99) = np.percentile(taken, (50, 99), axis=0).round(1).tolist()
+        row = {"running": running, "queued": queued, "decisions": len(taken), "resizes": resizes}
+        row |= {"p50_us": p50, "p99_us": p99, "cpu_p50_us": cpu_p50, "cpu_p99_us": cpu_p99}
+        rows.append(row)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(" ".join(f"{name:>10}" for name in rows[0]))
+    for row in rows:
+        print(" ".join(f"{value:>10}" for value in row.values()))
+
+
+if __name__ == "__main__":
+    main()
