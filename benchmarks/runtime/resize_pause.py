@@ -1,0 +1,100 @@
+"""The pause of a resize, split by phase, under a live service.
+
+    python benchmarks/runtime/resize_pause.py [--mib 256] [--verify]
+
+A job that carries so many MiB starts on 2 of 6 processors and grows to 6 in steps of 2; then a
+rigid job of 4 processors is submitted, for which it shrinks. The table has one line for each
+resize, as the job's rank 0 measured it:
+
+    join     all ranks stop, restart point, port, accept, merge, introduction
+    plan     layouts, and who sends what to whom
+    move     new segments, exchange, and with --verify the checksums on both sides
+    resume   commit, old segments and communicators freed
+
+The start of a group's processes is no pause: the job computes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+
+def reshape_command(*arguments: str) -> Any:
+    """Run the command beside this Python and read what it prints as JSON, if it is."""
+    command = [sys.executable, "-m", "reshape", *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout) if "--json" in arguments else done.stdout
+
+
+def resizes(place: tuple[str, ...], job: int) -> list[dict[str, Any]]:
+    """The resizes of a job that are over."""
+    info = reshape_command("info", *place, str(job), "--json")
+    return [resize for resize in info["resizes"] if resize["outcome"] == "committed"]
+
+
+def wait_for(place: tuple[str, ...], job: int, count: int) -> list[dict[str, Any]]:
+    """Wait until so many resizes are over."""
+    give_up = time.monotonic() + 120
+    while len(done := resizes(place, job)) < count:
+        if time.monotonic() > give_up:
+            raise SystemExit(f"only {len(done)} of {count} resizes within 120 s")
+        time.sleep(0.2)
+    return done
+
+
+def measure(mib: int, verify: bool) -> None:
+    """Let a job grow and shrink once, and print the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = ("--dir", folder)
+        serve = ("--processors", "6", "--scenario", "fcfs-pr", "--background")
+        reshape_command("serve", *place, *serve, *(["--verify"] if verify else []))
+        try:
+            output = ("--output", f"{folder}/out")
+            size = ("-n", "2", "--max", "6", "--topology", "arbitrary:step=2", "--walltime", "10")
+            program = (sys.executable, "-m", "apps.synthetic", "--mib", str(mib), "--alpha", "0.95")
+            length = ("--iterations", "40", "--seconds", "1")
+            submitted = reshape_command(
+                "submit", *place, *size, *output, "--json", "--", *program, *length
+            )
+            job = submitted["job"]
+            wait_for(place, job, 2)
+            rigid = (sys.executable, "-m", "apps.synthetic", "--mib", "0", "--seconds", "0.1")
+            reshape_command("submit", *place, "-n", "4", "--walltime", "1", *output, "--", *rigid)
+            table(wait_for(place, job, 3), mib, verify)
+        finally:
+            reshape_command("stop", *place, "--kill")
+
+
+def table(rows: list[dict[str, Any]], mib: int, verify: bool) -> None:
+    """Print the phases in milliseconds."""
+    checked = "with checksums" if verify else "no checksums"
+    print(f"pause of a resize, ms; {mib} MiB registered, {checked}, {os.cpu_count()} cores")
+    names = ("join", "plan", "move", "resume")
+    print(f"{'resize':>8}", *(f"{name:>8}" for name in (*names, "sum")), f"{'MiB moved':>10}")
+    for row in rows:
+        phases = [1000 * row[f"{name}_s"] for name in names]
+        print(
+            f"{row['old']:>4}->{row['new']:<2}",
+            *(f"{phase:8.1f}" for phase in [*phases, sum(phases)]),
+            f"{row['moved_bytes'] / 2**20:10.1f}",
+        )
+
+
+def main() -> None:
+    """Read the options and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--verify", action="store_true")
+    options = parser.parse_args()
+    measure(options.mib, options.verify)
+
+
+if __name__ == "__main__":
+    main()

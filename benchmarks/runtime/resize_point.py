@@ -1,0 +1,84 @@
+"""What a resize point costs when nothing is resized, under a live service.
+
+    python benchmarks/runtime/resize_point.py [--ranks 1 2 4 8] [--points 300]
+
+starts a service of its own with the scenario that never resizes (easy), submits this file once for
+each number of ranks, and prints a table. All ranks come to a barrier before each resize point; its
+cost is the time of the slowest rank from there until it has the next iteration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def measure(points: int) -> None:
+    """The job: iterate, and report the quantiles of the costs in milliseconds."""
+    import reshape
+
+    with reshape.application() as app:
+        app.rows("u", (1000, 100))
+        costs = np.zeros(points + 1)
+        began = time.perf_counter()
+        for step in app.iterations(points + 1):
+            costs[step] = time.perf_counter() - began
+            app.comm.Barrier()
+            began = time.perf_counter()
+        slowest = np.array(app.comm.allgather(costs[1:])).max(axis=0)
+        median, p90, p99 = np.quantile(1000 * slowest, (0.5, 0.9, 0.99))
+        app.report(ranks=app.comm.size, median=median, p90=p90, p99=p99, max=1e3 * slowest.max())
+
+
+def reshape_command(*arguments: str) -> str:
+    """Run the command beside this Python and give what it prints."""
+    command = [sys.executable, "-m", "reshape", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def compare(ranks: list[int], points: int) -> None:
+    """Run the job on each number of ranks, one after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = ("--dir", folder)
+        size = str(max(ranks))
+        reshape_command("serve", *place, "--processors", size, "--scenario", "easy", "--background")
+        try:
+            print(f"a resize point without a resize, ms; {os.cpu_count()} cores, {points} points")
+            print(f"{'ranks':>6} {'median':>8} {'p90':>8} {'p99':>8} {'max':>8}")
+            for count in ranks:
+                options = ("-n", str(count), "--output", f"{folder}/out", "--wait", "--json")
+                program = (sys.executable, str(Path(__file__).resolve()), "--job")
+                answer = reshape_command(
+                    "submit", *place, *options, "--", *program, "--points", str(points)
+                )
+                facts = json.loads(answer)[0]["facts"]
+                assert facts["ranks"] == count
+                figures = (facts[name] for name in ("median", "p90", "p99", "max"))
+                print(f"{count:6d}", *(f"{figure:8.2f}" for figure in figures))
+        finally:
+            reshape_command("stop", *place, "--kill")
+
+
+def main() -> None:
+    """Compare, or be the job that is measured."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--points", type=int, default=300)
+    parser.add_argument("--job", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        measure(options.points)
+    else:
+        compare(options.ranks, options.points)
+
+
+if __name__ == "__main__":
+    main()
