@@ -4,8 +4,9 @@
 
 Resizable jobs run under FCFS-PR on a machine that has something idle; every one comes to its resize
 points, grows, shrinks and carries a history of several sizes. Only `core.handle` with the resize
-point is timed, by the wall clock, garbage collection included. With queued jobs each decision also
-looks at the queue and at the reservation of its head.
+point is timed, garbage collection included: by the wall clock and, since others may share the
+machine, by the processor time of this process. With queued jobs each decision also looks at the
+queue and at the reservation of its head.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ walltimes tell, it delays none of the promised starts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 from typing import TypeAlias
 
 import msgspec
@@ -101,7 +102,7 @@ def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
         "needed": job.spec.processors,
         "walltime": job.spec.walltime_s,
         "head": head.id,
-        "at": at,
+        "at": at if isfinite(at) else "no known time",  # while nodes it needs are away
     }
     if spare is None:
         return Reason(

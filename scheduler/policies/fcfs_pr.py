@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import Literal
 
 import msgspec
 
@@ -32,6 +33,10 @@ class FcfsPr(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         the first one leaves over. Bullet 7 says only "idle processors after backfill"; but a job
         that grew keeps what it took, so without this the head could wait for ever, which the
         policy ("favouring queued applications over running applications") excludes.
+    harvest : "always" contracts a job whenever jobs are queued, as the paper has it; "useful" only
+        if that can let the first queued job start (`fcfs_contract_priority`). Taken together with
+        bullet 7 the former makes jobs grow and shrink in turn while a large job waits, which
+        matters most where a resize costs something.
 
     Raises
     ------
@@ -43,6 +48,7 @@ class FcfsPr(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_benefit: float = 0.0
     settle: int = 1
     protect_reservation: bool = True
+    harvest: Literal["always", "useful"] = "always"
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -52,6 +58,8 @@ class FcfsPr(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("min_potential", "min_benefit"):
             if not isfinite(getattr(self, name)):
                 raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
+        if self.harvest not in ("always", "useful"):
+            raise ValueError(f"harvest must be always or useful, got {self.harvest!r}")
         if self.min_benefit < 0:
             raise ValueError(f"min_benefit must be >= 0, got {self.min_benefit}")
 
@@ -59,7 +67,9 @@ class FcfsPr(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         queued = view.head is not None
         if queued:
-            harvest = fcfs_contract_priority(job, view, "FCFS-PR 3.3 bullet 1")
+            harvest = fcfs_contract_priority(
+                job, view, "FCFS-PR 3.3 bullet 1", useful=self.harvest == "useful"
+            )
             if harvest is not None:
                 return harvest
         history = job.history

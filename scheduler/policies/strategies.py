@@ -14,7 +14,9 @@ from scheduler.core.view import View
 from scheduler.policies.interface import Grow, Shrink, Stay
 
 
-def fcfs_contract_priority(job: Job, view: View, rule: str) -> Shrink | None:
+def fcfs_contract_priority(
+    job: Job, view: View, rule: str, *, useful: bool = False
+) -> Shrink | None:
     """Harvest: contract jobs "in the order they arrive at their resize point" (PRIO 3.2).
 
     Without user priorities all jobs are of the low class, and "a low priority job will be
@@ -30,6 +32,10 @@ def fcfs_contract_priority(job: Job, view: View, rule: str) -> Shrink | None:
     head, coming = view.head, view.free + view.freeing
     if head is None or not view.queue.wants_more(coming, at_most=view.installed):
         return None
+    if useful:
+        coming += sum(other.size - other.spec.processors for other in view.resizable)
+        if head.spec.processors > coming:
+            return None
     for to in job.history.contractions():
         groups = leaving_groups(job.groups, job.size - to)
         if to >= job.spec.processors and groups is not None:

@@ -173,6 +173,8 @@ class AnyLife(RuleBasedStateMachine):
         asked = Counter(event.job for event in events if isinstance(event, ResizePoint))
         told = Counter(o.job for o in orders if isinstance(o, Expand | Contract | Continue))
         assert asked == told
+        assert msgspec.json.decode(msgspec.json.encode(orders), type=list[Order]) == orders
+        assert msgspec.json.decode(msgspec.json.encode(events), type=list[Event]) == events
         for order in orders:
             if not hasattr(order, "reason"):
                 continue

@@ -139,6 +139,7 @@ def test_fields_change_by_name() -> None:
         ({"max_restarts.x": 1}, "max_restarts.x: 3 has no fields"),
         ({"retry_after": -1}, "retry_after: must be >= 0, got -1"),
         ({"resizing.min_potential": "nan"}, "resizing: min_potential must be a finite number"),
+        ({"resizing.harvest": "never"}, "resizing: Invalid enum value 'never'"),
         ({"resizing.min_benefit": -0.1}, "resizing: min_benefit must be >= 0"),
     ],
 )
