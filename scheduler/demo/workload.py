@@ -14,12 +14,13 @@ import numpy as np
 
 from reshape.topology import Topology
 
-JOBS = 14
+JOBS = 12
 FEWEST_PROCESSORS = 4
-#: Mean seconds between two submissions ; the larger the machine, the larger the jobs.
-GAP_S = 2.3
-#: A machine without work for long shows nothing.
-LONGEST_GAP_S = 5.0
+#: Mean seconds between two submissions. Sizes grow with the machine, so this alone sets the load:
+#: static scheduling leaves some four tenths of the processors idle, though jobs wait now and then.
+GAP_S = 3.0
+#: Shape of the gamma distribution of the gaps; 1 would be Poisson arrivals, larger is steadier.
+STEADY = 3.0
 
 
 class DemoJob(NamedTuple):
@@ -54,7 +55,7 @@ def workload(processors: int, seed: int, jobs: int = JOBS) -> list[DemoJob]:
     seed : of the numpy Generator.
     """
     rng = np.random.default_rng(seed)
-    gaps = np.minimum(rng.exponential(GAP_S, jobs), LONGEST_GAP_S)
+    gaps = rng.gamma(STEADY, GAP_S / STEADY, jobs)
     gaps[0] = 0.0
     kinds = [_KINDS[i % len(_KINDS)] for i in range(jobs)]
     rng.shuffle(kinds)
@@ -63,37 +64,41 @@ def workload(processors: int, seed: int, jobs: int = JOBS) -> list[DemoJob]:
 
 
 def _synthetic(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
-    start = max(1, processors // 4)
-    iterations, seconds = int(rng.integers(8, 13)), float(rng.uniform(1.0, 1.5))
+    iterations, seconds = _iterations(rng)
     return DemoJob(
         at_s,
         "synthetic",
-        _program("synthetic", iterations=iterations, seconds=round(seconds, 2), alpha=0.8, mib=4),
-        start,
+        _program("synthetic", iterations=iterations, seconds=seconds, alpha=0.9, mib=4),
+        max(1, processors // 8),
         processors,
-        Topology("arbitrary", step=max(1, processors // 8) * 2),
+        Topology("arbitrary", step=max(1, processors // 4)),
         2 * iterations * seconds + 10,
     )
 
 
 def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
-    iterations, seconds = int(rng.integers(6, 11)), float(rng.uniform(0.8, 1.2))
+    iterations, seconds = _iterations(rng)
     return DemoJob(
         at_s,
         "rigid",
-        _program("synthetic", iterations=iterations, seconds=round(seconds, 2), mib=4),
-        int(rng.choice([max(1, processors // 4), processors // 2])),
+        _program("synthetic", iterations=iterations, seconds=seconds, mib=4),
+        processors // int(rng.choice([2, 4])),
         None,
         None,
         2 * iterations * seconds + 10,
     )
+
+
+def _iterations(rng: np.random.Generator) -> tuple[int, float]:
+    """Draw how many iterations a job has and how long each takes on its starting size."""
+    return int(rng.integers(20, 28)), round(float(rng.uniform(0.5, 0.8)), 2)
 
 
 def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
         "LU",
-        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=4),
+        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=8),
         max(1, processors // 4),
         processors,
         Topology("nearly-square"),

@@ -1,0 +1,92 @@
+"""The demo from beginning to end, small: real services, real MPI programs, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4", "--jobs", "4"]
+
+
+def of_the_demo(temporary: Path) -> list[psutil.Process]:
+    """Services, agents and programs that were started below a temporary directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline()) + process.environ().get("RESHAPE_SERVER", "")
+            if str(temporary) in words and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment whose temporary directory tells the processes of this test from others."""
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    return os.environ | {"TMPDIR": str(temporary)}
+
+
+def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [*COMMAND, "--seed", "3", "--out", str(out), "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert json.loads((out / "results.json").read_text()) == results
+    assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "fcfs-pr")
+    for name in ("static", "resizable"):
+        run = results[name]
+        assert (run["jobs"], run["jobs_verified"]) == (4, 4)
+        assert run["mean_turnaround_s"] > run["mean_wait_s"] >= 0
+        assert 0 < run["utilization"] <= 1
+        assert len(list((out / name).glob("job-*.out"))) == 4
+    static, resizable = results["static"], results["resizable"]
+    assert static["expansions"] == static["contractions"] == 0
+    assert set(static["resize_pause_ms"].values()) == {None}
+    assert resizable["expansions"] > 0
+    assert all(resizable["resize_pause_ms"][phase] > 0 for phase in ("join", "move", "resume"))
+    png, svg = (Path(path) for path in results["pictures"])
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in svg.read_text()
+    assert of_the_demo(tmp_path / "t") == []
+    assert os.listdir(tmp_path / "t") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_interrupted_ends_all_it_started(
+    number: signal.Signals, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--out", str(tmp_path / "out")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not any("apps." in " ".join(p.cmdline()) for p in of_the_demo(tmp_path / "t")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in errors
+    assert of_the_demo(tmp_path / "t") == []
+    assert os.listdir(tmp_path / "t") == []
