@@ -2,7 +2,8 @@
 
 In the order of the queue jobs start while they fit. The first one that does not is the head. Each
 of the first k jobs that must wait is promised a start; a later one may start now if, as far as
-walltimes tell, it delays none of the promised starts.
+walltimes tell, it delays none of the promised starts. (An expansion of a running job respects the
+first promise, if its policy does so; later ones may have to be made anew.)
 """
 
 from __future__ import annotations

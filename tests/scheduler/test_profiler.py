@@ -122,7 +122,7 @@ def test_next_resize_point() -> None:
     assert History().next_resize_point(5.0) == 5.0
 
 
-def test_a_rigid_job_pays_nothing() -> None:
+def test_importing_the_core_is_light() -> None:
     script = (
         "import sys, scheduler.core.core\n"
         "heavy = {'numpy', 'zmq', 'mpi4py', 'sqlite3', 'asyncio'} & set(sys.modules)\n"
