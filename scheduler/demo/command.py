@@ -97,19 +97,15 @@ def _draw(
     out: Path,
 ) -> list[Path]:
     names = {"static": f"static ({STATIC})", "resizable": f"resizable ({scenario})"}
-    panels = [
-        Panel(
+    panels = []
+    for run, its in metrics.items():
+        text = (
             f"{names[run]}: mean turnaround {its.mean_turnaround_s:.1f} s, "
             f"utilisation {100 * its.utilization:.0f} %, makespan {its.makespan_s:.0f} s"
-            + (
-                f", {its.expansions} expansions, {its.contractions} contractions"
-                if its.expansions
-                else ""
-            ),
-            runs[run],
         )
-        for run, its in metrics.items()
-    ]
+        if its.expansions:
+            text += f", {its.expansions} x expanded, {its.contractions} x contracted"
+        panels.append(Panel(text, runs[run]))
     kinds = {info.job: job.kind for info, job in zip(runs["static"], jobs, strict=True)}
     title = (
         f"{len(jobs)} MPI jobs on {processors} processors, the same workload twice (seed {seed})"

@@ -40,8 +40,8 @@ def job_table(
     """Set both runs of every job side by side; seconds."""
     table = Table(title="Jobs (seconds)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("\njob", justify="right")
-    table.add_column("\nkind")
-    table.add_column("\nasks")
+    table.add_column("\nkind", no_wrap=True)
+    table.add_column("\nasks", no_wrap=True)
     for run in ("static", "resizable"):
         for heading in (f"{run}\nwait", "\nrun", "turn-\naround"):
             table.add_column(heading, justify="right", no_wrap=True)

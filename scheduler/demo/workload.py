@@ -59,6 +59,9 @@ def workload(processors: int, seed: int, jobs: int = JOBS) -> list[DemoJob]:
     gaps[0] = 0.0
     kinds = [_KINDS[i % len(_KINDS)] for i in range(jobs)]
     rng.shuffle(kinds)
+    # The first job meets an empty machine: let it be one that computes, and be seen to grow.
+    first = next((i for i, make in enumerate(kinds) if make in _COMPUTING), 0)
+    kinds[0], kinds[first] = kinds[first], kinds[0]
     arrivals = np.cumsum(gaps).round(2).tolist()
     return [make(rng, at, processors) for make, at in zip(kinds, arrivals, strict=True)]
 
@@ -98,7 +101,7 @@ def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
         "LU",
-        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=8),
+        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=20),
         max(1, processors // 4),
         processors,
         Topology("nearly-square"),
@@ -110,7 +113,7 @@ def _jacobi(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
         "Jacobi",
-        _program("jacobi", n=int(rng.choice([384, 512])), iterations=60, sweeps=5),
+        _program("jacobi", n=int(rng.choice([384, 512])), iterations=150, sweeps=5),
         1 << (max(1, processors // 4).bit_length() - 1),
         processors // 2,
         Topology("power-of-2"),
@@ -125,3 +128,4 @@ def _program(name: str, **options: float) -> list[str]:
 
 #: Dealt out in turn, so that every workload has some of each.
 _KINDS: tuple[Make, ...] = (_synthetic, _lu, _synthetic, _rigid, _synthetic, _jacobi, _synthetic)
+_COMPUTING = (_lu, _jacobi)
