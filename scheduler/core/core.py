@@ -64,7 +64,8 @@ class Core:
     queue, ends, machine : pending jobs, expected ends of the live ones, nodes and processors.
     reservations : promised starts of queued jobs, by job number, as of the last pass.
     freeing : processors that contractions under way will free.
-    unforeseen : whether processors came back at another time than expected since the last pass.
+    unforeseen : whether processors came back, or are expected, at another time than at the last
+        pass.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class Core:
         self.queue.sort(self.now)
         for job, reason in self.scenario.backfill.starts(self.view):
             self._start(job, reason)
-        self.unforeseen = False
+        self.unforeseen = self.ends.any_by(self.now)  # should be back, but is not
 
     def _start(self, job: Job, reason: Reason) -> None:
         wanted = job.spec.processors
@@ -253,6 +254,7 @@ class Core:
         job.cause, job.why = cause, reason.sentence
         job.become(S.COMPLETING)
         self.expect(job)
+        self.unforeseen = True
         self._orders.append(Kill(job.id, reason))
 
     # One method for each event.

@@ -23,6 +23,10 @@ class Ends:
         """Go through the ends, soonest first."""
         return iter(self._ends)
 
+    def any_by(self, time: float) -> bool:
+        """Whether anything is expected back by this time."""
+        return bool(self._ends) and self._ends[0][0] <= time
+
     def expect(self, job: int, *parts: tuple[float, int]) -> None:
         """Expect a job's processors back in (time, processors) parts, instead of as before."""
         self.forget(job)
@@ -43,12 +47,12 @@ def past_walltime(live: Mapping[int, Job], ends: Ends, now: float) -> tuple[list
     -------
     (jobs, seconds); the time is inf if no more jobs run.
     """
-    overdue: list[Job] = []
+    overdue: dict[int, Job] = {}
     for end, number, _ in ends:
         job = live[number]
-        if job.state is JobState.COMPLETING or end < job.expected_end:  # a part that leaves now
+        if job.state is JobState.COMPLETING or end != job.expected_end:  # a part that leaves now
             continue
         if end > now:
-            return overdue, end
-        overdue.append(job)
-    return overdue, inf
+            return list(overdue.values()), end
+        overdue[number] = job
+    return list(overdue.values()), inf

@@ -92,6 +92,7 @@ def _contract(core: Core, job: Job, decision: Shrink) -> Contract | Continue:
     job.become(JobState.CONTRACTING)
     core.freeing += leave
     core.expect(job)
+    core.unforeseen = True
     return Contract(job.id, job.resizes, to, groups, decision.reason)
 
 

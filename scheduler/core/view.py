@@ -75,7 +75,7 @@ class View:
 
     @property
     def unforeseen(self) -> bool:
-        """Whether processors came back at another time than expected since the last pass."""
+        """Whether processors came back, or are expected, otherwise than at the last pass."""
         return self._core.unforeseen
 
     @property

@@ -122,9 +122,11 @@ def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
 def _promised(view: View, reservations: int | None, name: str) -> Starts:
     """Place every job in the profile of free processors, keeping what was promised before.
 
-    When processors came back at another time than expected, the promised jobs are lifted out and
-    placed anew one by one in the order of the queue, so that none starts later than it was told
-    (the compression of Mu'alem and Feitelson). Otherwise only new jobs are placed.
+    When processors came back, or are expected, at another time than before, the promised jobs are
+    lifted out and placed anew one by one in the order of the queue, so that none starts later than
+    it was told (the compression of Mu'alem and Feitelson). Otherwise only new jobs are placed. A
+    promise that can no longer be kept (a job outlived its walltime or grew) is made anew, and so
+    are those behind it, lest they get in its way.
     """
     profile = Availability(view.now, view.free, view.ends)
     waiting = [job for job in view.queue if job.spec.processors <= view.installed]
@@ -161,18 +163,16 @@ def _promised(view: View, reservations: int | None, name: str) -> Starts:
 
 
 def _reserve_again(profile: Availability, waiting: list[Job], promised: dict[int, float]) -> None:
-    """Enter the promises that still can be kept; drop the others, to be made anew."""
-    keys = {job.id for job in waiting}
-    for gone in [job for job in promised if job not in keys]:
-        del promised[gone]
+    """Enter the promises in the order of the queue as far as they can be kept; drop the others."""
+    kept: dict[int, float] = {}
     for job in waiting:
-        at = promised.get(job.id)
-        if at is None:
+        if job.id not in promised:
             continue
-        at = max(at, profile.now)
+        at = max(promised[job.id], profile.now)
         needed, walltime_s = job.spec.processors, job.spec.walltime_s
-        if profile.earliest(needed, walltime_s, at) == at:
-            profile.reserve(needed, at, walltime_s)
-            promised[job.id] = at
-        else:
-            del promised[job.id]
+        if profile.earliest(needed, walltime_s, at) != at:
+            break
+        profile.reserve(needed, at, walltime_s)
+        kept[job.id] = at
+    promised.clear()
+    promised.update(kept)

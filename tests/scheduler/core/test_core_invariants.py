@@ -283,4 +283,4 @@ def reachable(state: JobState) -> set[JobState]:
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=150, stateful_step_count=40)
+TestAnyLife.settings = settings(max_examples=250, stateful_step_count=40)
