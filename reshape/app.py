@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from reshape import segments
 from reshape.arrays import Array, Kind, declare, difference
 from reshape.errors import ReshapeError
-from reshape.job import Job, Role, identity
+from reshape.job import Job, Outcome, Role, identity
 from reshape.messages import Abandon, Join, Leave, Proceed
 from reshape.restart import RestartPoint
 from reshape.segments import Order
@@ -38,7 +38,8 @@ _NOT_YET = (
 )
 _OVER = "array {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _ABORTED_S = 10.0
-_TELL_FIRST_S = 0.2  # head start of rank 0 in telling an error that may have met every rank
+_FORWARD_S = 0.3  # for mpiexec to pass on what was printed, before it is told to end all
+_TELL_FIRST_S = 0.6  # head start of rank 0 in telling an error that may have met every rank
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,8 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     `Application.block_cyclic`, `Application.rows` and `Application.replicated`, and the values in
     `Application.state`. **All else belongs to one process**: a variable computed before a resize
     does not exist in the processes that join. Derive such values from `app.comm` in each
-    iteration, or keep them in `app.state`. Every process must come to `app.iterations()` by the
+    iteration, or keep them in `app.state`. Communicators derived from `app.comm` must be freed
+    before the iteration ends. Every process must come to `app.iterations()` by the
     same registrations in the same order.
     """
     if isinstance(topology, str):
@@ -94,6 +96,7 @@ class Application:
         self._role: Role = "first"
         self._restart: RestartPoint | None = None
         self._begun = False
+        self._last = Outcome(serial=0)  # how the last resize went
         self._header = np.zeros(4, np.int64)  # a decision on its way to all ranks
 
     # ------------------------------------------------------------ the block
@@ -218,6 +221,7 @@ class Application:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
+        time.sleep(_FORWARD_S)
         MPI.COMM_WORLD.Abort(code)
         time.sleep(_ABORTED_S)  # MPICH 5 returns at once: the end comes from mpiexec
         os._exit(code)
@@ -455,17 +459,20 @@ class Application:
                 iteration_s=iteration_s,
                 topology=job.topology,
             )
+            if not isinstance(decision, Proceed) and decision.serial == self._last.serial:
+                link.report(self._last)  # done before, but the service has not heard of it
+                decision = Proceed()
         decision = self._tell(job, decision)
         if isinstance(decision, Proceed):
             return
         if isinstance(decision, Join):
-            outcome = resize.expand(job, decision, link.announce)
+            self._last = resize.expand(job, decision, link.announce)
         else:
-            outcome = resize.contract(job, decision)
+            self._last = resize.contract(job, decision)
         if job.comm == MPI.COMM_NULL:
             raise SystemExit(0)
         if job.comm.rank == 0:
-            link.report(outcome.serial, outcome.why, outcome.times)
+            link.report(self._last)
 
     def _tell(self, job: Job, decision: Decision) -> Decision:
         """Collective over job.comm. Give rank 0's decision to all ranks, in one small message."""

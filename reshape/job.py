@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from reshape.arrays import Array, Declaration
 from reshape.errors import ConfigError
+from reshape.messages import PhaseTimes
 from reshape.topology import Topology
 
 if TYPE_CHECKING:
@@ -126,3 +127,12 @@ class Job:
             math.prod(array.shape) * array.layout.copies * array.dtype.itemsize
             for array in self.arrays.values()
         )
+
+
+@dataclass
+class Outcome:
+    """How a resize ended on this rank: committed if `why` is empty."""
+
+    serial: int
+    why: str = ""
+    times: PhaseTimes = field(default_factory=PhaseTimes)

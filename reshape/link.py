@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from reshape.client import Client
 from reshape.errors import ProtocolError, ServiceUnavailable
-from reshape.job import Identity
+from reshape.job import Identity, Outcome
 from reshape.messages import (
     Abandon,
     AtResizePoint,
@@ -27,7 +27,6 @@ from reshape.messages import (
     JoinPort,
     Leave,
     Message,
-    PhaseTimes,
     Proceed,
     ResizeReport,
     Welcome,
@@ -117,6 +116,8 @@ class Link:
             topology=topology,
         )
         try:
+            while self._receive(until=0.0) is not None:  # what came since the last time
+                self._heard = True
             self._repeat()
             # A connection just opened needs a moment to stand.
             number = self._client.send(question, PATIENCE_S if self._heard else 0.0)
@@ -148,16 +149,16 @@ class Link:
         message = JoinPort(job=self._who.job, token=self._who.token, serial=serial, port=port)
         self._client.request(message, PORT_NOTED_S)
 
-    def report(self, serial: int, why: str, times: PhaseTimes) -> None:
-        """Say how a resize went: committed, or rolled back if there is a reason `why`."""
+    def report(self, outcome: Outcome) -> None:
+        """Say how a resize went."""
         self._keep(
             ResizeReport(
                 job=self._who.job,
                 token=self._who.token,
-                serial=serial,
-                ok=not why,
-                why=why,
-                times=times,
+                serial=outcome.serial,
+                ok=not outcome.why,
+                why=outcome.why,
+                times=outcome.times,
             )
         )
 

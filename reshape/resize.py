@@ -27,12 +27,12 @@ from mpi4py import MPI
 
 from reshape.arrays import Declaration, difference
 from reshape.errors import ReshapeError
-from reshape.job import Job
+from reshape.job import Job, Outcome
 from reshape.messages import Abandon, Connect, Join, Leave
 from reshape.restart import RestartPoint
 from reshape.segments import sweep
 from reshape.topology import Topology
-from reshape.transfer import Move, Outcome, RolledBackError, agree, relay, timed
+from reshape.transfer import Move, RolledBackError, agree, relay, timed
 
 if TYPE_CHECKING:
     from reshape.link import Link

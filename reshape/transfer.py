@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,8 +15,7 @@ from redistribution import Layout, Plan, checksum
 from reshape import segments
 from reshape.arrays import Array, Declaration
 from reshape.errors import ReshapeError
-from reshape.job import Job
-from reshape.messages import PhaseTimes
+from reshape.job import Job, Outcome
 from reshape.segments import Segment
 
 
@@ -32,15 +31,6 @@ class Move:
     plan: Plan
     target: Layout
     segment: Segment | None = None
-
-
-@dataclass
-class Outcome:
-    """How a resize ended on this rank: committed if `why` is empty."""
-
-    serial: int
-    why: str = ""
-    times: PhaseTimes = field(default_factory=PhaseTimes)
 
 
 def relay(

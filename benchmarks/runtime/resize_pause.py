@@ -36,7 +36,7 @@ def reshape_command(*arguments: str) -> Any:
 def resizes(place: tuple[str, ...], job: int) -> list[dict[str, Any]]:
     """The resizes of a job that are over."""
     info = reshape_command("info", *place, str(job), "--json")
-    return [resize for resize in info["resizes"] if resize["outcome"] == "committed"]
+    return [resize for resize in info["resizes"] if resize["outcome"] == "done"]
 
 
 def wait_for(place: tuple[str, ...], job: int, count: int) -> list[dict[str, Any]]:

@@ -72,7 +72,9 @@ def test_right_through_2_4_6_2_without_the_original_group(tmp_path: Path, argume
 
 BROKEN = {
     "jacobi --n 20": "import apps.jacobi as m; m.sweep = lambda comm, u: None",
-    "lu --n 40 --block 8": "import apps.lu as m; m.swap_rows = lambda *_: None",
+    "lu --n 40 --block 8": (
+        "import apps.factor, apps.lu as m; apps.factor.swap_rows = lambda *_: None"
+    ),
     "synthetic --seconds 0": (
         "import apps.synthetic as m; right = m.indices;"
         "m.indices = lambda a, r: right(a, r) + (1 if a.local.any() else 0)"
