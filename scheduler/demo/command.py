@@ -18,7 +18,7 @@ from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.progress import Progress
 from scheduler.demo.report import Results, as_json, failures, print_report, write_json
 from scheduler.demo.run import run_workload
-from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, DemoJob, workload
+from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
 from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.service.options import example
 
@@ -106,7 +106,12 @@ def _draw(
         if its.expansions:
             text += f", {its.expansions} x expanded, {its.contractions} x contracted"
         panels.append(Panel(text, runs[run]))
-    kinds = {info.job: job.kind for info, job in zip(runs["static"], jobs, strict=True)}
+    kinds = {
+        info.job: job.kind
+        for kind in KINDS
+        for info, job in zip(runs["static"], jobs, strict=True)
+        if job.kind == kind
+    }
     title = (
         f"{len(jobs)} MPI jobs on {processors} processors, the same workload twice (seed {seed})"
     )

@@ -59,14 +59,17 @@ def draw(panels: Sequence[Panel], kinds: Mapping[int, str], processors: int, tit
     axes = figure.subplots(
         2 * len(panels), 1, sharex=True, height_ratios=[5, 1] * len(panels), squeeze=False
     )[:, 0]
-    longest = 0.0
-    for panel, gantt, waiting in zip(panels, axes[::2], axes[1::2], strict=True):
-        origin = min(job.submitted_at for job in panel.jobs)
-        end = max(job.ended_at or origin for job in panel.jobs) - origin
-        longest = max(longest, end)
-        _draw_run(gantt, panel, origin, colours, processors)
-        gantt.axvline(end, color=_INK, linewidth=0.8, linestyle=(0, (2, 2)))
-        _draw_waiting(waiting, panel.jobs, origin)
+    origins = [min(job.submitted_at for job in panel.jobs) for panel in panels]
+    ends = [
+        max(job.ended_at or origin for job in panel.jobs) - origin
+        for panel, origin in zip(panels, origins, strict=True)
+    ]
+    longest = max(ends)
+    for i, panel in enumerate(panels):
+        gantt, waiting = axes[2 * i], axes[2 * i + 1]
+        _draw_run(gantt, panel, origins[i], colours, processors, narrow=longest / 50)
+        gantt.axvline(ends[i], color=_INK, linewidth=0.8, linestyle=(0, (2, 2)))
+        _draw_waiting(waiting, panel.jobs, origins[i])
     axes[-1].set_xlim(0, 1.01 * longest)
     axes[-1].set_xlabel("time since the first submission (s)")
     figure.legend(handles=_legend(kinds), loc="outside lower center", ncols=6, frameon=False)
@@ -95,8 +98,14 @@ def job_colours(kinds: Mapping[int, str]) -> dict[int, str]:
 
 
 def _draw_run(
-    axes: Axes, panel: Panel, origin: float, colours: Mapping[int, str], processors: int
+    axes: Axes,
+    panel: Panel,
+    origin: float,
+    colours: Mapping[int, str],
+    processors: int,
+    narrow: float,
 ) -> None:
+    """Draw one run; areas shorter than `narrow` seconds get no number but a job's largest."""
     for job in panel.jobs:
         parts = [
             Segment(part.begin - origin, part.end - origin, part.held) for part in segments(job)
@@ -117,7 +126,7 @@ def _draw_run(
             )
         )
         axes.add_collection(LineCollection(outline(parts), colors=_INK, linewidths=0.9))
-        _write_number(axes, job.job, boxes)
+        _write_number(axes, job.job, boxes, narrow)
     axes.set_ylim(-0.5, processors - 0.5)
     axes.set_yticks(range(0, processors, max(1, processors // 8)))
     axes.set_ylabel("processor")
@@ -172,10 +181,13 @@ def coming_up(job: JobInfo) -> list[Segment]:
     return found
 
 
-def _write_number(axes: Axes, number: int, boxes: Sequence[Box]) -> None:
+def _write_number(axes: Axes, number: int, boxes: Sequence[Box], narrow: float) -> None:
     """Write the job's number into the largest box of each area that hangs together."""
-    for area in areas(boxes):
-        x, y, width, height = max(area, key=lambda box: box[2] * box[3])
+    largest = [max(area, key=_size) for area in areas(boxes)]
+    for box in largest:
+        x, y, width, height = box
+        if width < narrow and box != max(largest, key=_size):
+            continue
         axes.text(
             x + width / 2,
             y + height / 2,
@@ -187,6 +199,10 @@ def _write_number(axes: Axes, number: int, boxes: Sequence[Box]) -> None:
             color=_INK,
             clip_on=True,
         )
+
+
+def _size(box: Box) -> float:
+    return box[2] * box[3]
 
 
 def areas(boxes: Sequence[Box]) -> list[list[Box]]:

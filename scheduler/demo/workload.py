@@ -15,6 +15,9 @@ import numpy as np
 from reshape.topology import Topology
 
 JOBS = 12
+KINDS = ("synthetic", "rigid", "LU", "Jacobi")
+#: Those that wait as their model says and do not compute; every workload has some.
+SYNTHETIC = frozenset({"synthetic", "rigid"})
 FEWEST_PROCESSORS = 4
 #: Mean seconds between two submissions. Sizes grow with the machine, so this alone sets the load:
 #: static scheduling leaves some four tenths of the processors idle, though jobs wait now and then.
@@ -29,7 +32,7 @@ class DemoJob(NamedTuple):
     Parameters
     ----------
     at_s : seconds from the start of the run to its submission.
-    kind : what the legend calls it.
+    kind : one of `KINDS`.
     processors, max_processors : `max_processors` is None for a rigid job.
     walltime_s : estimate, about twice what it takes on an idle machine without a resize.
     """
@@ -57,7 +60,7 @@ def workload(processors: int, seed: int, jobs: int = JOBS) -> list[DemoJob]:
     rng = np.random.default_rng(seed)
     gaps = rng.gamma(STEADY, GAP_S / STEADY, jobs)
     gaps[0] = 0.0
-    kinds = [_KINDS[i % len(_KINDS)] for i in range(jobs)]
+    kinds = [_DEAL[i % len(_DEAL)] for i in range(jobs)]
     rng.shuffle(kinds)
     # The first job meets an empty machine: let it be one that computes, and be seen to grow.
     first = next((i for i, make in enumerate(kinds) if make in _COMPUTING), 0)
@@ -101,7 +104,7 @@ def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
         "LU",
-        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=20),
+        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=12),
         max(1, processors // 4),
         processors,
         Topology("nearly-square"),
@@ -113,7 +116,7 @@ def _jacobi(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
         "Jacobi",
-        _program("jacobi", n=int(rng.choice([384, 512])), iterations=150, sweeps=5),
+        _program("jacobi", n=int(rng.choice([384, 512])), iterations=100, sweeps=5),
         1 << (max(1, processors // 4).bit_length() - 1),
         processors // 2,
         Topology("power-of-2"),
@@ -127,5 +130,5 @@ def _program(name: str, **options: float) -> list[str]:
 
 
 #: Dealt out in turn, so that every workload has some of each.
-_KINDS: tuple[Make, ...] = (_synthetic, _lu, _synthetic, _rigid, _synthetic, _jacobi, _synthetic)
+_DEAL: tuple[Make, ...] = (_synthetic, _lu, _synthetic, _rigid, _synthetic, _jacobi, _synthetic)
 _COMPUTING = (_lu, _jacobi)

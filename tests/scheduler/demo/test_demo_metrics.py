@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from reshape.messages import JobInfo, ResizeInfo
 from scheduler.demo.metrics import PauseMs, RunMetrics, is_verified, measure, segments
-from scheduler.demo.picture import areas, coming_up, job_colours, outline
+from scheduler.demo.picture import Panel, areas, coming_up, draw, job_colours, outline, save
 from scheduler.demo.report import failures
 from scheduler.demo.workload import JOBS, workload
 
@@ -129,6 +131,21 @@ def test_areas_hang_together_over_time() -> None:
 def test_every_job_has_a_colour_of_its_own() -> None:
     kinds = dict(enumerate(["LU", "rigid", "LU", "Jacobi", "LU"], 1))
     assert len(set(job_colours(kinds).values())) == 5
+
+
+def test_the_picture_shows_every_job_of_both_runs(tmp_path) -> None:
+    other = ended(2, 4, 4, 12, allocation=[(T + 4, "5-7"), (T + 12, "")])
+    panels = [Panel("one", [GROWN, other]), Panel("two", [other])]
+    png, svg = save(draw(panels, {1: "LU", 2: "rigid"}, 8, "both"), tmp_path, "gantt")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    words = re.findall(r"<!-- (.*?) -->", svg.read_text())
+    assert {"both", "one", "two", "LU", "rigid", "processor", "waiting"} <= set(words)
+    assert draw(panels, {1: "LU", 2: "rigid"}, 8, "").axes[0].get_xlim()[1] == pytest.approx(12.12)
+    numbers = [
+        [text.get_text() for text in axes.texts]
+        for axes in draw(panels, {1: "LU", 2: "rigid"}, 8, "both").axes
+    ]
+    assert numbers == [["1", "2"], [], ["2"], []]
 
 
 @pytest.mark.parametrize("processors", [4, 5, 8, 12, 16, 33])
