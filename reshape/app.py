@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import sys
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from operator import index
 from types import TracebackType
@@ -19,8 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from reshape import segments
 from reshape.arrays import Array, Kind, declare, difference
 from reshape.errors import ReshapeError
-from reshape.job import Job, Outcome, Role, identity
-from reshape.messages import Abandon, Join, Leave, Proceed
+from reshape.job import Job, Role, identity
 from reshape.restart import RestartPoint
 from reshape.segments import Order
 from reshape.topology import Topology
@@ -28,7 +23,7 @@ from reshape.topology import Topology
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from reshape.link import Decision, Link
+    from reshape.link import Link
 
 Fact = bool | int | float | str
 
@@ -37,10 +32,6 @@ _NOT_YET = (
     "app.iterations(): guard what fills it with 'if app.is_fresh_start:'"
 )
 _OVER = "array {!r}: the block 'with reshape.application()' is over; copy what is needed later"
-_ABORTED_S = 10.0
-_FORWARD_S = 0.3  # for mpiexec to pass on what was printed, before it is told to end all
-_TELL_FIRST_S = 0.6  # head start of rank 0 in telling an error that may have met every rank
-
 log = logging.getLogger(__name__)
 
 
@@ -96,8 +87,6 @@ class Application:
         self._role: Role = "first"
         self._restart: RestartPoint | None = None
         self._begun = False
-        self._last = Outcome(serial=0)  # how the last resize went
-        self._header = np.zeros(4, np.int64)  # a decision on its way to all ranks
 
     # ------------------------------------------------------------ the block
 
@@ -151,7 +140,9 @@ class Application:
         if self._role == "restart":
             self._restore(job, who.folder)
         if self._role != "join":
-            self._greet(job, self._link)
+            from reshape.points import greet
+
+            greet(job, self._link, self._topology, self._verify)
 
     def _restore(self, job: Job, folder: Any) -> None:
         point = self._restart = RestartPoint.read(folder)
@@ -162,22 +153,6 @@ class Application:
             )
         job.epoch, job.iteration = point.epoch, point.iteration
         job.state.update(point.load_state())
-
-    def _greet(self, job: Job, link: Link) -> None:
-        """Present the job to its service, and settle what either says of the other."""
-        welcome = link.hello(job.comm.size, self._topology) if job.comm.rank == 0 else None
-        welcome = job.comm.bcast(welcome, root=0)
-        if welcome is None:
-            return
-        if self._verify is None:
-            job.verify = welcome.verify
-        if self._topology is None:
-            job.topology = welcome.topology
-        elif welcome.topology not in (None, self._topology):
-            raise ReshapeError(
-                f"the program declares topology {self._topology}, it was submitted with "
-                f"{welcome.topology}: submit it with --topology {self._topology}, or without"
-            )
 
     def _close(self) -> None:
         """Leave the job as everybody does: nothing of this process stays behind."""
@@ -195,36 +170,16 @@ class Application:
         disconnect(job)
 
     def _fail(self, error: BaseException) -> None:
-        """Tell the error and abort this process's world, for the other ranks may wait for it.
-
-        The worlds it is joined with are taken down by the agent that started them. Alone, there
-        is nobody to wait: the error takes its usual way.
-        """
+        """Take down the other processes of this world, which may wait for this one, if any."""
         from mpi4py import MPI
 
+        from reshape.abort import abort
+
         comm = MPI.COMM_WORLD if self._job is None else self._job.comm
-        if comm == MPI.COMM_NULL or comm.size == 1:
-            if self._job is not None:
-                self._close()
-            return
-        if MPI.COMM_WORLD.rank != 0:  # what met every rank is told once, by the first
-            time.sleep(_TELL_FIRST_S)
-        code = 1
-        if isinstance(error, SystemExit):
-            code = error.code if isinstance(error.code, int) else 1
-            if not isinstance(error.code, int):
-                print(error.code, file=sys.stderr)
-        elif isinstance(error, ReshapeError):
-            print(f"reshape: error: {error}", file=sys.stderr)
-        else:
-            traceback.print_exception(error)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        time.sleep(_FORWARD_S)
-        MPI.COMM_WORLD.Abort(code)
-        time.sleep(_ABORTED_S)  # MPICH 5 returns at once: the end comes from mpiexec
-        os._exit(code)
+        if comm != MPI.COMM_NULL and comm.size > 1:
+            abort(error)
+        if self._job is not None:
+            self._close()
 
     def _here(self) -> Job:
         if self._job is None:
@@ -404,36 +359,24 @@ class Application:
         if index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
         self._begun, job.total = True, index(total)
-        if self._role == "join":
-            self._join(job)
+        if self._role == "join" and self._link is not None:
+            from reshape.points import join_when_asked
+
+            join_when_asked(job, self._link)
         elif self._restart is not None:
             self._go_on_from_restart(job)
         return self._steps(job)
 
     def _steps(self, job: Job) -> Iterator[int]:
+        if self._link is not None:
+            from reshape.points import resize_point
+
         while job.iteration < job.total:
             began = time.perf_counter()
             yield job.iteration
             job.iteration += 1
             if job.iteration < job.total and self._link is not None:
-                self._resize_point(job, self._link, time.perf_counter() - began)
-
-    def _join(self, job: Job) -> None:
-        from reshape import resize, transfer
-
-        assert self._link is not None
-        answer = resize.await_port(job.comm, self._link)
-        self._link.close()
-        why = answer.why if isinstance(answer, Abandon) else ""
-        if not isinstance(answer, Abandon):
-            try:
-                resize.join(job, answer.port)
-            except transfer.RolledBackError as reason:
-                why = str(reason)
-        if why:
-            if job.comm.rank == 0:
-                print(f"reshape: group {job.group} does not join: {why}", file=sys.stderr)
-            raise SystemExit(0)
+                resize_point(job, self._link, time.perf_counter() - began)
 
     def _go_on_from_restart(self, job: Job) -> None:
         from reshape import resize
@@ -443,51 +386,3 @@ class Application:
         job.state.clear()
         job.state.update(self._restart.load_state())  # over what the program has set meanwhile
         resize.restarted(job)
-
-    def _resize_point(self, job: Job, link: Link, iteration_s: float) -> None:
-        from mpi4py import MPI
-
-        from reshape import resize
-
-        decision: Decision = Proceed()
-        if job.comm.rank == 0:
-            decision = link.ask(
-                epoch=job.epoch,
-                size=job.comm.size,
-                registered_bytes=job.registered_bytes,
-                iteration=job.iteration,
-                iteration_s=iteration_s,
-                topology=job.topology,
-            )
-            if not isinstance(decision, Proceed) and decision.serial == self._last.serial:
-                link.report(self._last)  # done before, but the service has not heard of it
-                decision = Proceed()
-        decision = self._tell(job, decision)
-        if isinstance(decision, Proceed):
-            return
-        if isinstance(decision, Join):
-            self._last = resize.expand(job, decision, link.announce)
-        else:
-            self._last = resize.contract(job, decision)
-        if job.comm == MPI.COMM_NULL:
-            raise SystemExit(0)
-        if job.comm.rank == 0:
-            link.report(self._last)
-
-    def _tell(self, job: Job, decision: Decision) -> Decision:
-        """Collective over job.comm. Give rank 0's decision to all ranks, in one small message."""
-        header, groups = self._header, list[int]()
-        if isinstance(decision, Join):
-            header[:] = 1, decision.serial, decision.group, decision.size
-        elif isinstance(decision, Leave):
-            groups = decision.groups
-            header[:] = 2, decision.serial, 0, 0
-        else:
-            header[:] = 0
-        job.comm.Bcast(header, root=0)
-        kind, serial, group, size = header.tolist()
-        if kind == 1:
-            return Join(serial=serial, group=group, size=size)
-        if kind == 2:
-            return Leave(serial=serial, groups=job.comm.bcast(groups, root=0))
-        return Proceed()

@@ -85,6 +85,15 @@ def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
 
 
 @dataclass
+class Outcome:
+    """How a resize ended on this rank: committed if `why` is empty."""
+
+    serial: int
+    why: str = ""
+    times: PhaseTimes = field(default_factory=PhaseTimes)
+
+
+@dataclass
 class Job:
     """A job as each of its processes carries it.
 
@@ -99,6 +108,7 @@ class Job:
     total : number of iterations.
     held : intercommunicators by which groups have joined, to be disconnected by all.
     topology : sizes the program can run on, if it or the submission says so.
+    last : how the last resize went.
     """
 
     comm: MPI.Intracomm
@@ -113,6 +123,7 @@ class Job:
     total: int = 0
     held: list[MPI.Intercomm] = field(default_factory=list)
     topology: Topology | None = None
+    last: Outcome = field(default_factory=lambda: Outcome(serial=0))
     told_no_restart: bool = False
 
     @property
@@ -127,12 +138,3 @@ class Job:
             math.prod(array.shape) * array.layout.copies * array.dtype.itemsize
             for array in self.arrays.values()
         )
-
-
-@dataclass
-class Outcome:
-    """How a resize ended on this rank: committed if `why` is empty."""
-
-    serial: int
-    why: str = ""
-    times: PhaseTimes = field(default_factory=PhaseTimes)

@@ -19,30 +19,24 @@ from __future__ import annotations
 
 import logging
 import pickle
-import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from mpi4py import MPI
 
 from reshape.arrays import Declaration, difference
 from reshape.errors import ReshapeError
 from reshape.job import Job, Outcome
-from reshape.messages import Abandon, Connect, Join, Leave
+from reshape.messages import Join, Leave
 from reshape.restart import RestartPoint
 from reshape.segments import sweep
 from reshape.topology import Topology
 from reshape.transfer import Move, RolledBackError, agree, relay, timed
 
-if TYPE_CHECKING:
-    from reshape.link import Link
-
 log = logging.getLogger(__name__)
 
 CANCEL = "cancel"  # what `reshape.cancel` says in place of a Newcomer
 LEFT = "this process has left the job"
-_LETTER = 65536  # bytes: more than a port's name or a reason takes
-_NAP_S = 0.005
 
 
 class Newcomer(NamedTuple):
@@ -140,21 +134,6 @@ def contract(job: Job, order: Leave) -> Outcome:
         outcome.why = str(reason)
         go_on(job)
     return outcome
-
-
-def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
-    """Collective over comm. Wait until the job is about to accept this group, or does not want it.
-
-    Nobody spins meanwhile: the processors belong to the running job.
-    """
-    letter = bytearray(_LETTER)
-    if comm.rank == 0:
-        answer = pickle.dumps(link.wait_for_port(comm.size))
-        letter[: len(answer)] = answer
-    request = comm.Ibcast([letter, MPI.BYTE], root=0)
-    while not request.Test():
-        time.sleep(_NAP_S)
-    return cast(Connect | Abandon, pickle.loads(letter))
 
 
 # ---------------------------------------------------------------- the steps

@@ -31,9 +31,9 @@ GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 
 def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
     """Do something before or after each call of a function of the runtime."""
-    from reshape import resize, transfer
+    from reshape import points, resize, transfer
 
-    for module in (resize, transfer):
+    for module in (points, resize, transfer):
         if hasattr(module, name):
             function = getattr(module, name)
 

@@ -1,0 +1,45 @@
+"""The end of a world after an error on one of its ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from typing import NoReturn
+
+from mpi4py import MPI
+
+from reshape.errors import ReshapeError
+
+_FORWARD_S = 0.3  # for mpiexec to pass on what was printed, before it is told to end all
+_TELL_FIRST_S = 0.6  # head start of rank 0 in telling an error that may have met every rank
+_ABORTED_S = 10.0
+
+
+def abort(error: BaseException) -> NoReturn:
+    """Tell the error and abort this process's world, whose other ranks may wait for this one.
+
+    The worlds it is joined with are left alone: whoever started them has to take them down. An
+    error that met every rank is told once. The exit code is 1, or that of a SystemExit.
+    """
+    if MPI.COMM_WORLD.rank != 0:
+        time.sleep(_TELL_FIRST_S)
+    code = 1
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            code = error.code
+        else:
+            print(error.code, file=sys.stderr)
+    elif isinstance(error, ReshapeError):
+        print(f"reshape: error: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+            stream.flush()
+    time.sleep(_FORWARD_S)
+    MPI.COMM_WORLD.Abort(code)
+    time.sleep(_ABORTED_S)  # MPICH 5 returns at once: the end comes from mpiexec
+    os._exit(code)
