@@ -57,17 +57,14 @@ class JobEnds:
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:
         """What is known of a group; one that ran and is unknown now went with its agent."""
         status = self._startup.status(job, group)
+        node = self._startup.node_of(job, group)
         if status is not None:
             return status
-        node = self._startup.node_of(job, group)
-        joins = job.resize is not None and job.resize.group == group
-        awaited = job.state is JobState.STARTING or (joins and job.state in RESIZING)
-        if (
-            awaited
-            or self._startup.starts(job, group)
-            or (node not in self._monitor.agents and self._core.machine.nodes[node].up)
-        ):
-            return None
+        if self._core.machine.nodes[node].up:
+            joins = job.resize is not None and job.resize.group == group
+            awaited = job.state is JobState.STARTING or (joins and job.state in RESIZING)
+            if awaited or node not in self._monitor.agents or self._startup.starts(job, group):
+                return None
         why = f"its agent on {node} was lost"
         return m.GroupStatus(job=job.id, group=group, alive=False, signal=9, why=why)
 

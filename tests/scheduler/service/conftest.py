@@ -117,8 +117,10 @@ class Served:
                 found.append(process)
         return found
 
-    def agent_pid(self) -> int:
-        return next(process.pid for process in self.processes() if "agent" in process.cmdline())
+    def agent_pid(self, node: str = "local") -> int:
+        """Process of the agent of a node."""
+        lines = {process.pid: process.cmdline() for process in self.processes()}
+        return next(pid for pid, line in lines.items() if {"agent", node} <= set(line))
 
     def segments(self) -> list[str]:
         """What the jobs of this service have in shared memory."""

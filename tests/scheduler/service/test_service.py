@@ -164,6 +164,25 @@ def test_a_dead_agent_costs_its_jobs_and_comes_back(service):
     assert not service.processes(agents=False)
 
 
+def test_a_lost_node_takes_only_its_own_jobs(served, tmp_path):
+    config = tmp_path / "nodes.yaml"
+    config.write_text("nodes:\n  - {name: a, processors: 4}\n  - {name: b, processors: 4}\n")
+    served.start("--config", str(config))
+    here = served.submit(["sleep", "12"], 3)
+    there = served.submit(["sleep", "60"], 4)  # on processors 3-6: of both nodes
+    other = served.submit(["sleep", "60"], 1)
+    for number in (here, there, other):
+        served.until(number, "RUNNING")
+    assert [served.job(n).nodes for n in (here, there, other)] == ["a", "a,b", "b"]
+    os.kill(served.agent_pid("b"), signal.SIGKILL)
+    assert served.wait(there).state == "NODE_FAIL"
+    assert served.wait(other).state == "NODE_FAIL"
+    assert served.job(here).state == "RUNNING"
+    assert served.wait(served.submit(RANKS, 5), timeout=40).state == "COMPLETED"
+    assert served.wait(here).state == "COMPLETED"
+    assert served.free() == 8
+
+
 def test_only_one_service_in_a_directory(service):
     with pytest.raises(ReshapeError, match=r"a service runs in .* already"):
         background.start(service.directory, service.options)
