@@ -36,7 +36,7 @@ class ServiceDirectory:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path).expanduser().absolute()
+        self.path = Path(os.path.abspath(Path(path).expanduser()))
         self._digest = hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:10]
 
     def create(self) -> None:
