@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from reshape.messages import JobInfo, Jobs
 from scheduler.core.procset import ProcSet
@@ -61,15 +62,16 @@ class Progress:
             f"{len(running)} running, {waiting} waiting, {coming} to come, {ended} ended"
         )
         if self._live is not None:
-            self._live.update(_table(line, running, listing.now, self._processors), refresh=True)
+            table = _table(running, listing.now, self._processors)
+            self._live.update(Group(Text(line, style="bold"), table), refresh=True)
         elif passed >= self._next:
             self._next = passed + PLAIN_EVERY_S
             sizes = "  ".join(f"{job.job}:{job.size}@{job.iteration}" for job in running)
             self._console.print(f"{line}  {sizes}".rstrip(), highlight=False, soft_wrap=True)
 
 
-def _table(line: str, running: list[JobInfo], now: float, processors: int) -> Table:
-    table = Table(title=line, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def _table(running: list[JobInfo], now: float, processors: int) -> Table:
+    table = Table(box=None, pad_edge=False)
     for heading in ("JOB", "NAME", "ST", "TIME", "ITERATION", "SIZES"):
         table.add_column(
             heading, justify="right" if heading in ("JOB", "TIME", "ITERATION") else "left"

@@ -20,10 +20,10 @@ KINDS = ("synthetic", "rigid", "LU", "Jacobi")
 SYNTHETIC = frozenset({"synthetic", "rigid"})
 FEWEST_PROCESSORS = 4
 #: Mean seconds between two submissions. Sizes grow with the machine, so this alone sets the load:
-#: static scheduling leaves some four tenths of the processors idle, though jobs wait now and then.
-GAP_S = 3.0
+#: static scheduling leaves about half of the processors idle, though jobs wait now and then.
+GAP_S = 3.5
 #: Shape of the gamma distribution of the gaps; 1 would be Poisson arrivals, larger is steadier.
-STEADY = 3.0
+STEADY = 6.0
 
 
 class DemoJob(NamedTuple):
@@ -97,7 +97,7 @@ def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
 
 def _iterations(rng: np.random.Generator) -> tuple[int, float]:
     """Draw how many iterations a job has and how long each takes on its starting size."""
-    return int(rng.integers(20, 28)), round(float(rng.uniform(0.5, 0.8)), 2)
+    return int(rng.integers(16, 24)), round(float(rng.uniform(0.5, 0.8)), 2)
 
 
 def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
@@ -106,7 +106,7 @@ def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
         "LU",
         _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=12),
         max(1, processors // 4),
-        processors,
+        processors // 2,
         Topology("nearly-square"),
         60.0,
     )
