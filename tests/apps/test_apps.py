@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from driver import Driver
+from driver import Driver, run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.synthetic import speedup
-from reshape.mpi import clean_environment, mpiexec_path
-
-
-def run(size: int, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
-        env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-
 
 PLAIN = {
     "jacobi --n 60 --iterations 30": r"jacobi: n=60 iterations=30 processors={} max error 0\.0",

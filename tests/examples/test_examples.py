@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from driver import Driver
-
-from reshape.mpi import clean_environment, mpiexec_path
+from driver import Driver, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE, EXPECTED = EXAMPLES / "first_application.py", EXAMPLES / "first_application.out"
@@ -26,15 +21,8 @@ def test_first_application_is_short() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_first_application_by_itself(size: int) -> None:
-    done = subprocess.run(
-        [str(mpiexec_path()), "-n", str(size), sys.executable, str(EXAMPLE)],
-        env=clean_environment(os.environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run(size, str(EXAMPLE))
+    assert done.returncode == 0, done.stderr
     assert done.stdout == EXPECTED.read_text()
 
 

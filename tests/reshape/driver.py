@@ -5,7 +5,9 @@ It decides nothing by itself: a test says when the job grows and shrinks.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import psutil
 import zmq
 
 from reshape import messages as m
@@ -23,13 +26,59 @@ JOB, TOKEN = 7, "secret"
 PATIENCE_S = 60.0
 
 
+class LibraryMemory:
+    """Shared memory of the MPI library, which it leaves behind where processes are killed."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+        self._looked = 0.0
+
+    def look(self, mpiexec: int) -> None:
+        """Note what the processes below an mpiexec map; at most ten times a second."""
+        if time.monotonic() - self._looked < 0.1:
+            return
+        self._looked = time.monotonic()
+        with contextlib.suppress(psutil.Error, OSError):
+            for process in psutil.Process(mpiexec).children(recursive=True):
+                maps = Path(f"/proc/{process.pid}/maps").read_text()
+                self.paths |= set(map(Path, re.findall(r"/dev/shm/(?:mpich|ucx)_shm_\S+", maps)))
+
+    def clean(self) -> None:
+        """Remove it; all the processes are gone."""
+        for path in self.paths:
+            path.unlink(missing_ok=True)
+
+
+def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program under mpiexec, with no service."""
+    process = subprocess.Popen(
+        [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
+        env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    memory, give_up = LibraryMemory(), time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            out, err = process.communicate(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            memory.look(process.pid)
+            if time.monotonic() > give_up:
+                process.terminate()
+        else:
+            memory.clean()
+            return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
 class Group:
     """One mpiexec world of the job."""
 
     def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], out: Path) -> None:
         self.number, self.size, self.process, self.out = number, size, process, out
         self.peer = b""  # address of its rank 0, once it is ready
-        self.left = False
+        self.memory = LibraryMemory()
 
     @property
     def text(self) -> str:
@@ -38,8 +87,6 @@ class Group:
 
     def processes(self) -> list[int]:
         """Process numbers of its ranks: the children of mpiexec's proxies."""
-        import psutil
-
         found = psutil.Process(self.process.pid).children(recursive=True)
         return [p.pid for p in found if "python" in p.name()]
 
@@ -91,6 +138,8 @@ class Driver:
     ) -> None:
         for group in self.groups.values():
             self.kill(group)
+        for group in self.groups.values():
+            group.memory.clean()
         self._socket.close()
         self._context.term()
         if self.shm.exists():
@@ -168,6 +217,9 @@ class Driver:
         give_up = time.monotonic() + timeout
         while not until():
             assert time.monotonic() < give_up, f"it did not come true within {timeout} s"
+            for group in self.groups.values():
+                if group.process.poll() is None:
+                    group.memory.look(group.process.pid)
             if self._socket.poll(20):
                 peer, *frames = self._socket.recv_multipart()
                 self._on(peer, m.decode(frames))
@@ -253,7 +305,6 @@ class Driver:
             for number in groups:
                 process = self.groups[number].process
                 self.serve(lambda process=process: process.poll() is not None)
-                self.groups[number].left = True
                 assert process.returncode == 0, self.groups[number].text
         return report
 

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from driver import Driver
-
-from reshape.mpi import clean_environment, mpiexec_path
+from driver import Driver, run
 
 PROGRAM = Path(__file__).with_name("resizable.py")
-
-
-def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program under mpiexec, with no service."""
-    return subprocess.run(
-        [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
-        env=clean_environment(os.environ) | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def script(folder: Path, body: str) -> str:
