@@ -1,7 +1,12 @@
-"""Move distributed arrays between layouts: plan without MPI, then run over a communicator."""
+"""Move distributed arrays between layouts: plan without MPI, then run over a communicator.
+
+Rows of different lengths (sparse matrices, work items) are in `redistribution.rows`, which needs
+MPI and is imported by itself.
+"""
 
 from redistribution.checksum import checksum
 from redistribution.layout import BlockCyclic, Cuts, Layout, Replicated
 from redistribution.plan import Plan
+from redistribution.relabel import relabel
 
-__all__ = ["BlockCyclic", "Cuts", "Layout", "Plan", "Replicated", "checksum"]
+__all__ = ["BlockCyclic", "Cuts", "Layout", "Plan", "Replicated", "checksum", "relabel"]

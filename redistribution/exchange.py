@@ -8,15 +8,14 @@ the source and one write of the target.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from redistribution.agreement import agree
 from redistribution.packing import Bytes, copy, in_place, of_array, pack, unpack
 from redistribution.plan import Order, Plan, Transfer, pieces
 
@@ -36,8 +35,6 @@ _SMALL_BYTES = 1 << 17
 
 # Tests of the messages under way, of about a microsecond, before a rank gives up its core.
 _PATIENCE = 50
-
-_NOTHING = -(2**62)
 
 # Message buffers of PIECE_BYTES between runs; list.pop and list.append are atomic.
 _pool: list[Bytes] = []
@@ -79,10 +76,19 @@ def run(
     Extra memory: at most 2 * `WINDOW_BYTES` (8 MB) of buffers, whatever the size of the arrays.
     Those for large messages are kept for the next run.
     """
-    _agree(plan, comm, a, b, order)
+    agree(plan, comm, a, b, order)
     array = a if a is not None else b
     if array is not None and array.dtype.itemsize:
-        _Exchange(plan, comm, a, b, array.dtype.itemsize, order).run()
+        Exchange(plan, comm, a, b, array.dtype.itemsize, order).run()
+
+
+def wait(requests: list[MPI.Request]) -> None:
+    """Return when all requests are done; give up the core meanwhile if it takes long."""
+    polls = 0
+    while not MPI.Request.Testall(requests):
+        polls += 1
+        if polls > _PATIENCE:
+            os.sched_yield()
 
 
 class _Stream:
@@ -123,7 +129,7 @@ class _Stream:
             return np.empty(size, np.uint8)
 
 
-class _Exchange:
+class Exchange:
     """One run of a plan on one rank.
 
     It cannot deadlock: a rank sends and receives at once, and both in the turn in which the plan
@@ -217,79 +223,3 @@ class _Exchange:
         self.receive()
         self.send()
         return True
-
-
-def _agree(
-    plan: Plan, comm: MPI.Intracomm, a: NDArray[Any] | None, b: NDArray[Any] | None, order: Order
-) -> None:
-    """Collective over comm. Raise the same error on every rank if any has bad arguments."""
-    fault = _fault(plan, comm, a, b, order)
-    array = a if a is not None else b
-    terms = _NOTHING
-    if array is not None and fault is None:
-        terms = plan.fingerprint << 29 ^ _description(array.dtype, order) >> 3
-    # One reduction tells whether anyone is at fault (the lowest rank speaks) and, as the highest
-    # and lowest terms, whether all agree.
-    mine = np.array([_NOTHING if fault is None else -comm.rank, terms, _negated(terms)])
-    seen = np.empty_like(mine)
-    comm.Allreduce(mine, seen, MPI.MAX)
-    if seen[0] != _NOTHING:
-        raise ValueError(comm.bcast(fault, root=-int(seen[0])))
-    if _NOTHING != seen[1] != -seen[2]:
-        kind = "no array" if array is None else f"dtype {array.dtype}"
-        raise ValueError(
-            f"ranks disagree on the plan, the dtype or the order; "
-            f"rank {comm.rank} has {plan}, {kind}, order {order!r}"
-        )
-
-
-def _negated(terms: int) -> int:
-    return terms if terms == _NOTHING else -terms
-
-
-def _fault(
-    plan: Plan, comm: MPI.Intracomm, a: NDArray[Any] | None, b: NDArray[Any] | None, order: Order
-) -> str | None:
-    """What is wrong with this rank's arguments."""
-    if comm.size < plan.size:
-        return f"the plan needs {plan.size} ranks, the communicator has {comm.size}"
-    if order not in ("C", "F"):
-        return f"order must be 'C' or 'F', got {order!r}"
-    rank = comm.rank
-    for name, array, layout, processes in (
-        ("source", a, plan.source, plan.source_process),
-        ("target", b, plan.target, plan.target_process),
-    ):
-        if rank not in processes:
-            if array is not None:
-                return (
-                    f"rank {rank} holds no {name} part, but was given an array of shape "
-                    f"{np.shape(array)}; pass None"
-                )
-            continue
-        if array is not None and not isinstance(array, np.ndarray):
-            return f"rank {rank}: the {name} array must be a NumPy array, got {array!r:.80}"
-        process = processes[rank]
-        expected = layout.local_shape(process)
-        got = "None" if array is None else str(array.shape)
-        if array is None or array.shape != expected:
-            return (
-                f"rank {rank} holds {name} part {process}: expected an array of shape "
-                f"{expected}, got {got}"
-            )
-        if array.dtype.hasobject:
-            return f"rank {rank}: the {name} array has dtype {array.dtype}, which holds objects"
-    if a is not None and b is not None:
-        if a.dtype != b.dtype:
-            return f"rank {rank}: source has dtype {a.dtype}, target has dtype {b.dtype}"
-        if np.may_share_memory(a, b):
-            return f"rank {rank}: source and target arrays overlap in memory"
-    if b is not None and not b.flags.writeable:
-        return f"rank {rank}: the target array is read-only"
-    return None
-
-
-@lru_cache(maxsize=64)
-def _description(dtype: np.dtype[Any], order: Order) -> int:
-    """A number that differs for different dtypes and orders, in [0, 2**32)."""
-    return zlib.crc32(f"{dtype.descr} {order}".encode())

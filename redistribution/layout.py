@@ -249,6 +249,44 @@ class Cuts(Layout):
         each, extra = divmod(extents[axis], nprocs)
         return cls(extents, tuple(p * each + min(p, extra) for p in range(nprocs + 1)), axis)
 
+    @classmethod
+    def by_weight(cls, weights: Sequence[int] | NDArray[np.int64], nprocs: int) -> Cuts:
+        """Cut a row of items so that the heaviest part is as light as possible.
+
+        Parameters
+        ----------
+        weights : (n,) non-negative integers, such as the stored entries in each row of a sparse
+            matrix; measured times are scaled to integers first. The layout has shape (n,).
+        nprocs : parts. Later ones may be empty.
+
+        Raises
+        ------
+        ValueError : nprocs < 1, or weights that are not non-negative integers.
+
+        Examples
+        --------
+        >>> Cuts.by_weight([1, 1, 1, 1, 8, 1], nprocs=3).offsets
+        (0, 4, 5, 6)
+        """
+        given = np.asarray(weights)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise ValueError(f"weights must be a row of integers, got {given.dtype} {given.shape}")
+        if given.size and given.min() < 0:
+            raise ValueError(f"weights must be >= 0, got {given.min()} at {given.argmin()}")
+        if nprocs < 1:
+            raise ValueError(f"nprocs must be >= 1, got {nprocs}")
+        heaped = np.cumsum(given, dtype=np.int64)
+        total = int(heaped[-1]) if given.size else 0
+        # The least limit that nprocs parts can keep lies between these, and halving finds it.
+        low, high = max(-(-total // nprocs), int(given.max(initial=0))), total
+        while low < high:
+            middle = (low + high) // 2
+            if _cuts_below(heaped, middle, nprocs)[-1] == given.size:
+                high = middle
+            else:
+                low = middle + 1
+        return cls((given.size,), _cuts_below(heaped, low, nprocs))
+
 
 @dataclass(frozen=True)
 class Replicated(Layout):
@@ -280,6 +318,18 @@ class Replicated(Layout):
 def _set(layout: Layout, name: str, value: object) -> None:
     """Normalise a field of a frozen dataclass while it is being made."""
     object.__setattr__(layout, name, value)
+
+
+def _cuts_below(heaped: Indices, limit: int, nprocs: int) -> tuple[int, ...]:
+    """Offsets of parts that each take all they can without exceeding ``limit``.
+
+    ``heaped`` holds the running sums of the weights.
+    """
+    offsets, taken = [0], 0
+    for _ in range(nprocs):
+        offsets.append(int(np.searchsorted(heaped, taken + limit, side="right")))
+        taken = int(heaped[offsets[-1] - 1]) if offsets[-1] else 0
+    return tuple(offsets)
 
 
 def _extents(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from numpy.typing import NDArray
 
@@ -18,7 +18,11 @@ from redistribution.layout import Layout
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
+    from redistribution.gather import Sources
+    from redistribution.prepared import Prepared
+
 Order: TypeAlias = Literal["C", "F"]
+Ordering: TypeAlias = Literal["rotation", "circulant"]
 
 
 class Transfer(NamedTuple):
@@ -74,11 +78,12 @@ class Plan:
     source_ranks, target_ranks : source process p lives on rank ``source_ranks[p]`` of the
         communicator that will run the plan, target process q on ``target_ranks[q]``. Defaults:
         process p on rank p. The two may overlap partly, fully or not at all.
+    ordering : in which turn messages go; see `redistribution.ordering`.
 
     Raises
     ------
-    ValueError : shapes differ, a rank is negative or given twice, or there is not one for each
-        process.
+    ValueError : shapes differ, a rank is negative or given twice, there is not one for each
+        process, or there is no such ordering.
 
     Examples
     --------
@@ -93,14 +98,19 @@ class Plan:
         target: Layout,
         source_ranks: Sequence[int] | None = None,
         target_ranks: Sequence[int] | None = None,
+        *,
+        ordering: Ordering = "rotation",
     ) -> None:
         if source.shape != target.shape:
             raise ValueError(
                 f"source and target must have the same global shape, got "
                 f"{source.shape} and {target.shape}"
             )
+        if ordering not in get_args(Ordering):
+            raise ValueError(f"ordering must be one of {get_args(Ordering)}, got {ordering!r}")
         self.source = source
         self.target = target
+        self.ordering: Ordering = ordering
         self.source_ranks = _checked_ranks("source_ranks", source_ranks, source.nprocs)
         self.target_ranks = _checked_ranks("target_ranks", target_ranks, target.nprocs)
         # The process that lives on each rank that has one.
@@ -108,33 +118,44 @@ class Plan:
         self.target_process = {rank: q for q, rank in enumerate(self.target_ranks)}
         # The smallest communicator that can run the plan.
         self.size = max(*self.source_ranks, *self.target_ranks) + 1
-        self._joint = tuple(map(joint, source.axes, target.axes))
+        self.joint = tuple(map(joint, source.axes, target.axes))
         self._outgoing: dict[int, tuple[Transfer, ...]] = {}
         self._incoming: dict[int, tuple[Transfer, ...]] = {}
 
     def __repr__(self) -> str:
         """Everything that defines the plan."""
-        return f"Plan({self.source}, {self.target}, {self.source_ranks}, {self.target_ranks})"
+        return (
+            f"Plan({self.source}, {self.target}, {self.source_ranks}, {self.target_ranks}, "
+            f"ordering={self.ordering!r})"
+        )
 
     @cached_property
     def fingerprint(self) -> int:
         """A number that is the same wherever the plan is the same, in [0, 2**32)."""
         return zlib.crc32(repr(self).encode())
 
+    @cached_property
+    def turn(self) -> Callable[[int, int], int]:
+        """Number of the step in which a sending rank gives to a receiving rank; -1 for oneself."""
+        # Ordering reads plans, so it comes second.
+        from redistribution.ordering import circulant, rotation
+
+        return rotation(self) if self.ordering == "rotation" else circulant(self)
+
     def outgoing(self, rank: int) -> tuple[Transfer, ...]:
-        """What ``rank`` gives away, its own part first, then to rank + 1, rank + 2, ... in turn.
+        """What ``rank`` gives away, its own part first, then step by step of the ordering.
 
         All ranks that follow this order send to different ranks at any one time.
         """
         if rank not in self._outgoing:
-            found = sorted(self._sent_by(rank), key=lambda t: (t.peer - rank) % self.size)
+            found = sorted(self._sent_by(rank), key=lambda t: self.turn(rank, t.peer))
             self._outgoing[rank] = tuple(found)
         return self._outgoing[rank]
 
     def incoming(self, rank: int) -> tuple[Transfer, ...]:
-        """What ``rank`` gets, its own part first, then from rank - 1, rank - 2, ... in turn."""
+        """What ``rank`` gets, its own part first, then step by step of the ordering."""
         if rank not in self._incoming:
-            found = sorted(self._received_by(rank), key=lambda t: (rank - t.peer) % self.size)
+            found = sorted(self._received_by(rank), key=lambda t: self.turn(t.peer, rank))
             self._incoming[rank] = tuple(found)
         return self._incoming[rank]
 
@@ -145,9 +166,24 @@ class Plan:
             # A rank that holds a source process never takes from another copy of it.
             ours = self.source.coordinates(self.source_process[rank])
             theirs = self.target.coordinates(self.target_process[rank])
-            overlaps = zip(self._joint, ours, theirs, strict=True)
+            overlaps = zip(self.joint, ours, theirs, strict=True)
             stays += math.prod(int(axis.elements[i, j]) for axis, i, j in overlaps)
         return (math.prod(self.target.shape) * self.target.copies - stays) * itemsize
+
+    @cached_property
+    def feeding_copy(self) -> tuple[int, ...]:
+        """Which copy of the source feeds each target process.
+
+        Its own if its rank holds one; the others are dealt evenly over the copies.
+        """
+        feeding, dealt, grid = [], 0, math.prod(self.source.parts)
+        for rank in self.target_ranks:
+            if rank in self.source_process:
+                feeding.append(self.source_process[rank] // grid)
+            else:
+                feeding.append(dealt % self.source.copies)
+                dealt += 1
+        return tuple(feeding)
 
     def run(
         self,
@@ -166,20 +202,30 @@ class Plan:
 
         run(self, comm, a, b, order=order)
 
-    @cached_property
-    def _feeding_copy(self) -> tuple[int, ...]:
-        """Which copy of the source feeds each target process.
+    def prepare(
+        self,
+        comm: Intracomm,
+        a: NDArray[Any] | None,
+        b: NDArray[Any] | None,
+        *,
+        order: Order = "C",
+    ) -> Prepared:
+        """Collective over comm. Bind the plan to arrays that it will move again and again.
 
-        Its own if its rank holds one; the others are dealt evenly over the copies.
+        See `redistribution.prepared.Prepared`.
         """
-        feeding, dealt, grid = [], 0, math.prod(self.source.parts)
-        for rank in self.target_ranks:
-            if rank in self.source_process:
-                feeding.append(self.source_process[rank] // grid)
-            else:
-                feeding.append(dealt % self.source.copies)
-                dealt += 1
-        return tuple(feeding)
+        from redistribution.prepared import Prepared
+
+        return Prepared(self, comm, a, b, order)
+
+    def gather(self, process: int, sources: Sources, b: NDArray[Any]) -> None:
+        """Fill ``b`` with the part of target ``process``, straight from the source arrays.
+
+        See `redistribution.gather.gather`.
+        """
+        from redistribution.gather import gather
+
+        gather(self, process, sources, b)
 
     def _sent_by(self, rank: int) -> Iterator[Transfer]:
         """Transfers from the source process on ``rank``, if it has one, in no special order."""
@@ -187,33 +233,46 @@ class Plan:
             return
         process = self.source_process[rank]
         copy = process // math.prod(self.source.parts)
-        axes = zip(self._joint, self.source.coordinates(process), strict=True)
+        axes = zip(self.joint, self.source.coordinates(process), strict=True)
         found = [axis.from_source(part) for axis, part in axes]
-        for coordinates in product(*found):
-            runs = tuple(map(dict.__getitem__, found, coordinates))
-            for target in _processes(self.target, coordinates):
-                if self._feeding_copy[target] == copy:
-                    yield Transfer.of(self.target_ranks[target], runs)
+        grid = math.prod(self.target.parts)
+        for first, runs, shape in _products(found, self.target.parts):
+            for target in range(first, self.target.nprocs, grid):
+                if self.feeding_copy[target] == copy:
+                    yield Transfer(self.target_ranks[target], runs, shape)
 
     def _received_by(self, rank: int) -> Iterator[Transfer]:
         """Transfers to the target process on ``rank``, if it has one, in no special order."""
         if rank not in self.target_process:
             return
         process = self.target_process[rank]
-        axes = zip(self._joint, self.target.coordinates(process), strict=True)
+        axes = zip(self.joint, self.target.coordinates(process), strict=True)
         found = [axis.to_target(part) for axis, part in axes]
-        for coordinates in product(*found):
-            runs = tuple(map(dict.__getitem__, found, coordinates))
-            source = _processes(self.source, coordinates)[self._feeding_copy[process]]
-            yield Transfer.of(self.source_ranks[source], runs)
+        skipped = self.feeding_copy[process] * math.prod(self.source.parts)
+        for first, runs, shape in _products(found, self.source.parts):
+            yield Transfer(self.source_ranks[skipped + first], runs, shape)
 
 
-def _processes(layout: Layout, coordinates: tuple[int, ...]) -> range:
-    """Processes of ``layout`` at ``coordinates``, one for each copy."""
-    process = 0
-    for part, parts in zip(coordinates, layout.parts, strict=True):
-        process = process * parts + part
-    return range(process, layout.nprocs, math.prod(layout.parts))
+_Runs: TypeAlias = tuple[Run, ...]
+
+
+def _products(
+    found: Sequence[dict[int, _Runs]], parts: Sequence[int]
+) -> Iterator[tuple[int, tuple[_Runs, ...], tuple[int, ...]]]:
+    """Every peer, its runs on all axes and their extents, from the runs by coordinate of each axis.
+
+    Peers are numbered row-major over ``parts``, within the first copy.
+    """
+    # One Python loop for each peer, of which there may be thousands: the rest is done per axis.
+    along, stride = [], math.prod(parts)
+    for by_coordinate, count in zip(found, parts, strict=True):
+        stride //= count
+        along.append(
+            [(part * stride, runs, extent_of(runs)) for part, runs in by_coordinate.items()]
+        )
+    for combination in product(*along):
+        offsets, runs, shape = zip(*combination, strict=True)
+        yield sum(offsets), runs, shape
 
 
 def _checked_ranks(name: str, given: Sequence[int] | None, nprocs: int) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ def main(size, seed, cases):
     assert all(len(buffer) == 200 for buffer in exchange._pool)
     assert len(exchange._pool) <= 4
     follow_one_another(comm, 20)
+    prepared_moves_run_again(comm, rng, cases // 2)
     errors_reach_every_rank(comm)
     if comm.rank == 0:
         print(f"{cases} moves right on {size} ranks, {moved} bytes crossed")
@@ -57,6 +58,35 @@ def move(comm, rng, name):
     sums = comm.allreduce(np.array([before, after], np.uint64))
     assert sums[0] == sums[1], f"{name}: checksums {sums} differ"
     return plan.bytes_moved(case.dtype.itemsize)
+
+
+def prepared_moves_run_again(comm, rng, cases):
+    """Bound once, run often on changing contents, small and large ranks of a world together."""
+
+    def integer(low, high):
+        return int(rng.integers(low, high + 1))
+
+    for _ in range(cases):
+        case = draw_case(integer, comm.size, largest=24 if integer(0, 3) else 60)
+        plan = case.plan
+        array = index_valued(plan.source.shape, case.dtype)
+        a = b = None
+        if (p := plan.source_process.get(comm.rank)) is not None:
+            a = empty_part(plan.source, p, case.dtype, case.a_kind)
+        if (q := plan.target_process.get(comm.rank)) is not None:
+            b = empty_part(plan.target, q, case.dtype, case.b_kind)
+        prepared = plan.prepare(comm, a, b, order=case.order)
+        for turn in range(3):
+            turned = array[::-1] if turn % 2 else array
+            if a is not None:
+                a[...] = turned[np.ix_(*plan.source.global_indices(p))]
+            prepared.run()
+            if b is not None:
+                expected = turned[np.ix_(*plan.target.global_indices(q))]
+                np.testing.assert_array_equal(b, expected, err_msg=f"turn {turn} of {case}")
+    plan = Plan(Cuts.even((4,), 1), Cuts.even((4,), 1))
+    with pytest.raises(ValueError, match="rank 0 holds target part 0"):
+        plan.prepare(comm, np.zeros(4) if comm.rank == 0 else None, None)
 
 
 def extra_memory_is_bounded(comm):

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-WORLD = Path(__file__).with_name("redistribution_world.py")
 
-
-def run_world(size, *arguments, timeout=120):
-    """Output of the world program on ``size`` ranks; its processes are gone afterwards."""
+def run_world(program, size, *arguments, timeout=120):
+    """Output of a world program on ``size`` ranks; its processes are gone afterwards."""
+    world = Path(__file__).with_name(program)
     hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
     mpiexec = Path(sys.executable).with_name("mpiexec")
-    command = [mpiexec, "-n", size, sys.executable, WORLD, size, *arguments]
+    command = [mpiexec, "-n", size, sys.executable, world, size, *arguments]
     process = subprocess.Popen(
         [str(word) for word in command],
         env=environment,
@@ -39,7 +38,12 @@ def run_world(size, *arguments, timeout=120):
 @pytest.mark.parametrize("size", range(1, 9))
 def test_random_moves(size):
     cases = 100 if size <= 4 else 40
-    output = run_world(size, 1000 + size, cases)
+    output = run_world("redistribution_world.py", size, 1000 + size, cases)
     found = re.search(rf"{cases} moves right on {size} ranks, (\d+) bytes crossed", output)
     assert found, output
     assert (int(found[1]) > 0) == (size > 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_random_sparse_matrices_and_items(size):
+    assert f"20 sparse moves right on {size} ranks" in run_world("rows_world.py", size, 20)

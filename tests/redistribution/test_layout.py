@@ -1,10 +1,11 @@
 """Layouts against ownership written out index by index."""
 
 import pickle
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout
 
@@ -84,6 +85,27 @@ def test_even_cuts_differ_by_at_most_one(extent, nprocs):
     assert sizes[0] - sizes[-1] <= 1
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 5))
+def test_the_heaviest_part_is_as_light_as_any_cuts_make_it(weights, nprocs):
+    layout = Cuts.by_weight(weights, nprocs)
+    assert layout.shape == (len(weights),)
+    assert layout.nprocs == nprocs
+    least = min(
+        max(sum(weights[i:j]) for i, j in pairwise((0, *inner, len(weights))))
+        for inner in combinations_with_replacement(range(len(weights) + 1), nprocs - 1)
+    )
+    assert max(sum(weights[i:j]) for i, j in pairwise(layout.offsets)) == least
+
+
+def test_cuts_by_weight_of_many_rows():
+    """Entries of a large matrix: balanced to one row, in no time that grows with the weights."""
+    weights = np.random.default_rng(3).integers(0, 2**40, 100_000)
+    layout = Cuts.by_weight(weights, 64)
+    parts = np.add.reduceat(weights, layout.offsets[:-1])
+    assert parts.max() <= weights.sum() / 64 + 2**40
+
+
 def test_extents_beyond_32_bits():
     n = 2**40 + 5
     layout = BlockCyclic((n,), (2**31 + 1,), (3,))
@@ -104,6 +126,9 @@ def test_extents_beyond_32_bits():
         (lambda: Cuts((4,), (0,)), r"offsets must begin with 0"),
         (lambda: Cuts((4,), (0, 3, 2, 4)), r"must not descend, got 3 then 2 for process 1"),
         (lambda: Cuts((4,), (0, 4), axis=1), r"axes of shape \(4,\), got 1"),
+        (lambda: Cuts.by_weight([1, -2], 1), r"weights must be >= 0, got -2 at 1"),
+        (lambda: Cuts.by_weight([0.5], 1), r"row of integers, got float64 \(1,\)"),
+        (lambda: Cuts.by_weight([1], -3), r"nprocs must be >= 1, got -3"),
         (lambda: Cuts.even((4,), 0), r"nprocs must be >= 1, got 0"),
         (lambda: Replicated((4,), -1), r"nprocs must be >= 1, got -1"),
         (lambda: Replicated((4,), 2).local_shape(2), r"process must be in \[0, 2\), got 2"),

@@ -3,6 +3,7 @@
 import doctest
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -16,8 +17,10 @@ def test_planning_and_checksums_start_no_mpi():
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.parametrize("module", [redistribution.layout, redistribution.plan])
+@pytest.mark.parametrize("module", ["layout", "plan", "gather", "relabel"])
 def test_examples_in_docstrings(module):
-    failed, tried = doctest.testmod(module, extraglobs=vars(redistribution))
+    failed, tried = doctest.testmod(
+        import_module(f"redistribution.{module}"), extraglobs=vars(redistribution)
+    )
     assert tried > 0
     assert failed == 0

@@ -130,16 +130,11 @@ def test_pairs_are_exactly_the_overlaps_counted_element_by_element(case):
 
 @settings(max_examples=300, deadline=None)
 @given(cases())
-def test_both_sides_list_the_same_transfers_in_turn(case):
+def test_both_sides_list_the_same_transfers(case):
     plan = case.plan
     sent = {(r, t.peer, t.runs) for r in range(plan.size) for t in plan.outgoing(r)}
     received = {(t.peer, r, t.runs) for r in range(plan.size) for t in plan.incoming(r)}
     assert sent == received
-    for rank in range(plan.size):
-        turns = [(t.peer - rank) % plan.size for t in plan.outgoing(rank)]
-        assert turns == sorted(set(turns))
-        turns = [(rank - t.peer) % plan.size for t in plan.incoming(rank)]
-        assert turns == sorted(set(turns))
 
 
 def test_a_copy_on_the_own_rank_is_used_and_the_others_share_the_work():
@@ -184,15 +179,17 @@ def test_planning_does_not_depend_on_the_extent(source, target):
                 )
 
 
-def test_planning_a_large_machine_is_quick():
+@pytest.mark.parametrize("block", [64, 100])
+def test_planning_a_large_machine_is_quick(block):
     source = BlockCyclic((100_000, 100_000), (64, 64), (32, 32))
-    target = BlockCyclic((100_000, 100_000), (64, 64), (32, 40))
+    target = BlockCyclic((100_000, 100_000), (block, block), (32, 40))
     start = time.perf_counter()
     plan = Plan(source, target)
-    moved = sum(t.elements for t in plan.outgoing(77))
+    sent, received = plan.outgoing(77), plan.incoming(77)
     # 10 ms on a quiet machine; loaded test machines are given room.
     assert time.perf_counter() - start < 0.1
-    assert moved == np.prod(source.local_shape(77))
+    assert sum(t.elements for t in sent) == np.prod(source.local_shape(77))
+    assert sum(t.elements for t in received) == np.prod(target.local_shape(77))
 
 
 def test_local_parts_beyond_2_gb_by_stride():
