@@ -7,6 +7,9 @@ one clear sentence that names the value, the place and the mend; the command lin
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class ReshapeError(Exception):
     """Something the user can mend; the message says what, where and how."""
@@ -44,3 +47,12 @@ class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the 
 
 class ProtocolError(ReshapeError):
     """A message of another version, or one that breaks the protocol; trying again does not help."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """End of a message about an unknown name: the known ones most alike, or else all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=2)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; known are {', '.join(known)}" if known else "; there are none here"

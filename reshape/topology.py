@@ -17,7 +17,6 @@ Ribbens, Priority scheduling for resizable applications) sections 2 and 4.1.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterator
 from functools import lru_cache
@@ -25,6 +24,8 @@ from itertools import count, takewhile
 from typing import Literal, cast, get_args
 
 import msgspec
+
+from reshape.errors import nearest
 
 Kind = Literal["arbitrary", "nearly-square", "power-of-2", "list"]
 
@@ -94,7 +95,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse what no job could run on."""
         if self.kind not in KINDS:
-            raise ValueError(f"unknown topology kind {self.kind!r}{_nearest(self.kind, KINDS)}")
+            raise ValueError(f"unknown topology kind {self.kind!r}{nearest(self.kind, KINDS)}")
         if self.step < 1:
             raise ValueError(f"step must be >= 1, got {self.step}")
         if self.step != 1 and self.kind != "arbitrary":
@@ -135,7 +136,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if not equals:
                     sizes.append(_integer(name))
                 elif name not in _OPTIONS:
-                    raise ValueError(f"unknown option {name!r}{_nearest(name, _OPTIONS)}")
+                    raise ValueError(f"unknown option {name!r}{nearest(name, _OPTIONS)}")
                 elif name in options:
                     raise ValueError(f"{name} is given twice")
                 else:
@@ -222,8 +223,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         below = next((s for s in range(start - 1, 0, -1) if self._can_start(s)), None)
         reach = range(max(start, 0) + 1, max(start, 0) + _SEARCH)
         above = next((s for s in reach if self._can_start(s)), None)
-        nearest = " or ".join(str(size) for size in (below, above) if size is not None)
-        hint = f"; nearest: {nearest}" if nearest else ""
+        closest = " or ".join(str(size) for size in (below, above) if size is not None)
+        hint = f"; nearest: {closest}" if closest else ""
         raise ValueError(f"a job of topology {self} cannot start on {start} processors{hint}")
 
 
@@ -232,8 +233,3 @@ def _integer(text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""

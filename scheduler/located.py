@@ -6,16 +6,14 @@ checks it by the types of a msgspec struct.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 import yaml
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, nearest
 
 T = TypeVar("T", bound=msgspec.Struct)
 #: Way to a value from the root, such as ("nodes", 0, "processors").
@@ -189,13 +187,6 @@ def dotted(place: Place) -> str:
     """Write a place as ``nodes[0].processors``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return text.removeprefix(".")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Offer the nearest known name, or all of them if none is near."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
 
 
 def fields_at(kind: Any, place: Place) -> tuple[str, ...]:

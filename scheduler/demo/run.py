@@ -100,8 +100,7 @@ def _submit(client: Client, job: DemoJob, folder: Path) -> None:
         max_processors=job.max_processors,
         topology=job.topology,
         output="job-%{JOB_ID}.out",
-        # One thread a process: processes share the cores already.
-        environment=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        environment=os.environ,
         cwd=folder.absolute(),
     )
     answer = client.request(Submit(submission=submission), timeout=30.0)

@@ -20,8 +20,6 @@ that one file on Python's path needs no package. The entry points are read when 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -29,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.fcfs_pr import FcfsPr
 from scheduler.policies.orders import Fcfs
@@ -95,13 +93,6 @@ def name_of(kind: str, policy: object) -> str:
     cls = type(policy)
     names = (name for name, known in _known[kind].items() if known is cls)
     return next(names, f"{cls.__module__}:{cls.__qualname__}")
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """End of an error message: the names most alike, or all of them."""
-    names = list(names)
-    close = difflib.get_close_matches(name, names, n=2)
-    return f"; did you mean {' or '.join(close)}?" if close else f"; known are {', '.join(names)}"
 
 
 @cache

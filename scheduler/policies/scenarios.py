@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill import Backfill
-from scheduler.policies.registry import find, name_of, nearest
+from scheduler.policies.registry import find, name_of
 from scheduler.policies.scenario import Scenario
 
 _POLICIES = ("order", "resizing", "selection")  # fields that hold a registered policy

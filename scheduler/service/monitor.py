@@ -102,10 +102,6 @@ class SystemMonitor:
                 self._start_agent(node)
         return events
 
-    def all_gone(self) -> bool:
-        """Whether the agents of all nodes have ended."""
-        return not any(map(self._is_held, self.nodes))
-
     def dismiss(self) -> bool:
         """Tell all agents to end; True when they have, also those that were just starting."""
         self.tell_all(m.AgentStop())

@@ -92,14 +92,19 @@ class JobStartup:
         launch = self._launches[job.id]
         if role == "first" and job.restarts:
             role = "restart"
-        environment = self.environment(job.id) | {
-            "RESHAPE_SERVER": self._directory.endpoint,
-            "RESHAPE_JOB": str(job.id),
-            "RESHAPE_GROUP": str(group),
-            "RESHAPE_TOKEN": launch.token,
-            "RESHAPE_SHM": str(self._directory.shm(job.id)),
-            "RESHAPE_ROLE": role,
-        }
+        # A rank is one processor; a BLAS that takes all cores for each would only get in their way.
+        environment = (
+            {"OMP_NUM_THREADS": "1"}
+            | self.environment(job.id)
+            | {
+                "RESHAPE_SERVER": self._directory.endpoint,
+                "RESHAPE_JOB": str(job.id),
+                "RESHAPE_GROUP": str(group),
+                "RESHAPE_TOKEN": launch.token,
+                "RESHAPE_SHM": str(self._directory.shm(job.id)),
+                "RESHAPE_ROLE": role,
+            }
+        )
         order = m.StartGroup(
             job=job.id,
             group=group,
