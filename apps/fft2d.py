@@ -78,7 +78,7 @@ def deviation(comm: MPI.Intracomm, x: Array, spectrum: bool) -> float:
 
 def solve(app: Application, options: argparse.Namespace) -> bool:
     """Collective over app.comm. Transform to and fro and verify; rank 0 prints the result."""
-    rows, columns = options.n, options.columns or options.n
+    rows, columns = options.n, options.columns
     x = app.rows("x", shape=(rows, columns), dtype=np.complex128)
     if app.is_fresh_start:
         x.local[:] = initial(x.layout.global_indices(app.comm.rank)[0], columns)
@@ -109,7 +109,9 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=40, help="transforms (40)")
     parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
     options = parser.parse_args()
-    if options.n < 1 or options.iterations < 0 or (options.columns or 1) < 1:
+    if options.columns is None:
+        options.columns = options.n
+    if min(options.n, options.columns) < 1 or options.iterations < 0:
         parser.error("--n and --columns must be >= 1, --iterations >= 0")
     with reshape.application(topology=options.topology) as app:
         verified = solve(app, options)

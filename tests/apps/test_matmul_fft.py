@@ -1,0 +1,146 @@
+"""Matrix product and Fourier transform: right at every size, through resizes, and wrong if so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from driver import Driver, run
+
+from reshape.topology import Topology
+
+SIZES = (1, 2, 3, 4, 6)
+# Sizes that do not divide the matrix, and fewer rows than processes, too; what each prints first.
+PLAIN = {
+    "matmul --n 60 --block 8": "matmul: n=60 block=8 repeat=1",
+    "matmul --n 50 --block 7 --panels-per-iteration 3 --repeat 2": "matmul: n=50 block=7 repeat=2",
+    "matmul --n 3 --block 2": "matmul: n=3 block=2 repeat=1",
+    "fft2d --n 48 --iterations 4": "fft2d: 48 x 48 iterations=4",
+    "fft2d --n 37 --columns 23 --iterations 5": "fft2d: 37 x 23 iterations=5",
+    "fft2d --n 2 --columns 5 --iterations 0": "fft2d: 2 x 5 iterations=0",
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("arguments", PLAIN)
+def test_plain_run_is_verified_on_as_many_processes(size: int, arguments: str) -> None:
+    done = run(size, "-m", *f"apps.{arguments}".split())
+    assert done.returncode == 0, done.stderr
+    line = rf"{PLAIN[arguments]} processors={size} max error (\S+) verified\n"
+    found = re.fullmatch(line, done.stdout)
+    assert found, done.stdout
+    assert float(found[1]) < 1e-14
+
+
+# Single products and many transforms, which all the resizes below fall into.
+PROGRAMS = {"matmul": "--n 400 --block 2", "fft2d": "--n 45 --columns 31 --iterations 201"}
+# A number: processes that join; a tuple: groups that leave, in the order they have joined.
+WAYS: dict[str, list[int | tuple[int, ...]]] = {
+    "nearly-square": [2, 2, 2, (1,), 2, (0, 2)],
+    "power-of-2": [1, 1, 2, (0, 1), 2, (2,)],
+    "arbitrary": [2, 3, (0,), 2, (1,), 1],
+}
+SIZES_ON_THE_WAY = {
+    "nearly-square": [2, 4, 6, 4, 6, 2],
+    "power-of-2": [1, 2, 4, 2, 4, 2],
+    "arbitrary": [2, 5, 3, 5, 2, 3],
+}
+
+
+@pytest.mark.parametrize("topology", WAYS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_right_through_resizes_in_the_middle(tmp_path: Path, program: str, topology: str) -> None:
+    start, *way = WAYS[topology]
+    options = [*PROGRAMS[program].split(), "--topology", topology]
+    sizes: list[int] = []
+
+    def note_size() -> None:
+        """Let the job compute at its new size; ask its communicator how large it is."""
+        met = driver.met
+        driver.serve(lambda: driver.met > met)
+        assert driver.at is not None
+        sizes.append(driver.at.size)
+
+    with Driver(tmp_path, ["-m", f"apps.{program}", *options]) as driver:
+        driver.pace_s = 0.1
+        assert isinstance(start, int)
+        driver.start(start, "first")
+        note_size()
+        for step in way:
+            assert (driver.leave(*step) if isinstance(step, tuple) else driver.grow(step)).ok
+            note_size()
+        text = driver.finish()
+    assert sizes == SIZES_ON_THE_WAY[topology]
+    assert all(Topology.parse(topology).allows(size, start) for size in sizes)
+    assert driver.hellos[0].topology == Topology.parse(topology)
+    assert re.search(rf"{program}: .* processors={sizes[-1]} max error \S+ verified\n", text)
+    assert driver.facts["verified"] is True
+    assert driver.facts["max_error"] < 1e-13
+
+
+BROKEN = {
+    "a panel is left out": (
+        "matmul --n 40 --block 8",
+        "right = m.add_panel;"
+        "m.add_panel = lambda g, a, b, c, k, block: k == 3 or right(g, a, b, c, k, block)",
+    ),
+    "C is something else": (
+        "matmul --n 20 --block 8",
+        "m.add_panel = lambda g, a, b, c, *more: c.local.fill(1)",
+    ),
+    "an element is not a number": (
+        "matmul --n 20 --block 8",
+        "m.add_panel = lambda g, a, b, c, *_: c.local.fill(0 if g.comm.rank else float('nan'))",
+    ),
+    "B is not A's partner": (
+        "matmul --n 20 --block 8",
+        "right = m.add_panel; m.add_panel = lambda g, a, b, c, *more: right(g, b, a, c, *more)",
+    ),
+    "rows are exchanged": (
+        "fft2d --n 20 --columns 12 --iterations 3",
+        "right = m.transpose; m.transpose = lambda comm, part, n: right(comm, part[::-1], n)",
+    ),
+    "the inverse is a forward transform": (
+        "fft2d --n 20 --iterations 0",
+        "right = m.transform; m.transform = lambda comm, x, inverse: right(comm, x, True)",
+    ),
+    "an element is not a number in the end": (
+        "fft2d --n 20 --iterations 0",
+        "m.transform = lambda comm, x, inverse: x.local.fill(float('nan'))",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_program_is_found_out(fault: str) -> None:
+    """The verification must be able to fail."""
+    arguments, patch = BROKEN[fault]
+    name, *options = arguments.split()
+    code = f"import sys, apps.{name} as m; sys.argv[1:] = {options}; {patch}; sys.exit(m.main())"
+    done = run(2, "-c", code)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(f"{name}: ")
+    assert done.stdout.endswith(" WRONG\n")
+
+
+def test_grid_is_made_once_at_a_size() -> None:
+    code = (
+        "import sys, apps.matmul as m; right, rows = m.add_panel, [];"
+        "m.add_panel = lambda g, *more: (rows.append(g.row), right(g, *more));"
+        "sys.argv[1:] = '--n 20 --block 2 --repeat 2'.split(); m.main();"
+        "print(len(rows), len(set(map(id, rows))))"
+    )
+    done = run(2, "-c", code)
+    assert done.stdout.splitlines().count("20 1") == 2, done
+
+
+@pytest.mark.parametrize(
+    "arguments", ["matmul --block 0", "matmul --n -3", "fft2d --columns -1", "fft2d --columns 0"]
+)
+def test_bad_values_are_refused_by_name(arguments: str) -> None:
+    name, option, _ = arguments.split()
+    assert f"python -m apps.{name}" in run(1, "-m", f"apps.{name}", "--help").stdout
+    done = run(1, "-m", *f"apps.{arguments}".split())
+    assert done.returncode == 2
+    assert option in done.stderr.splitlines()[-1]
