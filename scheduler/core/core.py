@@ -15,7 +15,7 @@ from math import inf
 from typing import Any, Literal
 
 from scheduler.core import resizing
-from scheduler.core.ends import Ends, past_walltime
+from scheduler.core.ends import Ends
 from scheduler.core.events import (
     Event,
     JobCancelled,
@@ -52,8 +52,11 @@ class Core:
     machine : nodes that are there already; more come by `NodeJoined`.
     kill_at_walltime : end jobs that outlive their walltime.
     order : "batch", all state changes of an instant, then one scheduling pass; "sequential", a pass
-        after each event, for comparison with simulators that do so: ends that are due come first,
-        then submissions, then ends before their time.
+        after each event, for comparison with simulators that do so: predictions that run out come
+        first, without a pass, then submissions, then ends; processors that are due back at this
+        instant are free from its first pass on.
+    keep_ended : remember jobs that ended until they are forgotten; a driver that keeps its own
+        record saves the memory.
 
     Attributes
     ----------
@@ -66,6 +69,8 @@ class Core:
     freeing : processors that contractions under way will free.
     unforeseen : whether processors came back, or are expected, at another time than at the last
         pass.
+    standing : what the last pass of EASY found (head, its reservation, processors it leaves over);
+        None if that may have changed since by more than arrivals.
     """
 
     def __init__(
@@ -75,11 +80,12 @@ class Core:
         *,
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
+        keep_ended: bool = True,
     ) -> None:
-        self._scenario = scenario
         self.machine = Machine() if machine is None else machine
         self.kill_at_walltime = kill_at_walltime
         self.order = order
+        self.keep_ended = keep_ended
         self.now = -inf
         self.jobs: dict[int, Job] = {}
         self.live: dict[int, Job] = {}
@@ -89,10 +95,12 @@ class Core:
         self.reservations: dict[int, float] = {}
         self.freeing = 0
         self.unforeseen = False
+        self.standing: tuple[Job, float, int] | None = None
         self.view = View(self)
-        self._due = False  # whether a scheduling pass could find something new
         self._wake_at = inf
         self._orders: list[Order] = []
+        self._lessons: list[Job] = []  # ended at this instant, for the predictor
+        self.scenario = scenario
 
     @property
     def scenario(self) -> Scenario:
@@ -103,11 +111,15 @@ class Core:
     def scenario(self, scenario: Scenario) -> None:
         queued = list(self.queue)
         self._scenario = scenario
-        self.queue = Queue(scenario.order)
+        self._predictor = scenario.estimates.predictor()
+        orders = scenario.order, scenario.backfill_order
+        self._ages = any(order is not None and order.ages for order in orders)
+        self.queue = Queue(*orders)
         for job in queued:
             self.queue.add(job, self.now)
         self.reservations.clear()
-        self._due = True
+        self.standing = None
+        self._due = True  # whether a scheduling pass could find something new
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Take in what happened at one instant and say what shall be done.
@@ -115,14 +127,19 @@ class Core:
         A live driver may hand over what has arrived meanwhile; the latest time counts as now.
         """
         for event in events:
-            self.now = max(self.now, event.at)
+            if event.at > self.now:
+                self.now = event.at
         orders: list[Order] = []
         self._orders = orders
-        if self.order == "batch":
-            self._batch(events if len(events) == 1 else sorted(events, key=instant_order))
+        if len(events) == 1:
+            self._batch(events)
+        elif self.order == "batch":
+            self._batch(sorted(events, key=instant_order))
         else:
             for part in self._parts(events):
                 self._batch(part)
+        if self._lessons:
+            self._learn()
         return orders
 
     def reason_pending(self, job: int) -> Reason:
@@ -155,48 +172,75 @@ class Core:
                 points.append(event)
             else:
                 _HANDLERS[type(event)](self, event)
-        if self._due or self.scenario.order.ages:
+        if self._due or self._ages:
             self._pass()
         for point in points:
             self.on_resize_point(point)
 
+    def _learn(self) -> None:
+        """Tell the predictor of the jobs that ended."""
+        if self._predictor is not None:
+            for job in self._lessons:
+                self._predictor.ended(job)
+        self._lessons.clear()
+
     def _parts(self, events: Iterable[Event]) -> list[list[Event]]:
-        """Sequential order: nodes and ends that are due together, then each event by itself."""
+        """Sequential order: each submission, then each other event, has a pass of its own.
+
+        With the first of them goes what is known beforehand: nodes, ends that are due, wake-ups.
+        """
         first: list[Event] = []
-        single: list[Event] = []
+        submitted: list[Event] = []
+        rest: list[Event] = []
         for event in sorted(events, key=instant_order):
             job = self.live.get(event.job) if isinstance(event, JobEnded) else None
-            due = job is not None and job.expected_end <= self.now
-            (first if due or isinstance(event, NodeJoined | NodeLost) else single).append(event)
-        single.sort(key=lambda event: not isinstance(event, JobSubmitted))
-        return ([first] if first else []) + [[event] for event in single]
+            due = job is not None and job.estimated_end <= self.now
+            if due or isinstance(event, NodeJoined | NodeLost | Wakeup):
+                first.append(event)
+            else:
+                (submitted if isinstance(event, JobSubmitted) else rest).append(event)
+        if submitted:
+            first.append(submitted.pop(0))
+        return ([first] if first else []) + [[event] for event in submitted + rest]
 
     def _pass(self) -> None:
         """Start what the scenario's backfilling finds."""
         self._due = False
-        self.queue.sort(self.now)
-        for job, reason in self.scenario.backfill.starts(self.view):
+        if not self.queue:
+            return
+        scenario, view = self._scenario, self.view
+        if self._ages:
+            self.queue.sort(self.now)
+        for job, reason in scenario.backfill.starts(view):
             self._start(job, reason)
+        if scenario.backfill.kill_at_reservation:
+            for job, reason in scenario.backfill.kills(view):
+                self.kill(job, S.TIMEOUT, reason)
         self.unforeseen = self.ends.any_by(self.now)  # should be back, but is not
 
     def _start(self, job: Job, reason: Reason) -> None:
-        wanted = job.spec.processors
-        chosen = self.scenario.selection.select(self.machine.free, wanted)
+        machine, spec, now = self.machine, job.spec, self.now
+        wanted = spec.processors
+        chosen = machine.choose(self._scenario.selection, wanted)
         if chosen is None:
             return
         self.queue.remove(job)
         self.live[job.id] = job
-        if job.spec.resizable:
+        if spec.max_processors is not None and spec.resizable:
             self.resizable[job.id] = job
-        job.become(S.STARTING)
-        job.started_at = self.now
+        job.state = S.STARTING  # it was queued, so PENDING
+        job.started_at = now
         job.size = wanted
-        job.sizes.append((self.now, wanted))
-        group = self.take(job, chosen)
-        self._orders.append(Start(job.id, group, chosen, reason))
-        self.expect(job)
-        if self.kill_at_walltime:
-            self._wake_by(job.expected_end)
+        job.sizes.append((now, wanted))
+        self._orders.append(Start(job.id, self.take(job, chosen), chosen, reason))
+        end = now + job.estimate_s
+        self.ends.expect_first(job.id, end, wanted if machine.whole else machine.returning(chosen))
+        if (
+            self.kill_at_walltime
+            or job.estimate_s < spec.walltime_s
+            or (job.passed and self._scenario.backfill.kill_at_reservation)
+        ):
+            self._wake_by(end)
 
     def _wake_by(self, time: float) -> None:
         """Ask to be woken at a time, if no earlier one is asked for."""
@@ -209,6 +253,7 @@ class Core:
     def take(self, job: Job, processors: ProcSet) -> int:
         """Give processors to a job as a new group, and tell its number."""
         self.machine.take(processors)
+        self.standing = None
         group = job.next_group
         job.groups[group] = processors
         job.next_group += 1
@@ -217,13 +262,15 @@ class Core:
     def release(self, processors: ProcSet, *, unforeseen: bool = True) -> None:
         """Put processors back into the pool; the next pass may use them."""
         self.machine.release(processors)
+        self.standing = None
         self.unforeseen |= unforeseen
         self._due = True
 
     def expect(self, job: Job) -> None:
         """Say when which of the job's processors will be back (at once if it was told to end)."""
+        self.standing = None
         held = sum(map(self.machine.returning, job.groups.values()))
-        end = self.now if job.state is S.COMPLETING else job.expected_end
+        end = self.now if job.state is S.COMPLETING else job.estimated_end
         if job.state is S.CONTRACTING and job.resize is not None:
             leaving = sum(self.machine.returning(job.groups[g]) for g in job.resize.leaving)
             self.ends.expect(job.id, (end, held - leaving), (job.resize.at, leaving))
@@ -239,14 +286,22 @@ class Core:
     def finish(self, job: Job, state: JobState) -> None:
         """Give everything back and record the end."""
         self.end_resize(job)
+        unforeseen = self.now != job.estimated_end
         for processors in job.groups.values():
-            self.release(processors, unforeseen=self.now != job.expected_end)
+            self.release(processors, unforeseen=unforeseen)
         job.groups.clear()
         job.become(state)
         job.ended_at = self.now
         self.ends.forget(job.id)
         del self.live[job.id]
-        self.resizable.pop(job.id, None)
+        if job.spec.max_processors is not None:
+            self.resizable.pop(job.id, None)
+        if self._predictor is not None:
+            self._lessons.append(job)
+            if self.order == "batch":
+                self._learn()
+        if not self.keep_ended:
+            del self.jobs[job.id]
 
     def kill(self, job: Job, cause: JobState, reason: Reason) -> None:
         """Have every process of the job ended; its processors come back with `JobEnded`."""
@@ -263,8 +318,11 @@ class Core:
         """Queue a job (a number seen before is a repetition)."""
         if event.job in self.jobs:
             return
-        job = Job(event.job, event.spec, event.at, topology=event.spec.topology)
-        self.jobs[event.job] = job
+        spec = event.spec
+        job = self.jobs[event.job] = Job(event.job, spec, event.at, spec.walltime_s)
+        if self._predictor is not None:
+            job.estimate_s = job.first_estimate_s = self._predictor.estimate(job)
+        job.topology = spec.topology
         self.queue.add(job, self.now)
         self._due = True
 
@@ -339,16 +397,40 @@ class Core:
                 self.kill(job, S.NODE_FAIL, reason)
 
     def on_wakeup(self, event: Wakeup) -> None:
-        """End the jobs whose walltime has passed, and ask to be woken for the next."""
-        if not self.kill_at_walltime:
-            return
-        overdue, next_end = past_walltime(self.live, self.ends, self.now)
+        """End the jobs whose walltime has passed, correct predictions, ask for the next wake-up."""
+        overdue, next_end = self._overdue()
         for job in overdue:
-            facts = {"walltime": job.spec.walltime_s}
-            self.kill(job, S.TIMEOUT, Reason("walltime", "{walltime} s are over", facts))
+            if self._predictor is not None and job.estimate_s < job.spec.walltime_s:
+                self._correct(job)
+                next_end = min(next_end, job.estimated_end)
+            elif self.kill_at_walltime:
+                facts = {"walltime": job.spec.walltime_s}
+                self.kill(job, S.TIMEOUT, Reason("walltime", "{walltime} s are over", facts))
+            elif job.passed and self._scenario.backfill.kill_at_reservation:
+                self._due = True
         if not self.now < self._wake_at < inf:  # else an earlier one is still to come
             self._wake_at = inf
             self._wake_by(next_end)
+
+    def _overdue(self) -> tuple[list[Job], float]:
+        """Jobs whose estimates are over and who were not told to end; when the next one's is."""
+        overdue: dict[int, Job] = {}
+        for end, number, _ in self.ends:
+            job = self.live[number]
+            if job.state is S.COMPLETING or end != job.estimated_end:  # a part that leaves now
+                continue
+            if end > self.now:
+                return list(overdue.values()), end
+            overdue[number] = job
+        return list(overdue.values()), inf
+
+    def _correct(self, job: Job) -> None:
+        """Prolong a prediction that ran out (Tsafrir, Etsion and Feitelson 2007)."""
+        assert self._predictor is not None
+        while job.estimate_s < job.spec.walltime_s and job.estimated_end <= self.now:
+            job.misses += 1
+            job.estimate_s = self._predictor.corrected(job)
+        self.expect(job)
 
 
 def _is_under_way(job: Job, serial: int) -> bool:

@@ -3,56 +3,95 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain
 from math import inf
 from typing import TypeAlias
 
-from scheduler.core.state import Job, JobState
-
 End: TypeAlias = tuple[float, int, int]  #: time (s), job, processors
+
+BLOCK = 128  # ends of a block at which it is split in two
 
 
 class Ends:
-    """Expected ends of allocations, sorted. A job has one, or two while a part of it leaves."""
+    """Expected ends of allocations, sorted. A job has one, or two while a part of it leaves.
+
+    They are kept in blocks, each with the processors in it, so that the time by which so many are
+    back is found without walking through all the ends before it.
+    """
 
     def __init__(self) -> None:
-        self._ends: list[End] = []
+        self._blocks: list[list[End]] = [[]]
+        self._lasts: list[End] = []  # last end of all blocks but the last
+        self._sums = [0]
         self._of: dict[int, tuple[End, ...]] = {}
 
     def __iter__(self) -> Iterator[End]:
         """Go through the ends, soonest first."""
-        return iter(self._ends)
+        return chain.from_iterable(self._blocks)
 
     def any_by(self, time: float) -> bool:
         """Whether anything is expected back by this time."""
-        return bool(self._ends) and self._ends[0][0] <= time
+        block = self._blocks[0]
+        return bool(block) and block[0][0] <= time
 
     def expect(self, job: int, *parts: tuple[float, int]) -> None:
         """Expect a job's processors back in (time, processors) parts, instead of as before."""
         self.forget(job)
         ends = self._of[job] = tuple((time, job, processors) for time, processors in parts)
         for end in ends:
-            insort(self._ends, end)
+            self._add(end)
+
+    def expect_first(self, job: int, time: float, processors: int) -> None:
+        """Expect the processors back of a job of which nothing was expected so far."""
+        end = time, job, processors
+        self._of[job] = (end,)
+        self._add(end)
 
     def forget(self, job: int) -> None:
         """Expect nothing of this job (any more)."""
         for end in self._of.pop(job, ()):
-            del self._ends[bisect_left(self._ends, end)]
+            i = bisect_left(self._lasts, end) if self._lasts else 0
+            block = self._blocks[i]
+            del block[bisect_left(block, end)]
+            self._sums[i] -= end[2]
+            if not block and self._lasts:
+                del self._blocks[i], self._sums[i]
+                del self._lasts[min(i, len(self._lasts) - 1)]
 
+    def shadow(self, now: float, free: int, needed: int) -> tuple[float, int]:
+        """Earliest time by which so many processors are free, and how many more there are then.
 
-def past_walltime(live: Mapping[int, Job], ends: Ends, now: float) -> tuple[list[Job], float]:
-    """Jobs whose walltime is over and who were not told to end; and when the next one's is.
+        Parameters
+        ----------
+        free : processors free now.
 
-    Returns
-    -------
-    (jobs, seconds); the time is inf if no more jobs run.
-    """
-    overdue: dict[int, Job] = {}
-    for end, number, _ in ends:
-        job = live[number]
-        if job.state is JobState.COMPLETING or end != job.expected_end:  # a part that leaves now
-            continue
-        if end > now:
-            return list(overdue.values()), end
-        overdue[number] = job
-    return list(overdue.values()), inf
+        Returns
+        -------
+        (seconds >= now, processors); inf, and what exceeds the need (not below 0), if there will
+        never be as many.
+        """
+        at = now if free >= needed else inf
+        for block, total in zip(self._blocks, self._sums, strict=True):
+            if at == inf and free + total < needed:
+                free += total
+                continue
+            for time, _, processors in block:
+                if time > at:
+                    return at, free - needed
+                free += processors
+                if at == inf and free >= needed:
+                    at = time if time > now else now
+        return at, max(0, free - needed)
+
+    def _add(self, end: End) -> None:
+        i = bisect_left(self._lasts, end) if self._lasts else 0
+        block = self._blocks[i]
+        insort(block, end)
+        self._sums[i] += end[2]
+        if len(block) > BLOCK:
+            half = len(block) // 2
+            self._blocks[i : i + 1] = [block[:half], block[half:]]
+            self._lasts.insert(i, block[half - 1])
+            upper = sum([processors for _, _, processors in block[half:]])
+            self._sums[i : i + 1] = [self._sums[i] - upper, upper]

@@ -9,10 +9,25 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cache
+from typing import Protocol
 
 import msgspec
 
 from scheduler.core.procset import ProcSet
+
+
+class Selection(Protocol):
+    """Chooses the processors of a group."""
+
+    def select(self, free: ProcSet, processors: int) -> ProcSet | None:
+        """Choose so many of the free processors (there are enough); None: no choice will do."""
+
+
+@cache
+def some(processors: int) -> ProcSet:
+    """Set that stands for so many processors, wherever they are."""
+    return ProcSet.span(0, processors)
 
 
 class Node(msgspec.Struct):
@@ -42,6 +57,8 @@ class Machine:
     Parameters
     ----------
     nodes : (name, number of processors) of the nodes that are there from the beginning.
+    counted : processors are counted, not told apart: a set then says how many, never which. For
+        simulations that do not ask; the nodes of such a machine stay.
 
     Attributes
     ----------
@@ -51,7 +68,8 @@ class Machine:
         any node known, up or not.
     """
 
-    def __init__(self, nodes: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(self, nodes: Iterable[tuple[str, int]] = (), *, counted: bool = False) -> None:
+        self.counted = counted
         self.nodes: dict[str, Node] = {}
         self.free = ProcSet()
         self.free_count = self.processors = self.installed = 0
@@ -89,17 +107,32 @@ class Machine:
         node = self.nodes.get(name)
         if node is None or not node.up:
             return ProcSet()
+        if self.counted:
+            raise ValueError(f"node {name} cannot leave a machine whose processors are counted")
         node.up = False
         self._offer(node.processors, ProcSet())
         return node.processors
 
+    @property
+    def whole(self) -> bool:
+        """Whether every processor known is offered by its node."""
+        return not self._down.intervals
+
+    def choose(self, selection: Selection, processors: int) -> ProcSet | None:
+        """Let the selection choose so many of the free processors (there are enough)."""
+        return some(processors) if self.counted else selection.select(self.free, processors)
+
     def take(self, processors: ProcSet) -> None:
-        """Remove processors from the pool; a selection chose them there."""
-        self.free -= processors
+        """Remove processors from the pool; `choose` found them there."""
         self.free_count -= len(processors)
+        if not self.counted:
+            self.free -= processors
 
     def release(self, processors: ProcSet) -> None:
         """Put processors back into the pool, those of lost nodes excepted."""
+        if self.counted:
+            self.free_count += len(processors)
+            return
         if self._owed:
             self._owed -= processors
         if self._down:
@@ -133,6 +166,9 @@ class Machine:
         gone, come = before - after, after - before
         self._owed |= gone - self.free
         self._down = (self._down | gone) - come
-        self.free = (self.free - gone) | (come - self._owed)
-        self.free_count = len(self.free)
+        if self.counted:
+            self.free_count += len(come)
+        else:
+            self.free = (self.free - gone) | (come - self._owed)
+            self.free_count = len(self.free)
         self.processors += len(come) - len(gone)

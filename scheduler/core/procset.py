@@ -5,6 +5,7 @@ Written and read the way Batsim and evalys do: ``0-3 7``.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -77,7 +78,12 @@ class ProcSet(msgspec.Struct, frozen=True):
             return self
         if not self.intervals:
             return other
-        return ProcSet(_joined(sorted(self.intervals + other.intervals)))
+        if len(other.intervals) * 8 > len(self.intervals):
+            return ProcSet(_joined(sorted(self.intervals + other.intervals)))
+        merged = list(self.intervals)
+        for first, last in other.intervals:
+            _put(merged, first, last)
+        return ProcSet(tuple(merged))
 
     def __and__(self, other: ProcSet) -> ProcSet:
         """Intersection."""
@@ -97,6 +103,12 @@ class ProcSet(msgspec.Struct, frozen=True):
     def __sub__(self, other: ProcSet) -> ProcSet:
         """Difference."""
         gone = other.intervals
+        n = len(gone)
+        if n and gone[:-1] == self.intervals[: n - 1] and n <= len(self.intervals):
+            first, last = self.intervals[n - 1]
+            if gone[-1][0] == first and gone[-1][1] <= last:  # first fit takes from the beginning
+                part = ((gone[-1][1] + 1, last),) if gone[-1][1] < last else ()
+                return ProcSet(part + self.intervals[n:])
         rest = []
         j = 0
         for first, last in self.intervals:
@@ -119,17 +131,27 @@ class ProcSet(msgspec.Struct, frozen=True):
         ------
         ValueError : the set has fewer.
         """
-        chosen = []
+        if count <= 0:
+            return ProcSet()
         missing = count
-        for first, last in self.intervals:
-            if missing <= 0:
-                break
-            last = min(last, first + missing - 1)
-            chosen.append((first, last))
+        for i, (first, last) in enumerate(self.intervals):
             missing -= last - first + 1
-        if missing > 0:
-            raise ValueError(f"{count} processors wanted of the {len(self)} in {str(self)!r}")
-        return ProcSet(tuple(chosen))
+            if missing <= 0:
+                return ProcSet((*self.intervals[:i], (first, last + missing)))
+        raise ValueError(f"{count} processors wanted of the {len(self)} in {str(self)!r}")
+
+
+def _put(intervals: list[tuple[int, int]], first: int, last: int) -> None:
+    """Unite one interval with sorted ones, in place."""
+    i = bisect_left(intervals, (first, first))
+    if i and intervals[i - 1][1] >= first - 1:
+        i -= 1
+        first = intervals[i][0]
+    j = i
+    while j < len(intervals) and intervals[j][0] <= last + 1:
+        last = max(last, intervals[j][1])
+        j += 1
+    intervals[i:j] = [(first, last)]
 
 
 def _joined(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -1,18 +1,18 @@
 """The queue of pending jobs, in the order of the scenario.
 
-The scheduling pass needs two questions answered: who is first, and who is the next one that is
-small enough. Both stand behind this class, so that its inside may change.
+A scheduling pass asks three things: who is first, who came since the last pass, and who is the next
+one that fits. All stand behind this class. A job that starts in the pass after its arrival costs
+hardly more than the count of it: only who has to wait is filed among the candidates.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias
+from heapq import heapify, heappop, heappush
+from typing import Any, Protocol
 
+from scheduler.core.candidates import Candidates
 from scheduler.core.state import Job
-
-Place: TypeAlias = tuple[Any, int]
 
 
 class QueueOrder(Protocol):
@@ -27,35 +27,39 @@ class QueueOrder(Protocol):
 
 
 class Queue:
-    """Pending jobs, sorted."""
+    """Pending jobs.
 
-    def __init__(self, order: QueueOrder) -> None:
+    Parameters
+    ----------
+    order : who is first.
+    passing : in which order later jobs are tried when the first one has to wait.
+    """
+
+    def __init__(self, order: QueueOrder, passing: QueueOrder | None = None) -> None:
         self._order = order
-        self._places: list[Place] = []
-        self._jobs: list[Job] = []
-        self._sizes: list[int] = []  # beside the jobs: the walk for a small one touches only these
-        self._place_of: dict[int, Place] = {}
+        self._passing = order if passing is None else passing
+        self._jobs: dict[int, Job] = {}
+        self._heap: list[tuple[Any, int]] = []  # (key, job); some have left meanwhile
+        self._new: dict[int, Job] = {}  # not yet filed
+        self._filed: Candidates | None = None if self._passing.ages else Candidates()
 
     def __len__(self) -> int:
         """Count the jobs."""
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[Job]:
-        """Go through the jobs as they stand now; they may leave meanwhile."""
-        return iter(self._jobs.copy())
+        """Go through the jobs in order, as they stand now; they may leave meanwhile."""
+        jobs = self._jobs
+        return iter([jobs[number] for _, number in sorted(self._heap) if number in jobs])
 
     def __contains__(self, job: int) -> bool:
         """Whether the job of this number waits here."""
-        return job in self._place_of
+        return job in self._jobs
 
     def add(self, job: Job, now: float) -> None:
         """Put a job where it belongs."""
-        place = self._order.key(job, now), job.id
-        i = bisect_right(self._places, place)
-        self._places.insert(i, place)
-        self._jobs.insert(i, job)
-        self._sizes.insert(i, job.spec.processors)
-        self._place_of[job.id] = place
+        self._jobs[job.id] = self._new[job.id] = job
+        heappush(self._heap, (self._order.key(job, now), job.id))
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -64,34 +68,86 @@ class Queue:
         ------
         KeyError : it is not here.
         """
-        i = bisect_left(self._places, self._place_of.pop(job.id))
-        del self._places[i], self._jobs[i], self._sizes[i]
+        del self._jobs[job.id]
+        if self._new.pop(job.id, None) is None and self._filed is not None:
+            self._filed.remove(self._passing.key(job, 0.0), job)
 
     def sort(self, now: float) -> None:
         """Bring the order up to date, if keys change with time."""
         if self._order.ages:
-            placed = sorted(((self._order.key(job, now), job.id), job) for job in self._jobs)
-            self._places = [place for place, _ in placed]
-            self._jobs = [job for _, job in placed]
-            self._sizes = [job.spec.processors for job in self._jobs]
-            self._place_of = {job.id: place for place, job in placed}
+            self._heap = [(self._order.key(job, now), job.id) for job in self._jobs.values()]
+            heapify(self._heap)
 
-    def place(self, job: Job) -> Place:
-        """Where a waiting job stands, to go on from there when it has left."""
-        return self._place_of[job.id]
-
-    def next(self, behind: Place | None, at_most: int) -> Job | None:
-        """First job behind a place (None: of all) that asks for so many processors at most."""
-        sizes = self._sizes
-        for i in range(bisect_right(self._places, behind) if behind else 0, len(sizes)):
-            if sizes[i] <= at_most:
-                return self._jobs[i]
+    def first(self, at_most: float) -> Job | None:
+        """First job that asks for so many processors at most."""
+        heap, jobs = self._heap, self._jobs
+        while heap:
+            job = jobs.get(heap[0][1])
+            if job is None:
+                heappop(heap)
+            elif job.spec.processors <= at_most:
+                return job
+            else:
+                return next((job for job in self if job.spec.processors <= at_most), None)
         return None
+
+    def arrived(self, now: float) -> list[Job]:
+        """Jobs that no pass has looked at yet, in the order in which they may pass others."""
+        new = list(self._new.values())
+        if len(new) > 1:
+            key = self._passing.key
+            new.sort(key=lambda job: (key(job, now), job.id))
+        return new
+
+    def file(self, job: Job) -> None:
+        """Count an arrived job that has to wait among those that `candidate` finds."""
+        if self._filed is not None and self._new.pop(job.id, None) is not None:
+            self._filed.add(self._passing.key(job, 0.0), job)
+
+    def file_all(self) -> None:
+        """File all that arrived."""
+        if self._new and self._filed is not None:
+            for job in self._new.values():
+                self._filed.add(self._passing.key(job, 0.0), job)
+            self._new.clear()
+
+    def set_aside(self, job: Job) -> None:
+        """Let `candidate` pass over a filed job until it is filed again."""
+        if self._filed is not None and job.id not in self._new:
+            self._filed.remove(self._passing.key(job, 0.0), job)
+            self._new[job.id] = job
+
+    def smallest(self) -> float:
+        """Fewest processors a filed job asks for; 0 if that is not known."""
+        return 0 if self._filed is None else self._filed.smallest
+
+    def candidate(self, free: int, within_s: float, spare: int) -> Job | None:
+        """First filed job, in passing order, that fits.
+
+        Parameters
+        ----------
+        free : it asks for so many processors at most.
+        within_s, spare : and its estimate is at most the one, or its processors at most the other.
+        """
+        assert self._filed is not None
+        return self._filed.next(free, within_s, spare)
+
+    def walk(self, free: int, now: float) -> Iterator[Job]:
+        """Go through all jobs of so many processors at most, in passing order."""
+        key = self._passing.key
+        jobs = [job for job in self._jobs.values() if job.spec.processors <= free]
+        return iter(sorted(jobs, key=lambda job: (key(job, now), job.id)))
+
+    @property
+    def walks(self) -> bool:
+        """Whether passing order changes with time, so that `walk` must do for `candidate`."""
+        return self._filed is None
 
     def wants_more(self, than: int, at_most: int) -> bool:
         """Whether the jobs of at most so many processors ask, together, for more `than` that."""
         wanted = 0
-        for size in self._sizes:
+        for job in self._jobs.values():
+            size = job.spec.processors
             wanted += size if size <= at_most else 0
             if wanted > than:
                 return True

@@ -87,13 +87,18 @@ class Job(msgspec.Struct, eq=False):
         leaving still holds its own.
     size : processors of the committed configuration (those the application computes on).
     sizes : (time, size) each time the committed size changed, the start first.
-    history : what the performance profiler keeps for this job.
+    estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
+        predicts run times.
+    first_estimate_s, misses : what was predicted at submission, seconds (0: nothing was), and the
+        times that the prediction ran out.
+    passed : whether it started before one that was first in the queue.
     cause, why : why a job in COMPLETING ends (the final state it will take) and the words for it.
     """
 
     id: int
     spec: JobSpec
     submitted_at: float
+    estimate_s: float
     state: JobState = S.PENDING
     topology: Topology | None = None
     started_at: float | None = None
@@ -105,7 +110,10 @@ class Job(msgspec.Struct, eq=False):
     resizes: int = 0
     next_group: int = 1
     restarts: int = 0
-    history: History = msgspec.field(default_factory=History)
+    first_estimate_s: float = 0.0
+    misses: int = 0
+    passed: bool = False
+    _history: History | None = None  # made when it is asked for: rigid jobs have none
     times: list[ResizeTimes] = []
     cause: JobState | None = None
     why: str = ""
@@ -124,7 +132,20 @@ class Job(msgspec.Struct, eq=False):
         self.state = state
 
     @property
+    def history(self) -> History:
+        """What the performance profiler keeps for this job."""
+        if self._history is None:
+            self._history = History()
+        return self._history
+
+    @property
     def expected_end(self) -> float:
         """Time by which a started job is over if its walltime is right."""
         assert self.started_at is not None
         return self.started_at + self.spec.walltime_s
+
+    @property
+    def estimated_end(self) -> float:
+        """Time by which a started job is over if its estimate is right."""
+        assert self.started_at is not None
+        return self.started_at + self.estimate_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -81,7 +80,7 @@ class View:
     @property
     def head(self) -> Job | None:
         """First job of the queue that this machine could run at all."""
-        return self.queue.next(None, at_most=self.installed)
+        return self._core.queue.first(self._core.machine.installed)
 
     @property
     def resizable(self) -> Iterator[Job]:
@@ -95,7 +94,35 @@ class View:
         None if no job that could ever run is queued.
         """
         head = self.head
-        return None if head is None else shadow(head, self.now, self.free, self.ends)
+        return None if head is None else Reservation(head.id, *self.shadow(head))
+
+    def shadow(self, job: Job) -> tuple[float, int]:
+        """When there are enough processors for a job, in seconds, and how many more there are."""
+        return self._core.ends.shadow(self.now, self.free, job.spec.processors)
+
+    @property
+    def standing(self) -> tuple[Job, float, int] | None:
+        """Last pass's head, its reservation and the processors it leaves over, if they still hold.
+
+        Nothing but arrivals came in between, and nothing is overdue, so that whoever could not pass
+        then cannot pass now.
+        """
+        core = self._core
+        return None if core.ends.any_by(core.now) else core.standing
+
+    def stand(self, head: Job, at: float, spare: int) -> None:
+        """Keep for the next pass what `standing` tells."""
+        self._core.standing = head, at, spare
+
+    @property
+    def overdue(self) -> list[Job]:
+        """Jobs that should have ended by now, as far as estimates tell, in order of those ends."""
+        numbers: dict[int, None] = {}
+        for time, job, _ in self._core.ends:
+            if time > self.now:
+                break
+            numbers[job] = None
+        return [self._core.live[job] for job in numbers]
 
     def spare(self, until: float) -> int:
         """Idle processors that may be held up to `until` without delaying the head's reservation.
@@ -121,19 +148,6 @@ class View:
         failed = job.history.failures.get(size)
         retry_after = self._core.scenario.retry_after
         return failed is not None and job.history.points - failed < retry_after
-
-
-def shadow(head: Job, now: float, free: int, ends: Iterator[End]) -> Reservation:
-    """Earliest time at which the expected ends leave enough processors for the head."""
-    needed = head.spec.processors
-    at = now if free >= needed else inf
-    for time, _, processors in ends:
-        if time > at:
-            break
-        free += processors
-        if at == inf and free >= needed:
-            at = max(time, now)
-    return Reservation(head.id, at, max(0, free - needed))
 
 
 def topology_fault(job: Job) -> str:

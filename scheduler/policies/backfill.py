@@ -17,7 +17,7 @@ import msgspec
 from scheduler.core.availability import Availability
 from scheduler.core.orders import Reason
 from scheduler.core.state import Job, JobState
-from scheduler.core.view import View, shadow
+from scheduler.core.view import View
 
 Starts: TypeAlias = Iterator[tuple[Job, Reason]]
 
@@ -28,18 +28,26 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     reservations : how many waiting jobs hold one; None is all of them.
+    kill_at_reservation : when the time of EASY's reservation has come and jobs that passed the head
+        still hold, beyond their estimates, what the head needs, end them (Pascual and
+        Miguel-Alonso, Locality-aware ..., section 2). It says something where jobs outlive their
+        estimates, that is where they are not killed at the walltime. Nobody is ended in vain:
+        only if the head can start then, and the last started first.
 
     Raises
     ------
-    ValueError : fewer than 0 reservations.
+    ValueError : fewer than 0 reservations; killing at a reservation that is not EASY's.
     """
 
     reservations: int | None = 1
+    kill_at_reservation: bool = False
 
     def __post_init__(self) -> None:
         """Check the number."""
         if self.reservations is not None and self.reservations < 0:
             raise ValueError(f"reservations must be >= 0 or null for all, got {self.reservations}")
+        if self.kill_at_reservation and self.reservations != 1:
+            raise ValueError("kill_at_reservation goes with 1 reservation (EASY) alone")
 
     @property
     def name(self) -> str:
@@ -47,6 +55,26 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.reservations is None:
             return "conservative"
         return {0: "FCFS", 1: "EASY"}.get(self.reservations, f"{self.reservations} reservations")
+
+    def kills(self, view: View) -> Starts:
+        """Jobs to end now because the head's reservation has come and they hold its processors."""
+        head = view.head
+        if head is None or head.spec.processors <= view.free or view.shadow(head)[0] > view.now:
+            return
+        overdue = view.overdue
+        ending = [job for job in overdue if job.state is JobState.COMPLETING]
+        short = head.spec.processors - view.free - sum(job.size for job in ending)
+        chosen: list[Job] = []
+        for job in sorted(overdue, key=lambda job: (job.started_at, job.id), reverse=True):
+            if short > 0 and job.passed and job.state is not JobState.COMPLETING:
+                chosen.append(job)
+                short -= job.size
+        if short > 0:
+            return
+        facts = {"head": head.id, "needed": head.spec.processors}
+        text = "its estimate is over and job {head} needs its {needed} processors now"
+        for job in chosen:
+            yield job, Reason("EASY kill at reservation", text, facts)
 
     def starts(self, view: View) -> Starts:
         """Jobs to start now, one after the other, each with its reason.
@@ -79,29 +107,64 @@ def _in_order(view: View, name: str) -> Starts:
 
 
 def _behind_the_head(view: View) -> Starts:
-    """EASY: the head has a reservation, and whatever does not delay it may pass."""
-    view.reservations.clear()
-    head = view.head
-    if head is None or len(view.queue) == 1:
+    """EASY: the head has a reservation, and whatever does not delay it may pass.
+
+    If nothing but arrivals came since the last pass, only they are looked at. Otherwise each
+    question for the next one that fits goes to the trees of the queue.
+    """
+    queue, head = view.queue, view.head
+    if head is None or len(queue) == 1:
         return
-    reservation = shadow(head, view.now, view.free, view.ends)
-    at, spare = reservation.at, reservation.spare
-    view.reservations[head.id] = at
-    job, place = head, view.queue.place(head)
-    while (next_job := view.queue.next(place, at_most=view.free)) is not None:
-        job, place = next_job, view.queue.place(next_job)
+    if queue.walks:
+        yield from _walk(view, head)
+        return
+    standing = view.standing
+    if standing is not None and standing[0] is head:
+        _, at, spare = standing
+        for job in queue.arrived(view.now):
+            needed = job.spec.processors
+            in_time = job.estimate_s <= at - view.now
+            if needed <= view.free and (in_time or needed <= spare) and job is not head:
+                yield job, _passed(job, head, at, None if in_time else spare)
+                if not in_time and job.state is not JobState.PENDING:
+                    spare -= needed
+            else:
+                queue.file(job)
+        view.stand(head, at, spare)
+        return
+    queue.file_all()
+    if queue.smallest() > view.free:
+        return  # whatever the reservation is
+    at, spare = view.shadow(head)
+    while (found := queue.candidate(view.free, at - view.now, spare)) is not None:
+        if found is not head:
+            in_time = found.estimate_s <= at - view.now
+            yield found, _passed(found, head, at, None if in_time else spare)
+            if found.state is not JobState.PENDING:
+                spare -= 0 if in_time else found.spec.processors
+                continue
+        queue.set_aside(found)  # no acceptable processors
+    view.stand(head, at, spare)
+
+
+def _walk(view: View, head: Job) -> Starts:
+    """EASY where the passing order changes with time: sort, and look at each job that fits."""
+    at, spare = view.shadow(head)
+    for job in view.queue.walk(view.free, view.now):
         needed = job.spec.processors
-        in_time = view.now + job.spec.walltime_s <= at
-        if in_time or needed <= spare:
+        in_time = job.estimate_s <= at - view.now
+        if needed <= view.free and (in_time or needed <= spare) and job is not head:
             yield job, _passed(job, head, at, None if in_time else spare)
             if not in_time and job.state is not JobState.PENDING:
                 spare -= needed
 
 
 def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
+    """Note that the job passes the head, and say why it may."""
+    job.passed = True
     facts = {
         "needed": job.spec.processors,
-        "walltime": job.spec.walltime_s,
+        "walltime": job.estimate_s,
         "head": head.id,
         "at": at if isfinite(at) else "no known time",  # while nodes it needs are away
     }
@@ -134,7 +197,7 @@ def _promised(view: View, reservations: int | None, name: str) -> Starts:
     _reserve_again(profile, waiting, promised)
     held = 0
     for job in waiting:
-        needed, walltime_s = job.spec.processors, job.spec.walltime_s
+        needed, walltime_s = job.spec.processors, job.estimate_s
         at = promised.pop(job.id, None)
         if at is not None and (view.unforeseen or at <= view.now):
             profile.lift(needed, at, walltime_s)
@@ -169,7 +232,7 @@ def _reserve_again(profile: Availability, waiting: list[Job], promised: dict[int
         if job.id not in promised:
             continue
         at = max(promised[job.id], profile.now)
-        needed, walltime_s = job.spec.processors, job.spec.walltime_s
+        needed, walltime_s = job.spec.processors, job.estimate_s
         if profile.earliest(needed, walltime_s, at) != at:
             break
         profile.reserve(needed, at, walltime_s)

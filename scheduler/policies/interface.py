@@ -25,7 +25,6 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from scheduler.core.orders import Reason
-from scheduler.core.procset import ProcSet
 from scheduler.core.state import Job
 from scheduler.core.view import View
 
@@ -65,10 +64,3 @@ class Resizing(Protocol):
 
     def decide(self, job: Job, view: View) -> Decision:
         """What to do with a RUNNING job at its resize point; its history is up to date."""
-
-
-class Selection(Protocol):
-    """Chooses the processors of a group."""
-
-    def select(self, free: ProcSet, processors: int) -> ProcSet | None:
-        """Choose so many of the free processors (there are enough); None: no choice will do."""

@@ -1,7 +1,8 @@
-"""Orders of the queue."""
+"""Orders of the queue, and of the jobs that may pass its head."""
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import ClassVar
 
 import msgspec
@@ -17,3 +18,53 @@ class Fcfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def key(self, job: Job, now: float) -> float:
         """Time of submission; ties by job number."""
         return job.submitted_at
+
+
+class Sjf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shortest job first, by estimate."""
+
+    ages: ClassVar[bool] = False
+
+    def key(self, job: Job, now: float) -> tuple[float, float]:
+        """Estimate, then time of submission."""
+        return job.estimate_s, job.submitted_at
+
+
+class ByPriority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Highest priority of its submission first (PRIO 3.1's user-assigned priority)."""
+
+    ages: ClassVar[bool] = False
+
+    def key(self, job: Job, now: float) -> tuple[float, float]:
+        """Priority, then time of submission."""
+        return -job.spec.priority, job.submitted_at
+
+
+class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Largest expansion and wait first: LXF&W of Chiang, Arpaci-Dusseau and Vernon (2002).
+
+    The priority is the expansion factor that the job would have if it started now, (wait +
+    estimate) / estimate, plus a small weight on the wait, by which long jobs do not starve.
+
+    Parameters
+    ----------
+    weight_per_hour : that weight; the paper's is 0.02.
+
+    Raises
+    ------
+    ValueError : it is negative or no number.
+    """
+
+    ages: ClassVar[bool] = True
+    weight_per_hour: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Check the weight."""
+        if not (isfinite(self.weight_per_hour) and self.weight_per_hour >= 0):
+            raise ValueError(f"weight_per_hour must be >= 0, got {self.weight_per_hour}")
+
+    def key(self, job: Job, now: float) -> tuple[float, float]:
+        """Priority, the largest first, then time of submission."""
+        wait_s = now - job.submitted_at
+        expansion = wait_s / max(job.estimate_s, 1.0)
+        return -(expansion + self.weight_per_hour * wait_s / 3600.0), job.submitted_at

@@ -3,6 +3,7 @@
 ================  ===============================================================================
 ``fcfs``          static, first come, first served, nobody passes anybody
 ``easy``          static, EASY backfilling: the baseline of the paper and of the demo
+``easy++``        EASY by predicted run times, shortest job backfilled first (Tsafrir)
 ``conservative``  static, every waiting job holds a reservation
 ``fcfs-pr``       PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority, on top of EASY
 ================  ===============================================================================
@@ -13,8 +14,9 @@ An installed package offers its own under the entry point group ``reshape.polici
     doubler = "my_policy:Doubler"
 
 What it is shows in what it can do: `decide` makes a resizing policy, `key` an order of the queue,
-`select` a processor selection; a `Scenario` is one. ``module:Class`` may stand for a name, too, so
-that one file on Python's path needs no package. The entry points are read when a name is not ours.
+`select` a processor selection, `predictor` estimates of run times; a `Scenario` is one.
+``module:Class`` may stand for a name, too, so that one file on Python's path needs no package. The
+entry points are read when a name is not ours.
 """
 
 from __future__ import annotations
@@ -29,24 +31,32 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill import Backfill
+from scheduler.policies.estimates import Tsafrir, UserEstimates
 from scheduler.policies.fcfs_pr import FcfsPr
-from scheduler.policies.orders import Fcfs
+from scheduler.policies.orders import ByPriority, Fcfs, Lxwf, Sjf
 from scheduler.policies.scenario import Scenario
 from scheduler.selection.first_fit import FirstFit
 
 GROUP = "reshape.policies"
-_KINDS = {"resizing": "decide", "order": "key", "selection": "select"}
+_KINDS = {
+    "resizing": "decide",
+    "order": "key",
+    "selection": "select",
+    "estimates": "predictor",
+}
 
 _known: dict[str, dict[str, Any]] = {
     "scenario": {
         "fcfs": Scenario("fcfs", backfill=Backfill(reservations=0)),
         "easy": Scenario("easy"),
+        "easy++": Scenario("easy++", backfill_order=Sjf(), estimates=Tsafrir()),
         "conservative": Scenario("conservative", backfill=Backfill(reservations=None)),
         "fcfs-pr": Scenario("fcfs-pr", resizing=FcfsPr()),
     },
     "resizing": {"fcfs-pr": FcfsPr},
-    "order": {"fcfs": Fcfs},
+    "order": {"fcfs": Fcfs, "lxwf": Lxwf, "priority": ByPriority, "sjf": Sjf},
     "selection": {"first-fit": FirstFit},
+    "estimates": {"tsafrir": Tsafrir, "user": UserEstimates},
 }
 
 
@@ -62,7 +72,7 @@ def register(name: str, thing: Any) -> None:
 
 
 def known(kind: str) -> list[str]:
-    """Names of a kind ("scenario", "resizing", "order", "selection"), sorted.
+    """Names of a kind ("scenario", "resizing", "order", "selection", "estimates"), sorted.
 
     A resizing policy counts as the scenario that puts it on top of EASY.
     """

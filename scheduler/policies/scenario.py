@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
+from scheduler.core.machine import Selection
 from scheduler.core.queue import QueueOrder
 from scheduler.policies.backfill import Backfill
-from scheduler.policies.interface import Resizing, Selection
+from scheduler.policies.estimates import Estimates, UserEstimates
+from scheduler.policies.interface import Resizing
 from scheduler.policies.orders import Fcfs
 from scheduler.selection.first_fit import FirstFit
 
@@ -24,6 +26,9 @@ class Scenario(msgspec.Struct, frozen=True):
     name : what people call it.
     order : order of the queue.
     backfill : which jobs may pass others.
+    backfill_order : in which order later jobs are tried when the first one has to wait; None is the
+        order of the queue.
+    estimates : how long jobs are expected to run.
     resizing : what happens at resize points; None keeps every job at its starting size (static).
     selection : which processors a group gets.
     max_restarts : times a job is started again after its processes died in a resize.
@@ -33,6 +38,8 @@ class Scenario(msgspec.Struct, frozen=True):
     name: str
     order: QueueOrder = Fcfs()
     backfill: Backfill = Backfill()
+    backfill_order: QueueOrder | None = None
+    estimates: Estimates = UserEstimates()
     resizing: Resizing | None = None
     selection: Selection = FirstFit()
     max_restarts: int = 3

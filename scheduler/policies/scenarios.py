@@ -9,10 +9,19 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill import Backfill
-from scheduler.policies.registry import find, name_of
+from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.scenario import Scenario
 
-_POLICIES = ("order", "resizing", "selection")  # fields that hold a registered policy
+#: Fields that hold a registered policy, and its kind.
+_POLICIES = {
+    "order": "order",
+    "backfill_order": "order",
+    "estimates": "estimates",
+    "resizing": "resizing",
+    "selection": "selection",
+}
+#: Fields that may hold none, and the words for it.
+_NONE = {"resizing": ("none", "static"), "backfill_order": ("none",)}
 
 
 def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:
@@ -38,8 +47,9 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     Parameters
     ----------
     changes : field -> value. A field may be dotted (``backfill.reservations``) or its value a
-        mapping; numbers may be given as text. `order`, `resizing` and `selection` take the name of
-        a policy (alone, or as ``policy`` beside its parameters), `resizing` also None.
+        mapping; numbers may be given as text. `order`, `backfill_order`, `estimates`, `resizing`
+        and `selection` take the name of a policy (alone, or as ``policy`` beside its parameters),
+        `resizing` and `backfill_order` also None.
 
     Raises
     ------
@@ -50,15 +60,15 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
         *path, last = field.split(".")
         if path == [] and last in _POLICIES and isinstance(value, str):
             path, last = [last], "policy"
-            if value in ("none", "static") and field == "resizing":
-                data["resizing"] = None
+            if value in _NONE.get(field, ()):
+                data[field] = None
                 continue
         place: Any = data
         for step in path:
             place = _member(place, step, field)
             if place[step] is None:
                 if last != "policy":
-                    mend = f"choose one first, as in {step}=fcfs-pr"
+                    mend = f"choose one first, as in {step}={known(_POLICIES[step])[0]}"
                     raise ConfigError(f"there is no {step} policy; {mend}", field=field)
                 place[step] = {}
             place = place[step]
@@ -77,7 +87,7 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
         value = getattr(scenario, field)
         data[field] = msgspec.to_builtins(value)
         if field in _POLICIES and value is not None:
-            data[field] = {"policy": name_of(field, value)} | data[field]
+            data[field] = {"policy": name_of(_POLICIES[field], value)} | data[field]
     return data
 
 
@@ -89,11 +99,11 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     ConfigError : an unknown field or policy, or a value that does not fit.
     """
     fields = dict(data)
-    for kind in _POLICIES:
-        if isinstance(fields.get(kind), Mapping):
-            parameters = dict(fields[kind])
+    for field, kind in _POLICIES.items():
+        if isinstance(fields.get(field), Mapping):
+            parameters = dict(fields[field])
             cls = find(kind, str(parameters.pop("policy", "")))
-            fields[kind] = _convert(parameters, cls, kind)
+            fields[field] = _convert(parameters, cls, field)
     if "backfill" in fields:
         fields["backfill"] = _convert(fields["backfill"], Backfill, "backfill")
     for number in ("max_restarts", "retry_after"):

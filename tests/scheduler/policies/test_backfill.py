@@ -54,7 +54,10 @@ def run(
             starts[order.job] = now
             end = JobEnded(now + jobs[order.job][3], order.job)
             heapq.heappush(events, (end.at, *instant_order(end), end))
-        for job, at in core.reservations.items():
+        promised = dict(core.reservations)
+        if reservations == 1 and (head := core.view.reservation()) is not None:
+            promised[head.job] = head.at
+        for job, at in promised.items():
             promises.setdefault(job, []).append(at)
     return starts, promises
 

@@ -1,0 +1,172 @@
+"""Which waiting job comes next among those that fit: found by trees, not by walking the queue.
+
+Jobs are kept apart by the processors they ask for. For one size a shelf holds them in order, in
+blocks of a few, and over the blocks stands a tree of the smallest estimate below each branch. So a
+question costs the number of different sizes that fit (few, whatever the queue) plus, where a shelf
+has an answer, the logarithm of its length; a shelf without an answer costs one comparison.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from math import inf
+from typing import Any, TypeAlias
+
+from scheduler.core.state import Job
+
+Entry: TypeAlias = tuple[
+    Any, int, Job
+]  #: key of the order, job number, job; sorted by the first two
+
+BLOCK = 32  # entries of a block at which it is split in two
+
+
+class Shelf:
+    """Jobs in order, which can tell the first one of at most some estimate."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[Entry]] = [[]]
+        self._lasts: list[
+            tuple[Any, int]
+        ] = []  # (key, job) of the last entry of all blocks but one
+        self._leaves = 1  # of the tree, a power of two >= the number of blocks
+        self._least = [inf, inf]  # the tree: node i has the children 2 i and 2 i + 1
+
+    @property
+    def least(self) -> float:
+        """Smallest estimate, seconds; inf if nothing is here."""
+        return self._least[1]
+
+    def add(self, key: Any, job: Job) -> None:
+        """Put a job where its key says."""
+        i = bisect_left(self._lasts, (key, job.id))
+        block = self._blocks[i]
+        insort(block, (key, job.id, job))
+        if len(block) >= BLOCK:
+            self._split(i)
+        else:
+            self._lower(i, job.estimate_s)
+
+    def remove(self, key: Any, job: Job) -> None:
+        """Take out a job that is here."""
+        i = bisect_left(self._lasts, (key, job.id))
+        block = self._blocks[i]
+        del block[bisect_left(block, (key, job.id))]
+        if block or len(self._blocks) == 1:
+            self._settle(i)
+        else:
+            del self._blocks[i]
+            del self._lasts[min(i, len(self._lasts) - 1)]
+            self._rebuild()
+
+    def first(self) -> Entry:
+        """First entry; there is one."""
+        return self._blocks[0][0]
+
+    def first_within(self, estimate_s: float) -> Entry:
+        """First entry of at most this estimate; there is one if `least` is not larger."""
+        tree, node, leaves = self._least, 1, self._leaves
+        while node < leaves:
+            node *= 2
+            if tree[node] > estimate_s:
+                node += 1
+        for entry in self._blocks[node - leaves]:
+            if entry[2].estimate_s <= estimate_s:
+                return entry
+        raise AssertionError(f"no job of at most {estimate_s} s where one was said to be")
+
+    def _split(self, i: int) -> None:
+        block = self._blocks[i]
+        # What comes in order is never followed by something in its middle: leave the first full.
+        half = len(block) - 1 if i == len(self._blocks) - 1 else len(block) // 2
+        self._blocks[i : i + 1] = [block[:half], block[half:]]
+        self._lasts.insert(i, block[half - 1][:2])
+        if i + 2 == len(self._blocks) <= self._leaves:
+            self._settle(i)
+            self._settle(i + 1)
+        else:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Set up the tree anew: blocks came between others, went, or became too many."""
+        leaves = 1
+        while leaves < len(self._blocks):
+            leaves *= 2
+        least = [min([entry[2].estimate_s for entry in b], default=inf) for b in self._blocks]
+        tree = [inf] * leaves + least + [inf] * (leaves - len(least))
+        for node in range(leaves - 1, 0, -1):
+            tree[node] = min(tree[2 * node], tree[2 * node + 1])
+        self._least, self._leaves = tree, leaves
+
+    def _lower(self, i: int, estimate_s: float) -> None:
+        """Tell the tree of one more estimate in a block."""
+        node, tree = self._leaves + i, self._least
+        while node and estimate_s < tree[node]:
+            tree[node] = estimate_s
+            node //= 2
+
+    def _settle(self, i: int) -> None:
+        """Tell the tree that a block has changed."""
+        node, tree = self._leaves + i, self._least
+        least = min([entry[2].estimate_s for entry in self._blocks[i]], default=inf)
+        while node and tree[node] != least:
+            tree[node] = least
+            node //= 2
+            least = min(tree[2 * node], tree[2 * node + 1]) if node else inf
+
+
+class Candidates:
+    """Waiting jobs by processors, on shelves."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[int, Shelf] = {}
+        self._sizes: list[int] = []  # those of `_shelves`, ascending
+        self._count: dict[int, int] = {}
+
+    @property
+    def smallest(self) -> float:
+        """Fewest processors any job asks for; inf if there is none."""
+        return self._sizes[0] if self._sizes else inf
+
+    def add(self, key: Any, job: Job) -> None:
+        """Put a job where it belongs."""
+        size = job.spec.processors
+        shelf = self._shelves.get(size)
+        if shelf is None:
+            shelf = self._shelves[size] = Shelf()
+            self._count[size] = 0
+            insort(self._sizes, size)
+        shelf.add(key, job)
+        self._count[size] += 1
+
+    def remove(self, key: Any, job: Job) -> None:
+        """Take out a job that is here."""
+        size = job.spec.processors
+        if self._count[size] > 1:
+            self._shelves[size].remove(key, job)
+            self._count[size] -= 1
+        else:
+            del self._shelves[size], self._count[size]
+            del self._sizes[bisect_left(self._sizes, size)]
+
+    def next(self, free: int, within_s: float, spare: int) -> Job | None:
+        """First job that asks for at most `free` processors and either ends in time or is small.
+
+        Parameters
+        ----------
+        within_s, spare : its estimate is at most the one, or its processors at most the other.
+        """
+        best: Entry | None = None
+        for size in self._sizes:
+            if size > free:
+                break
+            shelf = self._shelves[size]
+            if size <= spare:
+                found = shelf.first()
+            elif shelf.least <= within_s:
+                found = shelf.first_within(within_s)
+            else:
+                continue
+            if best is None or found < best:
+                best = found
+        return None if best is None else best[2]
