@@ -112,11 +112,45 @@ def reopen(
     if size == 0:
         return Segment(np.zeros(shape, dtype, order), None)
     path = _path(folder, name, epoch, rank)
+    try:
+        _check_length(path, size)
+    except ReshapeError as error:
+        raise ReshapeError(f"cannot restart: {error}; submit the job again") from None
+    return Segment(_map(path, 0, shape, dtype, order, 0), path)
+
+
+def view(
+    folder: Path,
+    name: str,
+    epoch: int,
+    rank: int,
+    shape: tuple[int, ...],
+    dtype: DTypeLike,
+    order: Order,
+) -> NDArray[Any]:
+    """Map the local part that another process holds now, to read it; parameters as of `create`.
+
+    Raises
+    ------
+    ReshapeError : the file is not there or has another length.
+    OSError : it cannot be mapped.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size == 0:
+        return np.zeros(shape, dtype, order)
+    path = _path(folder, name, epoch, rank)
+    _check_length(path, size)
+    with path.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    return np.ndarray(shape, dtype, memory, order=order)
+
+
+def _check_length(path: Path, size: int) -> None:
+    """Raise ReshapeError unless the file is there with as many bytes."""
     found = path.stat().st_size if path.exists() else None
     if found != size:
         state = "is missing" if found is None else f"has {found} bytes, expected {size}"
-        raise ReshapeError(f"cannot restart: {path} {state}; submit the job again")
-    return Segment(_map(path, 0, shape, dtype, order, 0), path)
+        raise ReshapeError(f"{path} {state}")
 
 
 def _map(

@@ -15,6 +15,7 @@ from redistribution import Layout, Plan, checksum
 from reshape import segments
 from reshape.arrays import Array, Declaration
 from reshape.errors import ReshapeError
+from reshape.innode import Find, shared_epoch, source_finder
 from reshape.job import Job, Outcome
 from reshape.segments import Segment
 
@@ -25,12 +26,19 @@ class RolledBackError(ReshapeError):
 
 @dataclass
 class Move:
-    """One array on its way to its next layout; `segment` is None where it has no part there."""
+    """One array on its way to its next layout.
+
+    Attributes
+    ----------
+    segment : this rank's next local part; None if it has none.
+    find : finds the source arrays of other processes in memory; None: they come by messages.
+    """
 
     array: Array
     plan: Plan
     target: Layout
     segment: Segment | None = None
+    find: Find | None = None
 
 
 def relay(
@@ -52,8 +60,7 @@ def relay(
             moves = plan(job, comm, sources, targets)
         with timed(outcome, "move_s"):
             allocate(job, comm, moves, outcome.serial)
-            for move in moves:
-                run(comm, move)
+            exchange(job, comm, moves)
             if job.verify:
                 verify(comm, moves)
     except RolledBackError:
@@ -112,15 +119,38 @@ def new_segment(
     )
 
 
+def exchange(job: Job, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
+    """Collective over comm. Bring the data over: read out of memory on one node, or by messages.
+
+    Raises
+    ------
+    RolledBackError : some rank cannot map what another one holds.
+    """
+    is_source = any(comm.rank in move.plan.source_process for move in moves)
+    epoch = shared_epoch(job, comm, is_source) if moves else None
+    why = ""
+    try:
+        for move in moves:
+            if epoch is not None:
+                move.find = source_finder(job, comm, move.array, move.plan, epoch)
+            run(comm, move)
+    except (OSError, ReshapeError) as error:
+        if epoch is None:
+            raise
+        why = f"rank {comm.rank} cannot map the data of other processes: {error}"
+    if epoch is not None:  # nobody waits for anybody before, so an error can still be agreed on
+        agree(comm, why)
+
+
 def run(comm: MPI.Intracomm, move: Move) -> None:
-    """Collective over comm. Exchange the data of one array."""
-    source = move.array.segment if comm.rank in move.plan.source_process else None
-    move.plan.run(
-        comm,
-        None if source is None else source.array,
-        None if move.segment is None else move.segment.array,
-        order=move.array.declaration.order,
-    )
+    """Move the data of one array; collective over comm if it goes by messages."""
+    target = None if move.segment is None else move.segment.array
+    if move.find is None:
+        source = move.array.segment if comm.rank in move.plan.source_process else None
+        order = move.array.declaration.order
+        move.plan.run(comm, None if source is None else source.array, target, order=order)
+    elif target is not None:
+        move.plan.gather(move.plan.target_process[comm.rank], move.find, target)
 
 
 def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:

@@ -6,6 +6,7 @@ Arguments: iterations and seconds of an iteration. The environment asks for trou
                 the runtime has run
     KILL_FILE   a file that may say the same at any time
     FAULT       lets a step fail
+    MESSAGES    lets all data go by messages, as between nodes
     STOP_FILE   ends the loop when it exists
 """
 
@@ -55,6 +56,8 @@ def die(*_: Any) -> None:
 def ask_for_trouble(state: dict[str, Any]) -> None:
     from mpi4py import MPI
 
+    from reshape import segments, transfer
+
     rank = MPI.COMM_WORLD.rank
     if "KILL" in os.environ:
         group, victim, when, name = os.environ["KILL"].split(":")
@@ -85,6 +88,10 @@ def ask_for_trouble(state: dict[str, Any]) -> None:
                 move.segment.array[0, 0] += 1
 
         wrap("run", None, corrupt)
+    if fault == "unmappable" and (GROUP, rank) == (1, 0):
+        segments.view = refuse_to_map
+    if "MESSAGES" in os.environ:
+        transfer.shared_epoch = lambda *_: None
     if fault == "unpicklable":
         state["function"] = lambda: 0
     if fault == "unloadable":
@@ -95,6 +102,10 @@ def ask_for_trouble(state: dict[str, Any]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         os.posix_fallocate = full
+
+
+def refuse_to_map(*_: Any) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 class Picky:

@@ -34,11 +34,12 @@ def sizes(text: str) -> list[int]:
     return [int(word) for word in line.split()[1:-1]]
 
 
-def test_original_group_leaves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [{}, {"MESSAGES": "1"}], ids=["in memory", "messages"])
+def test_original_group_leaves(tmp_path: Path, way: dict[str, str]) -> None:
     """2 -> 4 -> 6 -> 2, and the group that began is gone."""
     with job(tmp_path) as driver:
-        original = driver.start(2, "first")
-        second, third = driver.ready(2), driver.ready(2)
+        original = driver.start(2, "first", **way)
+        second, third = driver.ready(2, **way), driver.ready(2, **way)
         leaving = original.processes() + second.processes()
         assert len(leaving) == 4
         for group in (second, third):
@@ -195,6 +196,7 @@ def test_unexpected_group_is_not_taken(tmp_path: Path) -> None:
     ("fault", "why"),
     [
         ("no-memory", "no memory for the new layout on rank 1: no more"),
+        ("unmappable", "rank 2 cannot map the data of other processes: [Errno 24] Too many open"),
         ("corrupt", "the checksum of a has changed in the move"),
         ("unpicklable", "app.state or the restart point cannot be saved"),
         ("unloadable", "app.state cannot be restored where the group starts"),
