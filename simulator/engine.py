@@ -1,9 +1,9 @@
 """The simulator's driver of the decision core: a virtual clock and jobs that only pass time.
 
-A heap holds what will happen, as (time, order within the instant, serial, event). The events of one
-instant are handed to the core together; what they and its orders cause at the same instant is
-handed over next. Every running job has exactly one next event: the end of its start, of its
-iteration, of its resize, or of all.
+Submissions come from the workload in order; a heap holds what else will happen, as (time, serial,
+event). The events of one instant are handed to the core together; what they and its orders cause at
+the same instant is handed over next. Every running job has exactly one next event: the end of its
+start, of its iteration, of its resize, or of all. A rigid job has only its end, and costs little.
 
 Resizes pass as they do live: a group comes up in the background while the job computes on, and
 joins at the first resize point at which it is there; join and move are a pause. A contraction is a
@@ -13,10 +13,10 @@ pause for the move, at whose end the processors are free.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from math import inf
-from typing import TypeAlias
+from math import inf, nan
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,7 @@ from scheduler.core.events import (
     instant_order,
 )
 from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Start, WakeAt
+from scheduler.core.procset import ProcSet
 from scheduler.core.state import FINAL, Job, JobState
 from simulator.metrics import Outcome, Result
 from simulator.runtimes import ResizeCost
@@ -40,6 +41,38 @@ from simulator.workload import SimJob
 
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
 SIGTERM = 15
+
+
+class Workload(Protocol):
+    """Jobs numbered from 1 in the order of their submission."""
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+
+    def submissions(self) -> Iterator[JobSubmitted]:
+        """Events in order."""
+
+    def run_times(self) -> Sequence[float]:
+        """Run times of the rigid jobs in order, seconds, their start-up not counted."""
+
+
+class Given:
+    """Workload of jobs given one by one, resizable or not."""
+
+    def __init__(self, jobs: Iterable[SimJob]) -> None:
+        self.jobs = sorted(jobs, key=lambda job: job.at)
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self.jobs)
+
+    def submissions(self) -> Iterator[JobSubmitted]:
+        """Events in order."""
+        return (JobSubmitted(job.at, number, job.spec) for number, job in enumerate(self.jobs, 1))
+
+    def run_times(self) -> list[float]:
+        """Run times in order, seconds."""
+        return [job.iterations * job.iteration_s for job in self.jobs]
 
 
 class Progress(msgspec.Struct):
@@ -64,76 +97,97 @@ class Engine:
     Parameters
     ----------
     core : with its machine; it must be new.
-    jobs : the workload, numbered from 1 in the order of submission.
+    jobs : jobs in any order, or a workload that numbers them itself; only the former may be
+        resizable.
     cost : what a resize costs.
     start_s : from the order to start a job until it computes, seconds.
     watch : told (time, events, orders) of each call of the core.
+    allocations : keep the processors of each rigid job.
+
+    Attributes
+    ----------
+    started, ended : time of each job, in the order of the workload; nan if it never came.
+    killed : numbers of the jobs that the core ended.
+    allocated : processors of each rigid job that started, by number, if they were to be kept.
     """
 
     def __init__(
         self,
         core: Core,
-        jobs: Iterable[SimJob],
+        jobs: Iterable[SimJob] | Workload,
         *,
         cost: ResizeCost | None = None,
         start_s: float = 0.0,
         watch: Watch | None = None,
+        allocations: bool = False,
     ) -> None:
+        workload: Workload = Given(jobs) if isinstance(jobs, Iterable) else jobs
         self.core = core
         self.cost = ResizeCost() if cost is None else cost
         self.start_s = start_s
         self.watch = watch
         self.now = -inf
-        self._heap: list[tuple[float, tuple[int, int], int, Event]] = []
+        self.started = [nan] * len(workload)
+        self.ended = [nan] * len(workload)
+        self.killed: set[int] = set()
+        self.allocated: dict[int, ProcSet] | None = {} if allocations else None
+        self._submissions = workload.submissions()
+        self._run_s = workload.run_times()
+        self._heap: list[tuple[float, int, Event]] = []
         self._serial = count()
-        self._next: dict[int, Event] = {}
+        self._next: dict[int, Event] = {}  # of the jobs whose next event may be replaced
+        self._jobs = workload.jobs if isinstance(workload, Given) else []
         self._progress: dict[int, Progress] = {}
         self._outcomes: list[Outcome] = []
         self._busy = 0.0
-        for number, job in enumerate(sorted(jobs, key=lambda job: job.at), 1):
-            self._progress[number] = Progress(job)
-            self._happens(JobSubmitted(job.at, number, job.spec))
 
     def run(self) -> Result:
         """Run to the end of the last job that can run."""
-        core, machine = self.core, self.core.machine
-        while self._heap:
-            now = self._heap[0][0]
-            if self._outcomes or core.live:
+        core, machine, heap = self.core, self.core.machine, self._heap
+        carry_out, collects = self._carry_out, bool(self._jobs)
+        coming = next(self._submissions, None)
+        while heap or coming is not None:
+            now = coming.at if coming is not None else inf
+            if heap and heap[0][0] < now:
+                now = heap[0][0]
+            if collects and (self._outcomes or core.live):
                 self._busy += (machine.processors - machine.free_count) * (now - self.now)
             self.now = now
-            events = self._instant()
+            events: list[Event] = self._instant() if heap and heap[0][0] == now else []
+            while coming is not None and coming.at == now:
+                events.append(coming)
+                coming = next(self._submissions, None)
             if not events:
                 continue
             orders = core.handle(events)
             for order in orders:
-                self._carry_out(order)
+                carry_out(order)
             for event in events:
-                if type(event) is JobEnded:
-                    self._collect(event.job)
-                elif isinstance(event, JobStarted | ResizeDone) and self._next[event.job] is event:
-                    self._compute(event.job)
+                kind = type(event)
+                if kind is JobEnded:
+                    self._collect(event)  # type: ignore[arg-type]
+                elif kind is JobStarted or kind is ResizeDone:
+                    self._goes_on(event)  # type: ignore[arg-type]
             if self.watch is not None:
-                self.watch(now, events, orders)
+                self.watch(now, sorted(events, key=instant_order), orders)
         return Result(self._outcomes, machine.processors, self._busy, [*core.jobs])
 
     def _instant(self) -> list[Event]:
         """Take out what happens now; a job's event that another has replaced happens not."""
-        heap = self._heap
+        heap, now, replaceable = self._heap, self.now, self._next
         events: list[Event] = []
-        while heap and heap[0][0] == self.now:
-            event = heapq.heappop(heap)[-1]
-            if isinstance(event, JobSubmitted | Wakeup):
-                events.append(event)
-            elif self._next.get(event.job) is event:  # type: ignore[union-attr]
-                if type(event) is ResizePoint:
-                    self._progress[event.job].iterations = event.iteration
-                events.append(event)
+        while heap and heap[0][0] == now:
+            event = heapq.heappop(heap)[2]
+            number = getattr(event, "job", 0)
+            if number in replaceable and replaceable[number] is not event:
+                continue
+            if type(event) is ResizePoint:
+                self._progress[number].iterations = event.iteration
+            events.append(event)
         return events
 
     def _happens(self, event: Event) -> None:
-        entry = event.at, instant_order(event), next(self._serial), event
-        heapq.heappush(self._heap, entry)
+        heapq.heappush(self._heap, (event.at, next(self._serial), event))
 
     def _follows(self, job: int, event: Event) -> None:
         """Make this the next event of a job."""
@@ -141,11 +195,12 @@ class Engine:
         self._happens(event)
 
     def _carry_out(self, order: Order) -> None:
-        if isinstance(order, WakeAt):
-            self._happens(Wakeup(order.at))
-        elif isinstance(order, Start):
+        if type(order) is Start:
             self._start(order)
+        elif isinstance(order, WakeAt):
+            self._happens(Wakeup(order.at))
         elif isinstance(order, Kill):
+            self.killed.add(order.job)
             self._follows(order.job, JobEnded(self.now, order.job, signal=SIGTERM))
         elif isinstance(order, Continue):
             self._go_on(order.job)
@@ -157,14 +212,18 @@ class Engine:
             self._pause(order.job, order.serial, order.to, ResizeTimes(move_s=self._move_s(order)))
 
     def _start(self, order: Start) -> None:
-        progress = self._progress[order.job]
-        job = progress.job
-        progress.size = job.spec.processors
-        if job.spec.resizable:
-            self._follows(order.job, JobStarted(self.now + self.start_s, order.job))
-        else:  # nobody asks between its start and its end
-            run_s = self.start_s + job.iterations * job.iteration_s
-            self._follows(order.job, JobEnded(self.now + run_s, order.job))
+        number, now = order.job, self.now
+        self.started[number - 1] = now
+        if self._jobs and self._jobs[number - 1].spec.resizable:
+            job = self._jobs[number - 1]
+            self._progress[number] = Progress(job, size=job.spec.processors)
+            self._follows(number, JobStarted(now + self.start_s, number))
+            return
+        if self.allocated is not None:
+            self.allocated[number] = order.processors
+        # Nobody asks between its start and its end.
+        end = now + (self.start_s + self._run_s[number - 1])
+        heapq.heappush(self._heap, (end, next(self._serial), JobEnded(end, number)))
 
     def _move_s(self, order: Expand | Contract) -> float:
         return self.cost.move_s(self._progress[order.job].job.data_bytes)
@@ -198,13 +257,22 @@ class Engine:
         else:
             self._follows(job, ResizePoint(end, job, done, iteration_s))
 
-    def _collect(self, number: int) -> None:
+    def _goes_on(self, event: JobStarted | ResizeDone) -> None:
+        if self._next[event.job] is event:
+            self._compute(event.job)
+
+    def _collect(self, event: JobEnded) -> None:
         """Keep what is needed of a job that ended, and let the core forget it."""
-        job = self.core.jobs[number]
-        if job.state in FINAL:
-            self._outcomes.append(outcome(job))
+        number = event.job
+        self.ended[number - 1] = event.at
+        job = self.core.jobs.get(number)
+        if job is not None and job.state in FINAL:
+            if self._jobs:
+                self._outcomes.append(outcome(job))
             self.core.forget(number)
-            del self._next[number], self._progress[number]
+        self._progress.pop(number, None)
+        if number not in self.killed:  # of those an earlier end may still come out of the heap
+            self._next.pop(number, None)
 
 
 def outcome(job: Job) -> Outcome:

@@ -185,23 +185,26 @@ class Core:
         self._lessons.clear()
 
     def _parts(self, events: Iterable[Event]) -> list[list[Event]]:
-        """Sequential order: each submission, then each other event, has a pass of its own.
+        """Sequential order: each submission, then each other event as it came, has its own pass.
 
         With the first of them goes what is known beforehand: nodes, ends that are due, wake-ups.
         """
-        first: list[Event] = []
-        submitted: list[Event] = []
-        rest: list[Event] = []
-        for event in sorted(events, key=instant_order):
+        known: list[Event] = []
+        single: list[Event | None] = []  # None keeps the place of an end that is due
+        for event in sorted(events, key=lambda event: instant_order(event)[0]):
             job = self.live.get(event.job) if isinstance(event, JobEnded) else None
             due = job is not None and job.estimated_end <= self.now
-            if due or isinstance(event, NodeJoined | NodeLost | Wakeup):
-                first.append(event)
+            if isinstance(event, NodeJoined | NodeLost | Wakeup):
+                known.append(event)
+            elif due:
+                known.append(event)
+                single.append(None)
             else:
-                (submitted if isinstance(event, JobSubmitted) else rest).append(event)
-        if submitted:
-            first.append(submitted.pop(0))
-        return ([first] if first else []) + [[event] for event in submitted + rest]
+                single.append(event)
+        single.sort(key=lambda event: not isinstance(event, JobSubmitted))
+        known += [event for event in single[:1] if event is not None]
+        parts = [known] if known else []
+        return parts + [[event] for event in single[1:] if event is not None]
 
     def _pass(self) -> None:
         """Start what the scenario's backfilling finds."""

@@ -1,0 +1,358 @@
+"""The Standard Workload Format, version 2.2: eighteen numbers a line, comments behind ``;``.
+
+A whole block of lines is read at once: where the tokens begin and end is found by comparing bytes,
+and a column is put together digit by digit over all lines. A block in which anything is odd (a
+comment between the jobs, a line of other than 18 fields, a token that is no plain integer) is read
+line by line instead, and only there errors are looked for, with file, line and field.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.errors import ReshapeError
+
+Column: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+
+FIELDS = (
+    "job", "submit", "wait", "run", "processors", "cpu", "memory", "requested_processors",
+    "requested_time", "requested_memory", "status", "user", "group", "executable", "queue",
+    "partition", "preceding", "think",
+)  # fmt: skip
+#: What the fields are called in the standard, for messages.
+NAMES = (
+    "job number", "submit time", "wait time", "run time", "allocated processors", "CPU time",
+    "used memory", "requested processors", "requested time", "requested memory", "status",
+    "user", "group", "executable", "queue", "partition", "preceding job", "think time",
+)  # fmt: skip
+REQUIRED = 5  # fields a line must have at least: those that say what ran, when and how large
+WIDTH = len(FIELDS)
+BLOCK = 4 << 20  # bytes read at once
+
+_BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
+
+
+class TraceError(ReshapeError):
+    """A trace that cannot be read."""
+
+
+class Oddities(msgspec.Struct):
+    """What is unusual about the lines of a trace.
+
+    Parameters
+    ----------
+    comments_inside : comment lines after the first job.
+    blank_lines : lines with nothing in them.
+    short_lines : lines of fewer than 18 fields; what is missing counts as -1.
+    fractions : fields that should be whole and are not; they stay as they are.
+    skipped_lines : malformed lines left out by `lenient`.
+    first_skipped : what was wrong with the first of them.
+    """
+
+    comments_inside: int = 0
+    blank_lines: int = 0
+    short_lines: int = 0
+    fractions: int = 0
+    skipped_lines: int = 0
+    first_skipped: str = ""
+
+
+class Trace(msgspec.Struct):
+    """A trace as it stands in its file.
+
+    Parameters
+    ----------
+    path : where it was read, for messages.
+    header : comment lines, without line ends, in their order.
+    columns : field -> (n,) int64, or float64 where some value is no whole number; -1 is unknown.
+    """
+
+    path: str
+    header: list[str]
+    columns: dict[str, Column]
+    oddities: Oddities
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self.columns["job"])
+
+    def declared(self, name: str) -> int | None:
+        """First number in a header field such as ``MaxProcs``; None if there is none."""
+        for line in self.header:
+            key, colon, value = line.lstrip("; \t").partition(":")
+            if colon and key.strip().lower() == name.lower():
+                digits = value.split("(")[0].split()
+                return int(digits[0]) if digits and digits[0].isdecimal() else None
+        return None
+
+
+def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = False) -> Trace:
+    """Read a trace, plain or gz.
+
+    Parameters
+    ----------
+    fields : columns to keep (``job`` always is): a reader of few is faster and smaller.
+    lenient : leave out malformed lines and count them, instead of an error.
+
+    Raises
+    ------
+    TraceError : there is no such file, it is empty or holds no job, it ends too early, or a line
+        is malformed (told with file, line and field).
+    """
+    wanted = [i for i, field in enumerate(FIELDS) if field in fields or i == 0]
+    reader = _Reader(str(path), wanted, lenient)
+    for block in _blocks(path):
+        reader.take(block)
+    return reader.finish()
+
+
+def write(path: str | Path, trace: Trace, note: str = "") -> None:
+    """Write a trace as SWF, gz if the name says so; the file is there whole or not at all.
+
+    Parameters
+    ----------
+    trace : missing columns are written as -1.
+    note : a comment line put behind the header.
+
+    Raises
+    ------
+    OSError : it cannot be written; an old file stays.
+    """
+    from simulator.files import replaced
+
+    header = [line if line.startswith(";") else f"; {line}" for line in trace.header]
+    header += [f"; Note: {note}"] if note else []
+    with replaced(Path(path)) as file:
+        file.write("".join(f"{line}\n" for line in header).encode())
+        for first in range(0, len(trace), 20_000):
+            columns = [
+                _texts(trace.columns[field][first : first + 20_000])
+                if field in trace.columns
+                else ["-1"] * min(20_000, len(trace) - first)
+                for field in FIELDS
+            ]
+            file.write(
+                "".join(map("{}\n".format, map(" ".join, zip(*columns, strict=True)))).encode()
+            )
+
+
+def _texts(column: Column) -> list[str]:
+    if column.dtype == np.int64:
+        return list(map(str, column.tolist()))
+    return [str(int(v)) if v == int(v) else f"{v:.15g}" for v in column.tolist()]
+
+
+def _blocks(path: str | Path) -> Iterator[bytes]:
+    """Bytes of a file, unpacked, in blocks of whole lines."""
+    try:
+        with open(path, "rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            rest = b""
+            with gzip.open(raw) if packed else raw as file:
+                while block := file.read(BLOCK):
+                    end = block.rfind(b"\n") + 1
+                    yield rest + block[:end]
+                    rest = block[end:] if end else rest + block
+                    if not end:
+                        raise TraceError(f"{path}: no line ends in {BLOCK} bytes; is it a trace?")
+            if rest:
+                yield rest + b"\n"
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"{path}: the packed data is damaged or cut off ({error})") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+class _Reader:
+    """Puts a trace together from blocks of lines."""
+
+    def __init__(self, path: str, wanted: Sequence[int], lenient: bool) -> None:
+        self.path, self.wanted, self.lenient = path, wanted, lenient
+        self.lines = 0  # read so far
+        self.header: list[str] = []
+        self.parts: list[list[Column]] = []
+        self.oddities = Oddities()
+
+    def take(self, block: bytes) -> None:
+        """Read some lines: all at once if they are plain, else one by one."""
+        if b";" not in block:
+            columns = _plain(block, self.wanted)
+            if columns is not None:
+                self.parts.append(columns)
+                self.lines += block.count(b"\n")
+                return
+        self._odd(block)
+
+    def finish(self) -> Trace:
+        """Give the trace.
+
+        Raises
+        ------
+        TraceError : there is no job in it.
+        """
+        if not sum(len(part[0]) for part in self.parts):
+            what = "has no jobs, only comments" if self.header else "is empty"
+            raise TraceError(f"{self.path}: the trace {what}{self._skipped()}")
+        columns = {
+            FIELDS[field]: np.concatenate([part[i] for part in self.parts])
+            for i, field in enumerate(self.wanted)
+        }
+        return Trace(self.path, self.header, columns, self.oddities)
+
+    def _skipped(self) -> str:
+        odd = self.oddities
+        skipped = f"{odd.skipped_lines} malformed lines were skipped, the first: "
+        return f" ({skipped}{odd.first_skipped})" if odd.skipped_lines else ""
+
+    def _odd(self, block: bytes) -> None:
+        """Look at each line; runs of plain ones between comments are read at once."""
+        lines = block.split(b"\n")[:-1]
+        rows: list[list[float]] = []
+        i = 0
+        while i < len(lines):
+            line = lines[i].strip()
+            if line.startswith(b";"):
+                self._comment(lines[i], bool(rows))
+            elif not line:
+                self.oddities.blank_lines += 1
+            elif i == 0 or lines[i - 1].lstrip().startswith(b";"):
+                plain = self._until_comment(lines, i)
+                if plain is not None:
+                    self._add(rows)
+                    rows = []
+                    self.parts.append(plain)
+                    i += len(plain[0])
+                    continue
+                self._line(line, self.lines + i + 1, rows)
+            else:
+                self._line(line, self.lines + i + 1, rows)
+            i += 1
+        self.lines += len(lines)
+        self._add(rows)
+
+    def _until_comment(self, lines: list[bytes], first: int) -> list[Column] | None:
+        last = first
+        while last < len(lines) and b";" not in lines[last]:
+            last += 1
+        return _plain(b"\n".join(lines[first:last]) + b"\n", self.wanted)
+
+    def _comment(self, line: bytes, inside: bool) -> None:
+        if inside or self.parts:
+            self.oddities.comments_inside += 1
+        self.header.append(line.decode("utf-8", "replace").rstrip())
+
+    def _add(self, rows: list[list[float]]) -> None:
+        if rows:
+            table = np.array(rows, dtype=np.float64)
+            self.parts.append([_whole(table[:, field]) for field in self.wanted])
+
+    def _line(self, line: bytes, number: int, rows: list[list[float]]) -> None:
+        """Read one line, or say what is wrong with it."""
+        try:
+            rows.append(self._fields(line))
+        except ValueError as error:
+            message = f"{self.path}:{number}: {error}"
+            if not self.lenient:
+                raise TraceError(f"{message}; --lenient leaves such lines out") from None
+            self.oddities.skipped_lines += 1
+            self.oddities.first_skipped = self.oddities.first_skipped or message
+
+    def _fields(self, line: bytes) -> list[float]:
+        before, semicolon, _ = line.partition(b";")
+        tokens = before.translate(_BLANKS).split()
+        if not REQUIRED <= len(tokens) <= WIDTH:
+            raise ValueError(f"{len(tokens)} fields, not {WIDTH}")
+        values = []
+        for i, token in enumerate(tokens):
+            try:
+                value = float(token)
+            except ValueError:
+                value = np.nan
+            if not np.isfinite(value) or b"_" in token:
+                text = token.decode("utf-8", "replace")
+                raise ValueError(f"field {i + 1} ({NAMES[i]}): {text!r} is no number")
+            values.append(value)
+        odd = self.oddities
+        odd.comments_inside += bool(semicolon)
+        odd.short_lines += len(values) < WIDTH
+        odd.fractions += sum(v != int(v) for i, v in enumerate(values) if i not in (5, 6))
+        return values + [-1.0] * (WIDTH - len(values))
+
+
+def _whole(column: NDArray[np.float64]) -> Column:
+    """Turn into int64 what has only whole numbers."""
+    if np.abs(column).max() > 2**53:
+        return column
+    whole = column.astype(np.int64)
+    return whole if np.array_equal(whole, column) else column
+
+
+def _plain(block: bytes, wanted: Sequence[int]) -> list[Column] | None:
+    """Columns of a block of lines that all have 18 fields.
+
+    Returns
+    -------
+    one column for each index wanted; None if something is odd.
+    """
+    text = np.frombuffer(block, dtype=np.uint8)
+    blank = text <= 32
+    edges = np.flatnonzero(blank[1:] != blank[:-1])
+    edges += 1
+    if not blank[0]:
+        edges = np.concatenate([[0], edges])
+    starts, stops = edges[0::2], edges[1::2]  # the block ends in a newline
+    if len(starts) == 0 or len(starts) % WIDTH:
+        return None
+    ends = np.flatnonzero(text == 10)
+    if len(ends) * WIDTH != len(starts) or (
+        np.any(stops[WIDTH - 1 :: WIDTH] > ends) or np.any(starts[WIDTH::WIDTH] < ends[:-1])
+    ):
+        return None
+    columns: list[Column] = []
+    for field in wanted:
+        column: Column | None = _integers(text, starts[field::WIDTH], stops[field::WIDTH])
+        if column is None:
+            column = _numbers(block, starts[field::WIDTH], stops[field::WIDTH])
+            if column is None or (column.dtype != np.int64 and field not in (5, 6)):
+                return None
+        columns.append(column)
+    return columns
+
+
+def _integers(
+    text: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """Decimal integers between these places; None if one of them is something else."""
+    negative = text[starts] == ord("-")
+    at = starts + negative
+    length = int((stops - at).max())
+    if length > 18 or (stops - at).min() < 1:
+        return None
+    values = np.zeros(len(starts), dtype=np.int64)
+    for _ in range(length):
+        there = at < stops
+        digit = text[np.where(there, at, starts + negative)].astype(np.int64) - ord("0")
+        if digit.min() < 0 or digit.max() > 9:
+            return None
+        values = np.where(there, values * 10 + digit, values)
+        at += 1
+    return np.where(negative, -values, values)
+
+
+def _numbers(block: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Column | None:
+    """Decimal numbers between these places; None if one of them is something else."""
+    places = zip(starts.tolist(), stops.tolist(), strict=True)
+    try:
+        column = np.array([float(block[a:b]) for a, b in places])
+    except ValueError:
+        return None
+    return _whole(column) if np.isfinite(column).all() else None
