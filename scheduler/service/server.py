@@ -34,6 +34,8 @@ from scheduler.core.events import (
     JobCancelled,
     JobStarted,
     JobSubmitted,
+    NodeJoined,
+    NodeLost,
     ResizePoint,
     Wakeup,
 )
@@ -109,6 +111,7 @@ class Service:
         self._waiting: list[tuple[int, bytes, int]] = []  # job, who waits, request
         self._alarms: list[float] = []
         self._news = True  # whether jobs and processes may differ from what they should be
+        self._install_nodes()
         self._stop = asyncio.Event()
         self._ending = False  # told to stop: waits for jobs and agents to be gone
         self._asked_to_stop: tuple[bytes, int] | None = None
@@ -156,6 +159,17 @@ class Service:
             self.journal.add_settings(encoded)
         _configure(core, encoded)
         return core
+
+    def _install_nodes(self) -> None:
+        """Number the processors of new nodes as they are configured, whoever comes up first."""
+        now = self.clock()
+        events: list[Event] = []
+        for node in self.config.nodes:
+            if node.name not in self.core.machine.nodes:
+                events.append(NodeJoined(at=now, node=node.name, processors=node.processors))
+                events.append(NodeLost(at=now, node=node.name))  # until its agent is here
+        if events:
+            self._decide(events)
 
     async def run(self) -> None:
         """Serve until stopped."""

@@ -2,8 +2,8 @@
 
 The fault kills (or hangs) a process for real at a named place of a resize, once in the life of the
 job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "newcomer" or "job" (its last rank then) and
-FAULT is a function of `reshape.resize` or `reshape.transfer`, or "none"; with "hang:" before it the
-process sleeps instead of dying.
+FAULT is a function of `reshape.points`, `.resize` or `.transfer`, or "none"; with "hang:" before it
+the process sleeps instead of dying.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import reshape
+import reshape.points
 import reshape.resize
 import reshape.transfer
 
@@ -48,7 +49,7 @@ def with_fault(module: object, name: str) -> None:
 
 
 place = fault.removeprefix("hang:")
-for module in (reshape.resize, reshape.transfer):
+for module in (reshape.points, reshape.resize, reshape.transfer):
     if hasattr(module, place):
         with_fault(module, place)
 if place == "start" and newcomer:

@@ -73,7 +73,7 @@ def test_an_interior_group_leaves(served, scripted):
 def test_every_application_is_right_at_every_size(served, scripted, program):
     scripted("4 6 2/1+2 4")
     arguments = {
-        "apps.lu": ["--n", "384", "--block", "16"],
+        "apps.lu": ["--n", "384", "--block", "16", "--repeat", "8"],
         "apps.jacobi": ["--n", "256", "--iterations", "1500"],
         "apps.synthetic": ["--iterations", "14", "--seconds", "0.3", "--mib", "4"],
     }[program]
