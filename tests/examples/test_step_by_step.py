@@ -1,0 +1,146 @@
+"""The steps from a plain program to a resizable one, and the page that walks through them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from driver import Driver, run
+
+from reshape import messages as m
+from reshape.restart import RESTART_FILE
+
+ROOT = Path(__file__).parents[2]
+STEPS = sorted((ROOT / "examples" / "step_by_step").glob("*.py"))
+PLAIN, APPLICATION, REGISTERED, SAFE = STEPS
+PAGE = (ROOT / "docs" / "make-it-resizable.md").read_text()
+HEADER = "a rod of 1000 points\n"
+SLOW_S = 0.1  # between two steps, so that 50 of them take longer than a group takes to start
+
+
+def expected(step: Path) -> str:
+    return step.with_suffix(".out").read_text()
+
+
+def test_no_step_changes_the_result() -> None:
+    assert {expected(step) for step in STEPS} == {expected(PLAIN)}
+    assert expected(PLAIN).startswith(HEADER)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.stem)
+def test_step_by_itself(step: Path, size: int) -> None:
+    count = "import sys; from mpi4py import MPI; sys.stderr.write(f'{MPI.COMM_WORLD.size} ')"
+    done = run(size, "-c", f"{count}; import runpy; runpy.run_path({str(step)!r})")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected(step)
+    assert done.stderr.split() == [str(size)] * size
+
+
+def test_application_without_iterations_is_of_fixed_size(tmp_path: Path) -> None:
+    with Driver(tmp_path, [str(APPLICATION)]) as driver:
+        driver.start(2, "first")
+        assert driver.finish() == expected(APPLICATION)
+        assert driver.hellos[0].size == 2
+        assert driver.met == 0
+
+
+def grow_between_50_and_100(driver: Driver, size: int) -> None:
+    """Let a group join after the second of the recorded steps and before the third."""
+    driver.pace_s = SLOW_S
+    group = driver.ready(size)
+    driver.pace_s = 0.0
+    driver.serve(lambda: driver.at is not None and driver.at.iteration > 50)
+    driver.pace_s = SLOW_S
+    assert driver.join(group).ok
+    assert driver.at is not None
+    assert driver.at.iteration < 100, "the machine was too slow for this test"
+
+
+def test_what_is_not_registered_is_lost_as_the_page_shows(tmp_path: Path) -> None:
+    with Driver(tmp_path, [str(REGISTERED)]) as driver:
+        driver.start(1, "first")
+        grow_between_50_and_100(driver, 2)
+        assert driver.leave(0).ok
+        text = driver.finish()
+    assert text != expected(REGISTERED)
+    assert text.splitlines()[-1] == expected(REGISTERED).splitlines()[-1]  # the rod is right
+    assert blocks("text")[0] == text
+
+
+def test_last_step_is_right_through_resizes(tmp_path: Path) -> None:
+    with Driver(tmp_path, [str(SAFE)]) as driver:
+        driver.start(1, "first")
+        grow_between_50_and_100(driver, 2)
+        assert driver.leave(0).ok
+        assert driver.grow(1).ok
+        assert driver.leave(1).ok
+        assert driver.finish() == expected(SAFE)
+    heat = float(re.findall(r"heat (\S+)", expected(SAFE))[0])
+    assert driver.facts == {"heat": pytest.approx(heat, abs=1e-6)}
+
+
+def test_last_step_is_right_after_a_restart(tmp_path: Path) -> None:
+    """A process dies in a move; what is left is killed and started anew, as the agent does."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tests' / 'reshape')!r});"
+        "import resizable, runpy; resizable.ask_for_trouble({});"
+        f"runpy.run_path({str(SAFE)!r})"
+    )
+    with Driver(tmp_path, ["-c", program]) as driver:
+        driver.pace_s = SLOW_S
+        driver.start(2, "first")
+        group = driver.ready(1, KILL="1:0:before:run")
+        driver.pace_s = 0.02
+        driver.serve(lambda: driver.at is not None and driver.at.iteration > 50)
+        serial = driver.order_join(group)
+        driver.tell(group, m.Connect(port=driver.ports[-1].port))
+        driver.serve(lambda: group.process.poll() is not None)
+        assert serial not in [report.serial for report in driver.reports]
+        assert RESTART_FILE in driver.segments
+        for each in driver.groups.values():
+            driver.kill(each)
+        again = driver.start(2, "restart")
+        driver.pace_s = 0.0
+        driver.serve(lambda: again.process.poll() is not None)
+        assert again.process.returncode == 0, again.text
+        assert driver.groups[0].text.startswith(HEADER)  # the rest is mpiexec's, on being killed
+        assert HEADER + again.text == expected(SAFE)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def blocks(language: str) -> list[str]:
+    """Code blocks of the page in this language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def stripped(lines: list[str]) -> Counter[str]:
+    return Counter(line.strip() for line in lines if line.strip())
+
+
+def test_page_shows_every_change_from_step_to_step() -> None:
+    """Indentation and places do not count: a line that moves is as good as no change."""
+    steps = [stripped(step.read_text().splitlines()[1:]) for step in STEPS]
+    assert len(blocks("diff")) == len(STEPS) - 1
+    for block, (old, new) in zip(blocks("diff"), pairwise(steps), strict=True):
+        lines = block.splitlines()
+        gone, come, both = (
+            stripped([line[1:] for line in lines if line[0] == mark]) for mark in "-+ "
+        )
+        assert gone - come == old - new
+        assert come - gone == new - old
+        assert both.keys() - {"..."} <= old.keys() & new.keys()
+
+
+def test_page_names_what_exists() -> None:
+    for path in re.findall(r"`((?:apps|examples|docs)/[\w./]+)`", PAGE):
+        assert (ROOT / path).exists(), path
+    for step in STEPS:
+        assert f"`{step.name}`" in PAGE
+    for code in blocks("python"):
+        compile(code, "docs/make-it-resizable.md", "exec")
