@@ -1,28 +1,46 @@
-"""How fast block-cyclic matrices move, against memcpy on the same ranks in the same run.
+"""How fast block-cyclic matrices move: by messages, by shared memory, by ScaLAPACK's pdgemr2d.
 
-    python benchmarks/redistribution/move.py [--n 2048 4096] [--ranks 2 4] [--repeats 9] [--json]
+    python benchmarks/redistribution/move.py [--n 4096] [--ranks 2] [--all] [--plain] [--json]
 
-Starts mpiexec itself, once for each number of ranks. For each case: the median time of a planned
-move between warm arrays of doubles, from the first rank's start to the last rank's end, and the
-time in which all ranks copy memory of the size of their destination share at once. Every result
-is checked element by element before it is timed.
+Starts mpiexec itself, once for each number of ranks. In one run, on the same processes, between
+the same arrays of doubles and in turn: each method, and all ranks copying memory of the size of
+their destination share at once (memcpy). Times are medians, from the first rank's start to the
+last rank's end. Every result of every method is checked element by element before it is timed.
+
+Pages are equalised: arrays are kept and warm, destinations lie on huge pages, and so does all
+that pdgemr2d allocates, which the allocator never gives back. With --plain the allocator is as
+it comes. Sources lie in shared memory, for every method.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes.util
 import json
+import mmap
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scalapack import Pdgemr2d, directory_for
 
 from redistribution import BlockCyclic, Plan
+
+METHODS = ("messages", "prepared", "shared memory", "pdgemr2d")
+
+# glibc: memory on huge pages, from the heap only, and kept when it is freed.
+HUGE_AND_KEPT = ":".join(
+    f"glibc.malloc.{name}"
+    for name in ("hugetlb=1", "mmap_max=0", "trim_threshold=100000000000", "top_pad=67108864")
+)
 
 
 class Case(NamedTuple):
@@ -48,90 +66,221 @@ class Case(NamedTuple):
         return Plan(source, target)
 
 
-BLOCKS = [(8, 8), (32, 32), (64, 64), (100, 100), (256, 256), (64, 100), (8, 256), (31, 32)]
-GRIDS = [((1, 1), (1, 2)), ((1, 2), (2, 1)), ((1, 2), (2, 2)), ((2, 2), (1, 2)), ((2, 2), (2, 3))]
+BLOCKS = [(8, 8), (32, 32), (64, 64), (100, 100), (256, 256), (64, 100), (31, 32), (7, 5)]
+PAIRS = [((1, 2), (2, 1)), ((1, 2), (2, 2)), ((2, 2), (2, 3))]
+MORE_PAIRS = [((1, 1), (1, 2)), ((4, 4), (4, 6)), ((4, 8), (8, 4))]
 
 
 def main() -> None:
     """Parse the options, start one world for each number of ranks, print what they measured."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--n", type=int, nargs="+", default=[64, 256, 2048, 4096], metavar="N")
+    parser.add_argument("--n", type=int, nargs="+", metavar="N", help="default: 64 256 2048 4096")
     parser.add_argument("--ranks", type=int, nargs="+", metavar="N", help="only these worlds")
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--blocks", type=int, nargs="+", metavar="B", help="only these blocks")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--all", action="store_true", help="n to 8192, all grids; takes long")
+    parser.add_argument("--plain", action="store_true", help="allocator and pages as they come")
     parser.add_argument("--json", action="store_true", help="rows as JSON")
-    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    cases = [Case(n, blocks, grids) for grids in GRIDS for n in options.n for blocks in BLOCKS]
+    sizes = options.n or ([64, 256, 1024, 2048, 4096, 8192] if options.all else [64, 256, 4096])
+    pairs = PAIRS + (MORE_PAIRS if options.all else [])
+    pairs += [(after, before) for before, after in pairs]
+    cases = [Case(n, blocks, grids) for grids in pairs for n in sizes for blocks in BLOCKS]
+    if options.blocks:
+        cases = [case for case in cases if set(case.blocks) <= set(options.blocks)]
     if options.rank:
-        measure_on_this_rank(cases, options.repeats)
+        run_rank(cases, options.repeats, Path(options.rank), not options.plain)
         return
     rows = []
     for ranks in sorted({case.plan.size for case in cases}):
         if options.ranks is None or ranks in options.ranks:
-            rows += rows_of_world(ranks, sys.argv[1:])
+            rows += rows_of_world(ranks, sys.argv[1:], plain=options.plain)
     if options.json:
         print(json.dumps(rows, indent=1))
-        return
-    print(f"{'case':28} {'ranks':>5} {'MB moved':>9} {'ms':>9} {'memcpy ms':>9} {'fraction':>8}")
-    for row in rows:
-        print(
-            f"{row['case']:28} {row['ranks']:5} {row['megabytes_moved']:9.2f} {row['ms']:9.3f} "
-            f"{row['memcpy_ms']:9.3f} {row['fraction_of_memcpy']:8.2f}"
-        )
+    else:
+        print_table(rows)
 
 
-def rows_of_world(ranks: int, arguments: list[str]) -> list[dict[str, Any]]:
+def rows_of_world(ranks: int, arguments: list[str], plain: bool) -> list[dict[str, Any]]:
     """Start this file on ``ranks`` ranks; the rows its rank 0 prints."""
     hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    command = [str(mpiexec), "-n", str(ranks), sys.executable, __file__, "--rank", *arguments]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    scripts = Path(sys.executable).parent
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="benchmark-") as folder:
+        lent = directory_for(scripts.parent / "lib" / "libmpi.so.12", Path(folder))
+        if lent is not None:
+            environment["LD_LIBRARY_PATH"] = str(lent)
+        if not plain:
+            environment["GLIBC_TUNABLES"] = HUGE_AND_KEPT
+        command = [scripts / "mpiexec", "-n", ranks, sys.executable, __file__, *arguments]
+        command += ["--rank", folder]
+        done = subprocess.run(
+            [str(word) for word in command], env=environment, stdout=subprocess.PIPE, check=True
+        )
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows
 
 
-def measure_on_this_rank(cases: list[Case], repeats: int) -> None:
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print one line a case and method, then a summary by kinds of blocks."""
+    cores = len(os.sched_getaffinity(0))
+    print(f"{cores} cores; with more ranks than that, ranks take turns on a core")
+    if not any(row["method"] == "pdgemr2d" for row in rows):
+        print("pdgemr2d: absent (Debian: libscalapack-mpich-dev), so there are no ratios to it")
+    if not ctypes.util.find_library("costa"):
+        print("COSTA: absent, not compared (no package of the distribution has it)")
+    print(f"{'case':24} {'ranks':>5} {'method':>14} {'ms':>9} {'/pdgemr2d':>10} {'/memcpy':>8}")
+    for row in rows:
+        ratio = row["ratio_to_pdgemr2d"]
+        print(
+            f"{row['case']:24} {row['ranks']:5} {row['method']:>14} {row['ms']:9.3f} "
+            f"{'' if ratio is None else f'{ratio:.2f}':>10} {row['fraction_of_memcpy']:8.2f}"
+        )
+    print("\nn >= 1024: median (least) over the cases")
+    for method in METHODS:
+        for kind in ("b >= 32", "b8", "b differs"):
+            chosen = [
+                row
+                for row in rows
+                if row["method"] == method
+                and int(row["case"].split()[0]) >= 1024
+                and kind_of(row["case"]) == kind
+            ]
+            if chosen:
+                print(f"{method:>14}  {kind:9} ({len(chosen)} cases)", end="")
+                for name in ("ratio_to_pdgemr2d", "fraction_of_memcpy"):
+                    values = [row[name] for row in chosen if row[name] is not None]
+                    if values:
+                        print(
+                            f"  {name} {statistics.median(values):.2f} ({min(values):.2f})", end=""
+                        )
+                print()
+
+
+def kind_of(case: str) -> str:
+    """Which goal a case belongs to."""
+    block = case.split()[1]
+    return "b differs" if "->" in block else "b8" if block == "b8" else "b >= 32"
+
+
+def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
     """Collective over the world. Measure the cases that need exactly its size."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
     rows = []
-    for case in cases:
-        plan = case.plan
-        if plan.size != comm.size:
-            continue
-        a, b = part_of(plan.source, comm.rank), part_of(plan.target, comm.rank)
-        expected = None if b is None else b.copy()
-        if b is not None:
-            b[...] = -1
-        plan.run(comm, a, b)
-        right = b is None or np.array_equal(b, expected)
-        if not comm.allreduce(right, MPI.LAND):
-            raise SystemExit(f"{case}: wrong elements on rank {comm.rank}")
-
-        def copy(expected: Any = expected, b: Any = b) -> None:
-            if b is not None:
-                np.copyto(b, expected)
-
-        def move(plan: Plan = plan, a: Any = a, b: Any = b) -> None:
-            plan.run(comm, a, b)
-
-        often = repeats if case.n > 1000 else 20 * repeats
-        moving, copying = median_ms(comm, move, often), median_ms(comm, copy, often)
-        rows.append(
-            {
-                "case": str(case),
-                "ranks": comm.size,
-                "method": "messages",
-                "megabytes_moved": plan.bytes_moved(8) / 1e6,
-                "ms": moving,
-                "memcpy_ms": copying,
-                "fraction_of_memcpy": copying / moving,
-            }
-        )
+    try:
+        for case in cases:
+            if case.plan.size == comm.size:
+                rows += rows_of_case(comm, case, repeats, folder, huge)
+    except BaseException:
+        # The others would wait for this rank for ever.
+        traceback.print_exc()
+        comm.Abort(1)
     if comm.rank == 0:
         print(json.dumps(rows))
+
+
+def rows_of_case(
+    comm: Any, case: Case, repeats: int, folder: Path, huge: bool
+) -> list[dict[str, Any]]:
+    """Collective over comm. Check, then time, every method of one case."""
+    from mpi4py import MPI
+
+    plan, rank = case.plan, comm.rank
+    sources = shared_sources(comm, plan.source, folder)
+    a = sources.get(rank) if rank in plan.source_process else None
+    expected = part_of(plan.target, rank)
+    b = None if expected is None else on_pages(expected.shape, huge)
+    kept = None if expected is None else on_pages(expected.shape, huge)
+    if kept is not None:
+        kept[...] = expected
+
+    prepared = plan.prepare(comm, a, b, order="F")
+
+    def gather() -> None:
+        if b is not None:
+            plan.gather(rank, sources, b)
+        comm.Barrier()  # sources must stay until all have read them
+
+    def copy() -> None:
+        if b is not None:
+            np.copyto(b, kept)
+
+    methods: dict[str, Callable[[], None]] = {
+        "messages": lambda: plan.run(comm, a, b, order="F"),
+        "prepared": prepared.run,
+        "shared memory": gather,
+    }
+    peer = None
+    try:
+        peer = Pdgemr2d(comm, plan.source, plan.target, a, b)
+        methods["pdgemr2d"] = peer.run
+    except OSError:
+        pass
+    for name, method in methods.items():
+        if b is not None:
+            b[...] = -1
+        comm.Barrier()
+        method()
+        right = b is None or np.array_equal(b, expected)
+        if not comm.allreduce(right, MPI.LAND):
+            raise AssertionError(f"{case}: {name} put wrong elements on a rank")
+    times = median_ms(comm, methods | {"memcpy": copy}, repeats if case.n >= 1000 else 30 * repeats)
+    if peer is not None:
+        peer.free()
+    return [
+        {
+            "case": str(case),
+            "ranks": comm.size,
+            "method": name,
+            "ms": times[name],
+            "ratio_to_pdgemr2d": times["pdgemr2d"] / times[name] if peer is not None else None,
+            "fraction_of_memcpy": times["memcpy"] / times[name],
+            "memcpy_ms": times["memcpy"],
+            "megabytes_moved": plan.bytes_moved(8) / 1e6,
+            "pages": "huge, kept" if huge else "plain",
+        }
+        for name in methods
+    ]
+
+
+def shared_sources(comm: Any, layout: BlockCyclic, folder: Path) -> dict[int, np.ndarray]:
+    """Collective over comm. Local source array of every process, mapped by every rank."""
+    mine = part_of(layout, comm.rank)
+    if mine is not None:
+        mapped(folder / f"{comm.rank}", mine.shape)[...] = mine
+    comm.Barrier()
+    sources = {p: mapped(folder / f"{p}", layout.local_shape(p)) for p in range(layout.nprocs)}
+    comm.Barrier()
+    if mine is not None:
+        (folder / f"{comm.rank}").unlink(missing_ok=True)
+    return sources
+
+
+def mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """Array in Fortran order in a file in shared memory."""
+    size = 8 * int(np.prod(shape))
+    if size == 0:
+        return np.empty(shape, order="F")
+    with path.open("a+b") as file:
+        file.truncate(size)
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        return np.ndarray(shape, float, mmap.mmap(file.fileno(), size, flags), order="F")
+
+
+def on_pages(shape: tuple[int, ...], huge: bool) -> np.ndarray:
+    """Array in Fortran order, touched, on huge pages if asked and if the system has them."""
+    if not huge:
+        return np.zeros(shape, order="F")
+    page = 1 << 21
+    memory = mmap.mmap(-1, 8 * int(np.prod(shape)) + page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    first = -np.frombuffer(memory, np.uint8).ctypes.data % page
+    array = np.ndarray(shape, float, memory, first, order="F")
+    array[...] = 0
+    return array
 
 
 def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
@@ -139,25 +288,28 @@ def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
     if process >= layout.nprocs:
         return None
     i, j = layout.global_indices(process)
-    return (i[:, np.newaxis] * layout.shape[1] + j).astype(np.float64)
+    return np.asfortranarray(i[:, np.newaxis] * layout.shape[1] + j, dtype=np.float64)
 
 
-def median_ms(comm: Any, action: Any, repeats: int) -> float:
-    """Collective over comm. Median over repeats of the time from the first start to the last end.
+def median_ms(comm: Any, actions: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
+    """Collective over comm. Median times from the first start to the last end, in turn.
 
     All ranks must be on one node, where they share a clock. (With more ranks than cores, a rank's
     own time tells nothing: the others compute before and after it.)
     """
     from mpi4py import MPI
 
-    times = []
-    for _ in range(repeats):
-        comm.Barrier()
-        start = time.monotonic()
-        action()
-        end = time.monotonic()
-        times.append(comm.allreduce(end, MPI.MAX) - comm.allreduce(start, MPI.MIN))
-    return 1e3 * statistics.median(times)
+    starts, ends = np.zeros((2, len(actions), repeats))
+    for turn in range(repeats):
+        for k, action in enumerate(actions.values()):
+            comm.Barrier()
+            starts[k, turn] = time.monotonic()
+            action()
+            ends[k, turn] = time.monotonic()
+    comm.Allreduce(MPI.IN_PLACE, starts, MPI.MIN)
+    comm.Allreduce(MPI.IN_PLACE, ends, MPI.MAX)
+    medians = np.median(ends - starts, axis=1)
+    return dict(zip(actions, 1e3 * medians, strict=True))
 
 
 if __name__ == "__main__":

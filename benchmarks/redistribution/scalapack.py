@@ -1,0 +1,99 @@
+"""ScaLAPACK's pdgemr2d in the processes, on the MPI and between the arrays of this benchmark.
+
+The distribution's library is loaded by ctypes. It asks for an MPI of its own by the name
+libmpich.so.12; a directory in which that name leads to the library that mpi4py uses makes both
+share one MPI, as the MPICH ABI promises. `directory_for` makes it, before the ranks start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redistribution import BlockCyclic
+
+LIBRARY = "scalapack-mpich"
+SONAME = "libmpich.so.12"
+
+
+def directory_for(mpi: Path, where: Path) -> Path | None:
+    """Directory for LD_LIBRARY_PATH that lends ``mpi`` to ScaLAPACK; None if that is absent."""
+    if not ctypes.util.find_library(LIBRARY) or not mpi.exists():
+        return None
+    (where / SONAME).symlink_to(mpi)
+    return where
+
+
+class Pdgemr2d:
+    """Collective over comm. One move, ready to be made: arrays in Fortran order, any two grids.
+
+    Raises
+    ------
+    OSError : ScaLAPACK is absent, or would bring an MPI of its own.
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        source: BlockCyclic,
+        target: BlockCyclic,
+        a: np.ndarray | None,
+        b: np.ndarray | None,
+    ) -> None:
+        from mpi4py import MPI
+
+        self.library = _load()
+        handle = self.library.Csys2blacs_handle(ctypes.c_int(MPI._handleof(comm)))
+        self.contexts = [
+            _grid(self.library, handle, *shape)
+            for shape in ((1, comm.size), source.grid, target.grid)
+        ]
+        everyone, of_a, of_b = self.contexts
+        self.arguments = (
+            *source.shape,
+            *_array(a, source, of_a),
+            *_array(b, target, of_b),
+            ctypes.c_int(everyone),
+        )
+        self.arrays = a, b
+
+    def run(self) -> None:
+        """Collective over the communicator. Move."""
+        self.library.Cpdgemr2d(*self.arguments)
+
+    def free(self) -> None:
+        """Collective over the communicator. Give the grids back."""
+        for context in self.contexts:
+            if context >= 0:
+                self.library.Cblacs_gridexit(ctypes.c_int(context))
+
+
+def _load() -> ctypes.CDLL:
+    name = ctypes.util.find_library(LIBRARY)
+    if name is None:
+        raise OSError(f"lib{LIBRARY} is not installed")
+    library = ctypes.CDLL(name)
+    with open("/proc/self/maps") as maps:
+        mapped = {line.split()[-1] for line in maps if "libmpi" in line}
+    if len(mapped) != 1:
+        raise OSError(f"lib{LIBRARY} would not share the MPI of mpi4py: {sorted(mapped)}")
+    return library
+
+
+def _grid(library: ctypes.CDLL, handle: int, rows: int, columns: int) -> int:
+    """BLACS context of the first rows * columns ranks, row-major; -1 on the other ranks."""
+    context = ctypes.c_int(handle)
+    library.Cblacs_gridinit(ctypes.byref(context), b"Row", rows, columns)
+    return context.value
+
+
+def _array(array: np.ndarray | None, layout: BlockCyclic, context: int) -> tuple[Any, ...]:
+    """The five arguments that describe one side: address, first row and column, descriptor."""
+    rows = max(1, 0 if array is None else array.shape[0])
+    descriptor = (ctypes.c_int * 9)(1, context, *layout.shape, *layout.block, 0, 0, rows)
+    address = ctypes.c_void_p(None if array is None else array.ctypes.data)
+    return address, ctypes.c_int(1), ctypes.c_int(1), descriptor
