@@ -12,8 +12,8 @@ pause for the move, at whose end the processors are free.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import count
 from math import inf, nan
 from typing import Protocol, TypeAlias
@@ -34,7 +34,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Start, WakeAt
 from scheduler.core.procset import ProcSet
-from scheduler.core.state import FINAL, Job, JobState
+from scheduler.core.state import Job, JobState
 from simulator.metrics import Outcome, Result
 from simulator.runtimes import ResizeCost
 from simulator.workload import SimJob
@@ -96,7 +96,7 @@ class Engine:
 
     Parameters
     ----------
-    core : with its machine; it must be new.
+    core : with its machine; it must be new. With a workload of its own it may forget what ended.
     jobs : jobs in any order, or a workload that numbers them itself; only the former may be
         resizable.
     cost : what a resize costs.
@@ -144,13 +144,14 @@ class Engine:
     def run(self) -> Result:
         """Run to the end of the last job that can run."""
         core, machine, heap = self.core, self.core.machine, self._heap
-        carry_out, collects = self._carry_out, bool(self._jobs)
+        given, rigid = bool(self._jobs), not self._jobs and self.allocated is None
+        started, ended, run_s, start_s = self.started, self.ended, self._run_s, self.start_s
         coming = next(self._submissions, None)
         while heap or coming is not None:
             now = coming.at if coming is not None else inf
             if heap and heap[0][0] < now:
                 now = heap[0][0]
-            if collects and (self._outcomes or core.live):
+            if given and (self._outcomes or core.live):
                 self._busy += (machine.processors - machine.free_count) * (now - self.now)
             self.now = now
             events: list[Event] = self._instant() if heap and heap[0][0] == now else []
@@ -161,11 +162,19 @@ class Engine:
                 continue
             orders = core.handle(events)
             for order in orders:
-                carry_out(order)
+                if rigid and type(order) is Start:  # as `_start` does, without its questions
+                    number = order.job
+                    started[number - 1] = now
+                    end = now + (start_s + run_s[number - 1])
+                    heappush(heap, (end, next(self._serial), JobEnded(end, number)))
+                else:
+                    self._carry_out(order)
             for event in events:
                 kind = type(event)
                 if kind is JobEnded:
-                    self._collect(event)  # type: ignore[arg-type]
+                    ended[event.job - 1] = now  # type: ignore[union-attr]
+                    if given:
+                        self._collect(event.job)  # type: ignore[union-attr]
                 elif kind is JobStarted or kind is ResizeDone:
                     self._goes_on(event)  # type: ignore[arg-type]
             if self.watch is not None:
@@ -177,17 +186,18 @@ class Engine:
         heap, now, replaceable = self._heap, self.now, self._next
         events: list[Event] = []
         while heap and heap[0][0] == now:
-            event = heapq.heappop(heap)[2]
-            number = getattr(event, "job", 0)
-            if number in replaceable and replaceable[number] is not event:
-                continue
-            if type(event) is ResizePoint:
-                self._progress[number].iterations = event.iteration
+            event = heappop(heap)[2]
+            if replaceable:
+                number = getattr(event, "job", 0)
+                if number in replaceable and replaceable[number] is not event:
+                    continue
+                if type(event) is ResizePoint:
+                    self._progress[number].iterations = event.iteration
             events.append(event)
         return events
 
     def _happens(self, event: Event) -> None:
-        heapq.heappush(self._heap, (event.at, next(self._serial), event))
+        heappush(self._heap, (event.at, next(self._serial), event))
 
     def _follows(self, job: int, event: Event) -> None:
         """Make this the next event of a job."""
@@ -223,7 +233,7 @@ class Engine:
             self.allocated[number] = order.processors
         # Nobody asks between its start and its end.
         end = now + (self.start_s + self._run_s[number - 1])
-        heapq.heappush(self._heap, (end, next(self._serial), JobEnded(end, number)))
+        heappush(self._heap, (end, next(self._serial), JobEnded(end, number)))
 
     def _move_s(self, order: Expand | Contract) -> float:
         return self.cost.move_s(self._progress[order.job].job.data_bytes)
@@ -261,14 +271,11 @@ class Engine:
         if self._next[event.job] is event:
             self._compute(event.job)
 
-    def _collect(self, event: JobEnded) -> None:
+    def _collect(self, number: int) -> None:
         """Keep what is needed of a job that ended, and let the core forget it."""
-        number = event.job
-        self.ended[number - 1] = event.at
-        job = self.core.jobs.get(number)
-        if job is not None and job.state in FINAL:
-            if self._jobs:
-                self._outcomes.append(outcome(job))
+        job = self.core.jobs[number]
+        if job.ended_at is not None:
+            self._outcomes.append(outcome(job))
             self.core.forget(number)
         self._progress.pop(number, None)
         if number not in self.killed:  # of those an earlier end may still come out of the heap

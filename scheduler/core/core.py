@@ -114,7 +114,8 @@ class Core:
         self._predictor = scenario.estimates.predictor()
         orders = scenario.order, scenario.backfill_order
         self._ages = any(order is not None and order.ages for order in orders)
-        self.queue = Queue(*orders)
+        self._corrects = self._predictor is not None or scenario.backfill.kill_at_reservation
+        self.queue = self.view.queue = Queue(*orders)
         for job in queued:
             self.queue.add(job, self.now)
         self.reservations.clear()
@@ -131,8 +132,11 @@ class Core:
                 self.now = event.at
         orders: list[Order] = []
         self._orders = orders
-        if len(events) == 1:
-            self._batch(events)
+        if len(events) == 1 and type(events[0]) is not ResizePoint:
+            event = events[0]
+            _HANDLERS[type(event)](self, event)
+            if self._due or self._ages:
+                self._pass()
         elif self.order == "batch":
             self._batch(sorted(events, key=instant_order))
         else:
@@ -209,41 +213,45 @@ class Core:
     def _pass(self) -> None:
         """Start what the scenario's backfilling finds."""
         self._due = False
-        if not self.queue:
+        if not self.queue.jobs:
             return
-        scenario, view = self._scenario, self.view
+        backfill = self._scenario.backfill
         if self._ages:
             self.queue.sort(self.now)
-        for job, reason in scenario.backfill.starts(view):
-            self._start(job, reason)
-        if scenario.backfill.kill_at_reservation:
-            for job, reason in scenario.backfill.kills(view):
+        backfill.schedule(self.view, self._start)
+        if backfill.kill_at_reservation:
+            for job, reason in backfill.kills(self.view):
                 self.kill(job, S.TIMEOUT, reason)
-        self.unforeseen = self.ends.any_by(self.now)  # should be back, but is not
+        self.unforeseen = False
 
-    def _start(self, job: Job, reason: Reason) -> None:
-        machine, spec, now = self.machine, job.spec, self.now
+    def _start(self, job: Job, reason: Reason) -> bool:
+        """Start a queued job, if the selection finds acceptable processors; tell whether it did."""
+        machine, spec, now, number = self.machine, job.spec, self.now, job.id
         wanted = spec.processors
-        chosen = machine.choose(self._scenario.selection, wanted)
-        if chosen is None:
-            return
+        taken = self.take(job, wanted)
+        if taken is None:
+            return False
+        group, chosen = taken
         self.queue.remove(job)
-        self.live[job.id] = job
+        self.live[number] = job
         if spec.max_processors is not None and spec.resizable:
-            self.resizable[job.id] = job
+            self.resizable[number] = job
         job.state = S.STARTING  # it was queued, so PENDING
         job.started_at = now
         job.size = wanted
         job.sizes.append((now, wanted))
-        self._orders.append(Start(job.id, self.take(job, chosen), chosen, reason))
+        self._orders.append(Start(number, group, chosen, reason))
         end = now + job.estimate_s
-        self.ends.expect_first(job.id, end, wanted if machine.whole else machine.returning(chosen))
-        if (
-            self.kill_at_walltime
-            or job.estimate_s < spec.walltime_s
-            or (job.passed and self._scenario.backfill.kill_at_reservation)
-        ):
+        self.ends.expect_first(number, end, wanted if machine.whole else machine.returning(chosen))
+        if self.kill_at_walltime or (self._corrects and self._watched(job)):
             self._wake_by(end)
+        return True
+
+    def _watched(self, job: Job) -> bool:
+        """Whether something happens at the end of a job's estimate even if nobody is killed."""
+        if job.passed and self._scenario.backfill.kill_at_reservation:
+            return True
+        return self._predictor is not None and job.estimate_s < job.spec.walltime_s
 
     def _wake_by(self, time: float) -> None:
         """Ask to be woken at a time, if no earlier one is asked for."""
@@ -253,21 +261,22 @@ class Core:
 
     # What the core does to a job; also used at resizes.
 
-    def take(self, job: Job, processors: ProcSet) -> int:
-        """Give processors to a job as a new group, and tell its number."""
-        self.machine.take(processors)
+    def take(self, job: Job, processors: int) -> tuple[int, ProcSet] | None:
+        """Give so many processors to a job as a new group; tell its number and which they are."""
+        chosen = self.machine.allocate(self._scenario.selection, processors)
+        if chosen is None:
+            return None
         self.standing = None
         group = job.next_group
-        job.groups[group] = processors
-        job.next_group += 1
-        return group
+        job.groups[group] = chosen
+        job.next_group = group + 1
+        return group, chosen
 
-    def release(self, processors: ProcSet, *, unforeseen: bool = True) -> None:
+    def release(self, processors: ProcSet) -> None:
         """Put processors back into the pool; the next pass may use them."""
         self.machine.release(processors)
         self.standing = None
-        self.unforeseen |= unforeseen
-        self._due = True
+        self.unforeseen = self._due = True
 
     def expect(self, job: Job) -> None:
         """Say when which of the job's processors will be back (at once if it was told to end)."""
@@ -288,10 +297,14 @@ class Core:
 
     def finish(self, job: Job, state: JobState) -> None:
         """Give everything back and record the end."""
-        self.end_resize(job)
-        unforeseen = self.now != job.estimated_end
+        if job.resize is not None:
+            self.end_resize(job)
+        if job.started_at is None or self.now != job.started_at + job.estimate_s:
+            self.unforeseen = True
         for processors in job.groups.values():
-            self.release(processors, unforeseen=unforeseen)
+            self.machine.release(processors)
+        self.standing = None
+        self._due = True
         job.groups.clear()
         job.become(state)
         job.ended_at = self.now
@@ -325,7 +338,8 @@ class Core:
         job = self.jobs[event.job] = Job(event.job, spec, event.at, spec.walltime_s)
         if self._predictor is not None:
             job.estimate_s = job.first_estimate_s = self._predictor.estimate(job)
-        job.topology = spec.topology
+        if spec.topology is not None:
+            job.topology = spec.topology
         self.queue.add(job, self.now)
         self._due = True
 

@@ -46,7 +46,11 @@ class Ends:
         """Expect the processors back of a job of which nothing was expected so far."""
         end = time, job, processors
         self._of[job] = (end,)
-        self._add(end)
+        if self._lasts or len(self._blocks[0]) >= BLOCK:
+            self._add(end)
+        else:
+            insort(self._blocks[0], end)
+            self._sums[0] += processors
 
     def forget(self, job: int) -> None:
         """Expect nothing of this job (any more)."""

@@ -66,6 +66,7 @@ class Machine:
     free : processors that may be taken now.
     free_count, processors, installed : how many are free, belong to nodes that are up, belong to
         any node known, up or not.
+    whole : whether every processor known is offered by its node.
     """
 
     def __init__(self, nodes: Iterable[tuple[str, int]] = (), *, counted: bool = False) -> None:
@@ -73,6 +74,7 @@ class Machine:
         self.nodes: dict[str, Node] = {}
         self.free = ProcSet()
         self.free_count = self.processors = self.installed = 0
+        self.whole = True
         self._down = ProcSet()  # numbers that no node offers now
         self._owed = ProcSet()  # of nodes lost at some time: still held by a job
         self._firsts: list[int] = []  # first number of each run given to a node, ascending
@@ -113,32 +115,31 @@ class Machine:
         self._offer(node.processors, ProcSet())
         return node.processors
 
-    @property
-    def whole(self) -> bool:
-        """Whether every processor known is offered by its node."""
-        return not self._down.intervals
+    def allocate(self, selection: Selection, processors: int) -> ProcSet | None:
+        """Take so many processors, of which there are enough, as the selection chooses them.
 
-    def choose(self, selection: Selection, processors: int) -> ProcSet | None:
-        """Let the selection choose so many of the free processors (there are enough)."""
-        return some(processors) if self.counted else selection.select(self.free, processors)
-
-    def take(self, processors: ProcSet) -> None:
-        """Remove processors from the pool; `choose` found them there."""
-        self.free_count -= len(processors)
-        if not self.counted:
-            self.free -= processors
+        None if it finds no acceptable ones.
+        """
+        if self.counted:
+            self.free_count -= processors
+            return some(processors)
+        chosen = selection.select(self.free, processors)
+        if chosen is not None:
+            self.free -= chosen
+            self.free_count -= processors
+        return chosen
 
     def release(self, processors: ProcSet) -> None:
         """Put processors back into the pool, those of lost nodes excepted."""
         if self.counted:
-            self.free_count += len(processors)
+            self.free_count += processors.count()
             return
         if self._owed:
             self._owed -= processors
         if self._down:
             processors -= self._down
         self.free |= processors
-        self.free_count += len(processors)
+        self.free_count += processors.count()
 
     def returning(self, processors: ProcSet) -> int:
         """How many of these would come into the pool if they were released now."""
@@ -166,6 +167,7 @@ class Machine:
         gone, come = before - after, after - before
         self._owed |= gone - self.free
         self._down = (self._down | gone) - come
+        self.whole = not self._down
         if self.counted:
             self.free_count += len(come)
         else:

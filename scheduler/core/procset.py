@@ -55,9 +55,17 @@ class ProcSet(msgspec.Struct, frozen=True):
         """Text that `parse` reads back to an equal set."""
         return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in self.intervals)
 
+    def count(self) -> int:
+        """Count the processors."""
+        intervals = self.intervals
+        if len(intervals) == 1:
+            first, last = intervals[0]
+            return last - first + 1
+        return sum([last - first + 1 for first, last in intervals])
+
     def __len__(self) -> int:
         """Count the processors."""
-        return sum([last - first + 1 for first, last in self.intervals])
+        return self.count()
 
     def __bool__(self) -> bool:
         """Whether there is any."""

@@ -33,33 +33,38 @@ class Queue:
     ----------
     order : who is first.
     passing : in which order later jobs are tried when the first one has to wait.
+
+    Attributes
+    ----------
+    jobs : job number -> job, in the order of their coming.
     """
 
     def __init__(self, order: QueueOrder, passing: QueueOrder | None = None) -> None:
         self._order = order
         self._passing = order if passing is None else passing
-        self._jobs: dict[int, Job] = {}
+        self.jobs: dict[int, Job] = {}
         self._heap: list[tuple[Any, int]] = []  # (key, job); some have left meanwhile
         self._new: dict[int, Job] = {}  # not yet filed
         self._filed: Candidates | None = None if self._passing.ages else Candidates()
 
     def __len__(self) -> int:
         """Count the jobs."""
-        return len(self._jobs)
+        return len(self.jobs)
 
     def __iter__(self) -> Iterator[Job]:
         """Go through the jobs in order, as they stand now; they may leave meanwhile."""
-        jobs = self._jobs
+        jobs = self.jobs
         return iter([jobs[number] for _, number in sorted(self._heap) if number in jobs])
 
     def __contains__(self, job: int) -> bool:
         """Whether the job of this number waits here."""
-        return job in self._jobs
+        return job in self.jobs
 
     def add(self, job: Job, now: float) -> None:
         """Put a job where it belongs."""
-        self._jobs[job.id] = self._new[job.id] = job
-        heappush(self._heap, (self._order.key(job, now), job.id))
+        number = job.id
+        self.jobs[number] = self._new[number] = job
+        heappush(self._heap, (self._order.key(job, now), number))
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -68,19 +73,19 @@ class Queue:
         ------
         KeyError : it is not here.
         """
-        del self._jobs[job.id]
+        del self.jobs[job.id]
         if self._new.pop(job.id, None) is None and self._filed is not None:
             self._filed.remove(self._passing.key(job, 0.0), job)
 
     def sort(self, now: float) -> None:
         """Bring the order up to date, if keys change with time."""
         if self._order.ages:
-            self._heap = [(self._order.key(job, now), job.id) for job in self._jobs.values()]
+            self._heap = [(self._order.key(job, now), job.id) for job in self.jobs.values()]
             heapify(self._heap)
 
     def first(self, at_most: float) -> Job | None:
         """First job that asks for so many processors at most."""
-        heap, jobs = self._heap, self._jobs
+        heap, jobs = self._heap, self.jobs
         while heap:
             job = jobs.get(heap[0][1])
             if job is None:
@@ -94,10 +99,7 @@ class Queue:
     def arrived(self, now: float) -> list[Job]:
         """Jobs that no pass has looked at yet, in the order in which they may pass others."""
         new = list(self._new.values())
-        if len(new) > 1:
-            key = self._passing.key
-            new.sort(key=lambda job: (key(job, now), job.id))
-        return new
+        return new if len(new) < 2 else self._sorted(new, now)
 
     def file(self, job: Job) -> None:
         """Count an arrived job that has to wait among those that `candidate` finds."""
@@ -134,9 +136,13 @@ class Queue:
 
     def walk(self, free: int, now: float) -> Iterator[Job]:
         """Go through all jobs of so many processors at most, in passing order."""
+        jobs = [job for job in self.jobs.values() if job.spec.processors <= free]
+        return iter(self._sorted(jobs, now))
+
+    def _sorted(self, jobs: list[Job], now: float) -> list[Job]:
+        """In passing order."""
         key = self._passing.key
-        jobs = [job for job in self._jobs.values() if job.spec.processors <= free]
-        return iter(sorted(jobs, key=lambda job: (key(job, now), job.id)))
+        return sorted(jobs, key=lambda job: (key(job, now), job.id))
 
     @property
     def walks(self) -> bool:
@@ -146,7 +152,7 @@ class Queue:
     def wants_more(self, than: int, at_most: int) -> bool:
         """Whether the jobs of at most so many processors ask, together, for more `than` that."""
         wanted = 0
-        for job in self._jobs.values():
+        for job in self.jobs.values():
             size = job.spec.processors
             wanted += size if size <= at_most else 0
             if wanted > than:

@@ -67,10 +67,10 @@ def _expand(core: Core, job: Job, decision: Grow) -> Expand | Continue:
         return _refused(job, f"grow to {to} with {free} free", decision.reason)
     if core.view.failed_lately(job, to):
         return _go_on(job.id, "retry_after", "a resize to {to} failed just now", to=to)
-    chosen = core.scenario.selection.select(core.machine.free, wanted)
-    if chosen is None:
+    taken = core.take(job, wanted)
+    if taken is None:
         return _refused(job, f"no processors acceptable for {to}", decision.reason)
-    group = core.take(job, chosen)
+    group, chosen = taken
     job.resizes += 1
     job.resize = Resize(job.resizes, core.now, job.size, to, decision.reason, group=group)
     job.become(JobState.EXPANDING)

@@ -39,6 +39,8 @@ class JobState(Enum):
     TIMEOUT = "TO"
     NODE_FAIL = "NF"
 
+    __hash__ = object.__hash__  # each is there once; Enum's own hash is slow in the tables below
+
 
 S = JobState
 FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})

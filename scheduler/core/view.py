@@ -10,7 +10,6 @@ import msgspec
 
 from reshape.topology import Topology
 from scheduler.core.ends import End
-from scheduler.core.queue import Queue
 from scheduler.core.state import Job, JobState
 
 if TYPE_CHECKING:
@@ -32,10 +31,18 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class View:
-    """Read-only view of a core at one instant."""
+    """Read-only view of a core at one instant.
+
+    Attributes
+    ----------
+    queue : pending jobs in the scenario's order.
+    machine : nodes and free processors.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.queue = core.queue
+        self.machine = core.machine
 
     @property
     def now(self) -> float:
@@ -45,7 +52,7 @@ class View:
     @property
     def free(self) -> int:
         """Processors nobody holds; at a resize point, what is idle after the scheduling pass."""
-        return self._core.machine.free_count
+        return self.machine.free_count
 
     @property
     def freeing(self) -> int:
@@ -55,12 +62,7 @@ class View:
     @property
     def installed(self) -> int:
         """Processors of all nodes known, up or not."""
-        return self._core.machine.installed
-
-    @property
-    def queue(self) -> Queue:
-        """Pending jobs in the scenario's order."""
-        return self._core.queue
+        return self.machine.installed
 
     @property
     def ends(self) -> Iterator[End]:
@@ -75,12 +77,13 @@ class View:
     @property
     def unforeseen(self) -> bool:
         """Whether processors came back, or are expected, otherwise than at the last pass."""
-        return self._core.unforeseen
+        core = self._core
+        return core.unforeseen or core.ends.any_by(core.now)
 
     @property
     def head(self) -> Job | None:
         """First job of the queue that this machine could run at all."""
-        return self._core.queue.first(self._core.machine.installed)
+        return self.queue.first(self.installed)
 
     @property
     def resizable(self) -> Iterator[Job]:
@@ -108,7 +111,8 @@ class View:
         then cannot pass now.
         """
         core = self._core
-        return None if core.ends.any_by(core.now) else core.standing
+        standing = core.standing
+        return None if standing is None or core.ends.any_by(core.now) else standing
 
     def stand(self, head: Job, at: float, spare: int) -> None:
         """Keep for the next pass what `standing` tells."""

@@ -8,7 +8,7 @@ first promise, if its policy does so; later ones may have to be made anew.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import TypeAlias
 
@@ -19,7 +19,8 @@ from scheduler.core.orders import Reason
 from scheduler.core.state import Job, JobState
 from scheduler.core.view import View
 
-Starts: TypeAlias = Iterator[tuple[Job, Reason]]
+#: Starts a queued job if there are acceptable processors, and tells whether it did.
+Start: TypeAlias = Callable[[Job, Reason], bool]
 
 
 class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +57,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return "conservative"
         return {0: "FCFS", 1: "EASY"}.get(self.reservations, f"{self.reservations} reservations")
 
-    def kills(self, view: View) -> Starts:
+    def kills(self, view: View) -> Iterator[tuple[Job, Reason]]:
         """Jobs to end now because the head's reservation has come and they hold its processors."""
         head = view.head
         if head is None or head.spec.processors <= view.free or view.shadow(head)[0] > view.now:
@@ -76,87 +77,74 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for job in chosen:
             yield job, Reason("EASY kill at reservation", text, facts)
 
-    def starts(self, view: View) -> Starts:
-        """Jobs to start now, one after the other, each with its reason.
-
-        The core starts a job before it asks for the next; a job still PENDING then found no
-        acceptable processors and is passed over.
-        """
+    def schedule(self, view: View, start: Start) -> None:
+        """Start the jobs that may start now."""
         if self.reservations == 0:
-            yield from _in_order(view, self.name)
+            _in_order(view, start, "FCFS in order")
         elif self.reservations == 1:
-            yield from _in_order(view, self.name)
-            yield from _behind_the_head(view)
+            head = _in_order(view, start, "EASY in order")
+            if head is not None and len(view.queue.jobs) > 1:
+                _behind_the_head(view, start, head)
         else:
-            yield from _promised(view, self.reservations, self.name)
+            _promised(view, start, self.reservations, self.name)
 
 
-def _in_order(view: View, name: str) -> Starts:
-    """Start the first jobs of the queue while they fit."""
-    while (job := view.head) is not None and job.spec.processors <= view.free:
-        yield (
-            job,
-            Reason(
-                f"{name} in order",
-                "first in the queue: {needed} processors wanted, {free} free",
-                {"needed": job.spec.processors, "free": view.free},
-            ),
-        )
-        if job.state is JobState.PENDING:
-            return
+def _in_order(view: View, start: Start, rule: str) -> Job | None:
+    """Start the first jobs of the queue while they fit; tell the first one that has to wait."""
+    queue, machine = view.queue, view.machine
+    text = "first in the queue: {needed} processors wanted, {free} free"
+    while queue.jobs and (job := queue.first(machine.installed)) is not None:
+        needed, free = job.spec.processors, machine.free_count
+        if needed > free or not start(job, Reason(rule, text, {"needed": needed, "free": free})):
+            return job
+    return None
 
 
-def _behind_the_head(view: View) -> Starts:
+def _behind_the_head(view: View, start: Start, head: Job) -> None:
     """EASY: the head has a reservation, and whatever does not delay it may pass.
 
     If nothing but arrivals came since the last pass, only they are looked at. Otherwise each
     question for the next one that fits goes to the trees of the queue.
     """
-    queue, head = view.queue, view.head
-    if head is None or len(queue) == 1:
-        return
+    queue, machine, now = view.queue, view.machine, view.now
     if queue.walks:
-        yield from _walk(view, head)
+        _walk(view, start, head)
         return
     standing = view.standing
     if standing is not None and standing[0] is head:
         _, at, spare = standing
-        for job in queue.arrived(view.now):
+        for job in queue.arrived(now):
             needed = job.spec.processors
-            in_time = job.estimate_s <= at - view.now
-            if needed <= view.free and (in_time or needed <= spare) and job is not head:
-                yield job, _passed(job, head, at, None if in_time else spare)
-                if not in_time and job.state is not JobState.PENDING:
-                    spare -= needed
-            else:
+            in_time = job.estimate_s <= at - now
+            if needed > machine.free_count or not (in_time or needed <= spare) or job is head:
                 queue.file(job)
+            elif start(job, _passed(job, head, at, None if in_time else spare)) and not in_time:
+                spare -= needed
         view.stand(head, at, spare)
         return
     queue.file_all()
-    if queue.smallest() > view.free:
+    if queue.smallest() > machine.free_count:
         return  # whatever the reservation is
     at, spare = view.shadow(head)
-    while (found := queue.candidate(view.free, at - view.now, spare)) is not None:
-        if found is not head:
-            in_time = found.estimate_s <= at - view.now
-            yield found, _passed(found, head, at, None if in_time else spare)
-            if found.state is not JobState.PENDING:
-                spare -= 0 if in_time else found.spec.processors
-                continue
-        queue.set_aside(found)  # no acceptable processors
+    while (found := queue.candidate(machine.free_count, at - now, spare)) is not None:
+        in_time = found.estimate_s <= at - now
+        if found is head or not start(found, _passed(found, head, at, None if in_time else spare)):
+            queue.set_aside(found)  # no acceptable processors
+        elif not in_time:
+            spare -= found.spec.processors
     view.stand(head, at, spare)
 
 
-def _walk(view: View, head: Job) -> Starts:
+def _walk(view: View, start: Start, head: Job) -> None:
     """EASY where the passing order changes with time: sort, and look at each job that fits."""
     at, spare = view.shadow(head)
     for job in view.queue.walk(view.free, view.now):
         needed = job.spec.processors
         in_time = job.estimate_s <= at - view.now
-        if needed <= view.free and (in_time or needed <= spare) and job is not head:
-            yield job, _passed(job, head, at, None if in_time else spare)
-            if not in_time and job.state is not JobState.PENDING:
-                spare -= needed
+        if needed > view.free or not (in_time or needed <= spare) or job is head:
+            continue
+        if start(job, _passed(job, head, at, None if in_time else spare)) and not in_time:
+            spare -= needed
 
 
 def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
@@ -182,7 +170,7 @@ def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
     )
 
 
-def _promised(view: View, reservations: int | None, name: str) -> Starts:
+def _promised(view: View, start: Start, reservations: int | None, name: str) -> None:
     """Place every job in the profile of free processors, keeping what was promised before.
 
     When processors came back, or are expected, at another time than before, the promised jobs are
@@ -206,17 +194,9 @@ def _promised(view: View, reservations: int | None, name: str) -> Starts:
             at = profile.earliest(needed, walltime_s, view.now)
             if at <= view.now:
                 facts = {"needed": needed, "walltime": walltime_s, "free": view.free}
-                yield (
-                    job,
-                    Reason(
-                        name,
-                        "{needed} of {free} free processors for {walltime} s delay no reservation",
-                        facts,
-                    ),
-                )
-                if job.state is JobState.PENDING:
-                    continue
-                profile.reserve(needed, at, walltime_s)
+                text = "{needed} of {free} free processors for {walltime} s delay no reservation"
+                if start(job, Reason(name, text, facts)):
+                    profile.reserve(needed, at, walltime_s)
                 continue
             if reservations is not None and held >= reservations:
                 continue

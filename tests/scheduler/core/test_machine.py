@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from scheduler.core.machine import Machine
 from scheduler.core.procset import ProcSet
+
+
+class Chosen(NamedTuple):
+    """Selection of certain processors."""
+
+    these: ProcSet
+
+    def select(self, free: ProcSet, processors: int) -> ProcSet:
+        return self.these
 
 
 def test_names_of_nodes() -> None:
@@ -21,7 +32,7 @@ def test_names_of_nodes() -> None:
 
 def test_a_node_that_comes_back_larger_or_smaller() -> None:
     machine = Machine([("a", 2), ("b", 2)])
-    machine.take(ProcSet.parse("0 3"))
+    assert machine.allocate(Chosen(ProcSet.parse("0 3")), 2) == ProcSet.parse("0 3")
     machine.join("a", 4)  # larger, while it is up
     assert str(machine.free) == "1-2 4-5"
     assert machine.installed == machine.processors == 6

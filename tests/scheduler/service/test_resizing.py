@@ -209,6 +209,22 @@ def test_a_job_that_ends_before_its_new_group_joins(served, scripted):
     assert served.free() == 8
 
 
+def test_a_group_that_is_not_needed_any_more_ends_quietly(served, scripted):
+    """It was told to end: mpiexec has nothing to complain of in the job's output."""
+    scripted("4")
+    program = (
+        "import time, reshape\n"
+        "with reshape.application() as app:\n"
+        "    for step in app.iterations(2):\n"
+        "        time.sleep(0.2 if step == 0 else 3)\n"
+    )
+    number = served.submit(["python", "-c", program], 2, max_processors=4)
+    job = served.wait(number)
+    assert "waits for the next resize point" in served.story(number)
+    assert job.state == "COMPLETED"
+    assert served.output(number) == ""
+
+
 def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
     scripted("4 6 8")
     number = served.submit([*FAULTY, "none", "job", "200"], 2, max_processors=8)
