@@ -6,27 +6,16 @@ what it will own, once, from where it lies. Needs no MPI.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.joint import clipped
-from redistribution.packing import Bytes, Region, copy, of_array
-from redistribution.plan import Plan, Transfer
-
-# Slices of this size are put together in cache before they go to memory. Measured: 256 kB and
-# 2 MB are slower.
-STAGE_BYTES = 1 << 20
-
-# Shorter contiguous stretches than this are worth the detour, up to 1.7 times as fast.
-LONG_BYTES = 1 << 13
+from redistribution.packing import copy, of_array
+from redistribution.plan import Plan
 
 Sources: TypeAlias = Mapping[int, NDArray[Any]] | Callable[[int], NDArray[Any]]
-
-# Buffers between gathers, whose pages are touched once; list.pop and list.append are atomic.
-_stages: list[Bytes] = []
 
 
 def gather(plan: Plan, process: int, sources: Sources, b: NDArray[Any]) -> None:
@@ -52,7 +41,8 @@ def gather(plan: Plan, process: int, sources: Sources, b: NDArray[Any]) -> None:
 
     Notes
     -----
-    Extra memory: `STAGE_BYTES` (1 MB), kept for the next gather.
+    Extra memory: none that grows with the arrays. Each element is copied once, from where it lies:
+    putting slices together in cache first was slower with all cores at work.
 
     Examples
     --------
@@ -73,87 +63,13 @@ def gather(plan: Plan, process: int, sources: Sources, b: NDArray[Any]) -> None:
     if not b.flags.writeable:
         raise ValueError(f"target process {process}: the target array is read-only")
     find = sources if callable(sources) else sources.__getitem__
-    pieces = []
+    target = of_array(b, "target")
     for transfer in plan.incoming(plan.target_ranks[process]):
         source = plan.source_process[transfer.peer]
         a = find(source)
         _check_source(plan, source, a, b)
-        pieces.append((transfer, of_array(a, "source")))
-    if b.nbytes == 0:
-        return
-    axis = _stageable_axis(b)
-    if axis is not None and any(_is_scattered(t, region, b) for t, region in pieces):
-        stage = _take_stage()
-        _gather_staged(pieces, b, axis, stage)
-        _stages.append(stage)
-    else:
-        for transfer, region in pieces:
-            copy(transfer, b.dtype.itemsize, region, of_array(b, "target"))
-
-
-_Piece: TypeAlias = tuple[Transfer, Region]
-
-
-def _stageable_axis(b: NDArray[Any]) -> int | None:
-    """Outermost axis of ``b`` in memory, if slices across it are contiguous and worth staging."""
-    if b.nbytes < 2 * STAGE_BYTES:
-        return None
-    if b.flags.c_contiguous:
-        axis = 0
-    elif b.flags.f_contiguous:
-        axis = b.ndim - 1
-    else:
-        return None
-    return axis if b.nbytes // b.shape[axis] <= STAGE_BYTES // 4 else None
-
-
-def _is_scattered(transfer: Transfer, source: Region, b: NDArray[Any]) -> bool:
-    """Whether a transfer writes short stretches of memory."""
-    stretch = b.dtype.itemsize
-    for axis in sorted(range(b.ndim), key=lambda axis: b.strides[axis]):
-        runs = transfer.runs[axis]
-        if source.strides[axis] != stretch or len(runs) > 1 or runs[0].repeats > 1:
-            # Contiguous stretches end with the shortest run along this axis.
-            if source.strides[axis] == stretch:
-                stretch *= min(run.length for run in runs)
-            return stretch < LONG_BYTES
-        stretch *= runs[0].length
-        if runs[0].length != b.shape[axis]:
-            break
-    return stretch < LONG_BYTES
-
-
-def _gather_staged(pieces: Sequence[_Piece], b: NDArray[Any], axis: int, stage: Bytes) -> None:
-    """Fill ``b`` slice by slice along ``axis``, each by way of a buffer that stays in cache.
-
-    Scattered writes to memory read every line before they write it; one long copy does not.
-    """
-    extent = b.shape[axis]
-    if b.nbytes > STAGE_BYTES:
-        for low, high in ((0, extent // 2), (extent // 2, extent)):
-            within = (slice(None),) * axis + (slice(low, high),)
-            cut = [(_cut(t, axis, low, high), source) for t, source in pieces]
-            _gather_staged([(t, source) for t, source in cut if t], b[within], axis, stage)
-        return
-    staged = Region(stage, 0, b.strides, "target")
-    for transfer, source in pieces:
-        copy(transfer, b.dtype.itemsize, source, staged)
-    of_array(b, "target").memory[...] = stage[: b.nbytes]
-
-
-def _cut(transfer: Transfer, axis: int, low: int, high: int) -> Transfer | None:
-    """What of ``transfer`` goes to [low, high) of the target along ``axis``, if anything does."""
-    runs = clipped(transfer.runs[axis], low, high)
-    if not runs:
-        return None
-    return Transfer.of(transfer.peer, (*transfer.runs[:axis], runs, *transfer.runs[axis + 1 :]))
-
-
-def _take_stage() -> Bytes:
-    try:
-        return _stages.pop()
-    except IndexError:
-        return np.empty(STAGE_BYTES, np.uint8)
+        if b.dtype.itemsize:
+            copy(transfer, b.dtype.itemsize, of_array(a, "source"), target)
 
 
 def _check_source(plan: Plan, process: int, a: NDArray[Any], b: NDArray[Any]) -> None:

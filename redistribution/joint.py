@@ -77,47 +77,6 @@ def _cut(run: Run, near: int) -> tuple[Run, Run]:
     )
 
 
-def clipped(runs: tuple[Run, ...], low: int, high: int) -> tuple[Run, ...]:
-    """What of ``runs`` lies in [low, high) of the receiver's local index, counted from ``low``."""
-    found: list[Run] = []
-    fill = 0
-    for run in runs:
-        # Repetitions are numbered; the last one before either edge may reach over it.
-        before, within = _repeats_before(run, low), _repeats_before(run, high)
-        end = run.target + (within - 1) * run.target_step + run.length
-        whole = within - 1 if within > before and end > high else within
-        for first, repeats in ((before - 1, 1), (before, whole - before), (whole, within - whole)):
-            if first < 0 or repeats < 1:
-                continue
-            start = run.target + first * run.target_step
-            skipped = max(0, low - start)
-            length = min(run.length, high - start) - skipped if repeats == 1 else run.length
-            if length < 1:
-                continue
-            found.append(
-                Run(
-                    length,
-                    repeats,
-                    run.source + first * run.source_step + skipped,
-                    run.source_step,
-                    start + skipped - low,
-                    run.target_step,
-                    fill,
-                )
-            )
-            fill += length * repeats
-    return tuple(found)
-
-
-def _repeats_before(run: Run, edge: int) -> int:
-    """How many repetitions of a family begin before ``edge`` of the receiver's local index."""
-    if run.target >= edge:
-        return 0
-    if run.repeats == 1:
-        return 1
-    return min(run.repeats, -((run.target - edge) // run.target_step))
-
-
 class JointAxis:
     """All families of runs between two divisions of one axis, to be asked for by coordinate."""
 
