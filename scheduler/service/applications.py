@@ -35,6 +35,7 @@ class ApplicationScheduler:
         self._core, self._journal, self._remap = core, journal, remap
         self._startup, self._launches, self._clock = startup, launches, clock
         self.capacity = 0
+        self._ended: dict[int, m.JobInfo] = {}
         self._next = max(launches, default=0) + 1
 
     # ------------------------------------------------------------------ in and out
@@ -135,7 +136,7 @@ class ApplicationScheduler:
         job = self.job(number)
         lines = story(
             self._journal.events_of(number),
-            self._journal.orders_of(number),
+            self._journal.orders_of(number, routine=True),
             self._journal.phases_of(number),
         )
         if job.state is JobState.PENDING:
@@ -144,7 +145,15 @@ class ApplicationScheduler:
         return lines
 
     def info(self, job: Job) -> m.JobInfo:
-        """Describe a job as tables show it."""
+        """Describe a job as tables show it; one that has ended does not change any more."""
+        if job.id not in self._ended:
+            info = self._describe(job)
+            if job.state not in FINAL:
+                return info
+            self._ended[job.id] = info
+        return self._ended[job.id]
+
+    def _describe(self, job: Job) -> m.JobInfo:
         submission = self._launches[job.id].submission
         progress = self._remap.progress.get(job.id, Progress())
         orders = self._journal.orders_of(job.id)

@@ -106,8 +106,11 @@ class JobEnds:
         resize = job.resize
         waiting = [group for group in job.groups if group not in gone]
         if resize is not None and waiting == [resize.group]:
-            node = self._startup.node_of(job, waiting[0])
-            self._startup.kill(node, job.id, waiting[0], "the job ended before this group joined")
+            why = "the job ended before this group joined"
+            transaction = self._remap.transaction(job)
+            if transaction is not None:
+                self._remap.dismiss(job, transaction, why)
+            self._startup.kill(self._startup.node_of(job, waiting[0]), job.id, waiting[0], why)
         since = self._ending.setdefault(job.id, time.monotonic())
         if time.monotonic() - since > STRAGGLER_S:
             others = f"groups {waiting} of the job did not end with the others"

@@ -25,21 +25,25 @@ from scheduler.core.events import Event
 from scheduler.core.orders import Order
 
 FORMAT = 1
-_SCHEMA = """
+#: What a job does most, and what few questions are about; set apart, so that others stay quick.
+_ROUTINE = "('ResizePoint', 'Continue')"
+_SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS settings (batch INTEGER PRIMARY KEY, settings BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (job INTEGER PRIMARY KEY, token TEXT NOT NULL,
                                  submission BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL,
-                                   job INTEGER, event BLOB NOT NULL);
+                                   job INTEGER, kind TEXT NOT NULL, event BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS orders (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL,
-                                   job INTEGER, at REAL NOT NULL, "order" BLOB NOT NULL);
+                                   job INTEGER, kind TEXT NOT NULL, at REAL NOT NULL,
+                                   "order" BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS phases (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL,
                                    serial INTEGER NOT NULL, at REAL NOT NULL,
                                    phase TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (job INTEGER PRIMARY KEY, facts BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS events_of_job ON events (job);
+CREATE INDEX IF NOT EXISTS events_of_job ON events (job) WHERE kind NOT IN {_ROUTINE};
 CREATE INDEX IF NOT EXISTS orders_of_job ON orders (job);
+CREATE INDEX IF NOT EXISTS changes_of_job ON orders (job) WHERE kind NOT IN {_ROUTINE};
 CREATE INDEX IF NOT EXISTS phases_of_job ON phases (job);
 """
 
@@ -98,9 +102,14 @@ class Journal:
         self.batch += 1
         with self._transaction(durable):
             self._db.executemany(
-                "INSERT INTO events (batch, job, event) VALUES (?, ?, ?)",
+                "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)",
                 [
-                    (self.batch, getattr(event, "job", None), _json.encode(event))
+                    (
+                        self.batch,
+                        getattr(event, "job", None),
+                        type(event).__name__,
+                        _json.encode(event),
+                    )
                     for event in events
                 ],
             )
@@ -108,11 +117,18 @@ class Journal:
     def record_orders(self, at: float, orders: Iterable[Order]) -> None:
         """Write what the core decided on the present batch."""
         rows = [
-            (self.batch, getattr(order, "job", None), at, _json.encode(order)) for order in orders
+            (
+                self.batch,
+                getattr(order, "job", None),
+                type(order).__name__,
+                at,
+                _json.encode(order),
+            )
+            for order in orders
         ]
         with self._transaction():
             self._db.executemany(
-                'INSERT INTO orders (batch, job, at, "order") VALUES (?, ?, ?, ?)', rows
+                'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?, ?)', rows
             )
 
     def add_job(self, job: int, token: str, submission: Submission) -> None:
@@ -161,13 +177,18 @@ class Journal:
             yield job, token, _submission.decode(blob)
 
     def events_of(self, job: int) -> list[Event]:
-        """Give the events of one job, oldest first."""
-        rows = self._db.execute("SELECT event FROM events WHERE job=? ORDER BY seq", (job,))
+        """Give the events of one job, oldest first, its resize points excepted."""
+        rows = self._db.execute(
+            f"SELECT event FROM events WHERE job=? AND kind NOT IN {_ROUTINE} ORDER BY seq", (job,)
+        )
         return [_event.decode(blob) for (blob,) in rows]
 
-    def orders_of(self, job: int) -> list[tuple[float, Order]]:
-        """Give (time, order) of one job, oldest first."""
-        rows = self._db.execute('SELECT at, "order" FROM orders WHERE job=? ORDER BY seq', (job,))
+    def orders_of(self, job: int, *, routine: bool = False) -> list[tuple[float, Order]]:
+        """Give (time, order) of one job, oldest first; with `routine` also those to go on."""
+        kinds = "" if routine else f"AND kind NOT IN {_ROUTINE}"
+        rows = self._db.execute(
+            f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq', (job,)
+        )
         return [(at, _order.decode(blob)) for at, blob in rows]
 
     def phases_of(self, job: int) -> list[Phase]:

@@ -214,8 +214,17 @@ class RemapScheduler:
         assert job.resize is not None
         return [self.done(job)] if job.resize.expands else self.left(job)
 
+    def dismiss(self, job: Job, transaction: Transaction, why: str) -> None:
+        """Tell a newcomer that waits to end by itself; it is killed only if it does not."""
+        if transaction.joiner is not None and job.resize is not None:
+            self.send(transaction.joiner, m.Abandon(id=transaction.joiner_request, why=why))
+            assert job.resize.group is not None
+            self.startup.let_end(job, job.resize.group)
+            transaction.joiner = None
+
     def _fail(self, job: Job, transaction: Transaction, why: str) -> list[Event]:
         self._enter(job, transaction, "rolled back", why)
+        self.dismiss(job, transaction, why)
         failed = ResizeFailed(at=self.clock(), job=job.id, serial=transaction.serial, why=why)
         return [failed]
 

@@ -78,6 +78,10 @@ class JobStartup:
         """Let an agent end a group."""
         self._tell(node, job, group, m.KillGroup(job=job, group=group, why=why))
 
+    def let_end(self, job: Job, group: int) -> None:
+        """Give a group that was told to end a moment to do so before it is killed."""
+        self._sent[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
+
     def kill_all(self, job: Job, why: str) -> None:
         """Let the agents end every group of a job."""
         for node, status in self._monitor.statuses(job.id):
