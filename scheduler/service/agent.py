@@ -13,7 +13,6 @@ down with it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import shutil
@@ -21,7 +20,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -29,74 +27,23 @@ import psutil
 import zmq
 
 from reshape import messages as m
-from reshape.mpi import clean_environment, mpiexec_path
+from reshape.errors import ReshapeError
 from reshape.restart import has_restart_point
 from scheduler.service.directory import ServiceDirectory
+from scheduler.service.processes import (
+    SEGMENT_YOUNG_S,
+    Group,
+    adopt_orphans,
+    mpiexec,
+    remove_orphaned_segments,
+    wake_on_child,
+)
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
 #: An agent without groups whose service stays away this long has no reason to live.
 LONELY_S = 60.0
-#: A segment of the MPI library may be so old before it is mapped.
-_YOUNG_S = 1.0
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-@dataclass
-class Group:
-    """One mpiexec world of a job, with every process seen below it."""
-
-    order: m.StartGroup
-    process: subprocess.Popen[bytes] | None = None
-    pid: int = 0
-    started: float = 0.0
-    seen: dict[int, psutil.Process] = field(default_factory=dict)
-    looked: float = 0.0
-    status: int | None = None  # as waitpid gives it, once mpiexec is gone
-    gone: bool = False
-    exit_code: int = 0
-    signal: int = 0
-    why: str = ""
-    kill_at: float | None = None  # when SIGTERM is followed by SIGKILL
-
-    def look(self) -> None:
-        """Note the processes below mpiexec."""
-        self.looked = time.monotonic()
-        with contextlib.suppress(psutil.Error):
-            for process in psutil.Process(self.pid).children(recursive=True):
-                self.seen.setdefault(process.pid, process)
-
-    def living(self) -> list[psutil.Process]:
-        """Give the processes of the group that still run (the dead ones wait to be reaped).
-
-        Those whose parents are dead have come to the agent; their environment tells whose they are.
-        """
-        mine = {"RESHAPE_JOB": str(self.order.job), "RESHAPE_GROUP": str(self.order.group)}
-        found = dict(self.seen)
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if process.pid != self.pid and mine.items() <= process.environ().items():
-                    found.setdefault(process.pid, process)
-        alive = []
-        for process in found.values():
-            with contextlib.suppress(psutil.Error):
-                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                    alive.append(process)
-        return alive
-
-    def report(self) -> m.GroupStatus:
-        """Say what the agent knows of this group."""
-        return m.GroupStatus(
-            job=self.order.job,
-            group=self.order.group,
-            alive=not self.gone,
-            pid=self.pid,
-            exit_code=self.exit_code,
-            signal=self.signal,
-            why=self.why,
-        )
 
 
 class Agent:
@@ -136,9 +83,8 @@ class Agent:
 
     def run(self) -> None:
         """Serve until told to stop, or until there is nothing to do and nobody to do it for."""
-        if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            log.warning("no subreaper: %s", os.strerror(ctypes.get_errno()))
-        wake, _ = _wake_on_child()
+        adopt_orphans()
+        wake = wake_on_child()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
@@ -163,7 +109,7 @@ class Agent:
                 return
         self._hello()
         if self._tidy_at is not None:
-            time.sleep(_YOUNG_S)
+            time.sleep(SEGMENT_YOUNG_S)
             remove_orphaned_segments(self._born)
         self._socket.close(linger=500)
 
@@ -227,23 +173,15 @@ class Agent:
         group = self.groups[key] = Group(order)
         self._changed = True
         try:
-            argv = [str(mpiexec_path(order.environment)), "-launcher", "fork"]
             output = os.open(order.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        except Exception as error:
+        except OSError as error:
             self._never_ran(group, f"cannot write the output: {error}")
             return
         try:
-            group.process = subprocess.Popen(
-                [*argv, "-n", str(order.size), *order.argv],
-                cwd=order.cwd,
-                env=clean_environment(order.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one Python thread
+            group.process = mpiexec(
+                order.environment, order.size, order.argv, cwd=order.cwd, output=output
             )
-        except OSError as error:
+        except (OSError, ReshapeError) as error:
             self._never_ran(group, f"cannot start in {order.cwd}: {error}")
             return
         finally:
@@ -303,7 +241,7 @@ class Agent:
         code = os.waitstatus_to_exitcode(group.status)
         group.exit_code, group.signal = (code, 0) if code >= 0 else (0, -code)
         if code != 0:
-            self._tidy_at = time.monotonic() + 2 * _YOUNG_S
+            self._tidy_at = time.monotonic() + 2 * SEGMENT_YOUNG_S
         group.gone = self._changed = True
         log.info(
             "end job=%d group=%d code=%d signal=%d %s",
@@ -347,17 +285,7 @@ class Agent:
 
     def _cancel_accept(self, order: m.CancelAccept) -> None:
         """Connect in place of a dead newcomer and say "cancel" (FIELD: a blocked Accept)."""
-        helper = subprocess.Popen(
-            [
-                str(mpiexec_path(order.environment)),
-                *("-launcher", "fork", "-n", "1"),
-                *(sys.executable, "-m", "reshape.cancel", order.port),
-            ],
-            env=clean_environment(order.environment),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one Python thread
-        )
+        helper = mpiexec(order.environment, 1, [sys.executable, "-m", "reshape.cancel", order.port])
         self.helpers[helper.pid] = (helper, time.monotonic() + 10.0)
         log.info("cancel accept of job=%d serial=%d", order.job, order.serial)
 
@@ -368,42 +296,6 @@ class Agent:
         self.watches.pop(job, None)
         self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)
-
-
-def remove_orphaned_segments(since: float) -> None:
-    """Remove what the MPI library of killed processes left in shared memory.
-
-    Parameters
-    ----------
-    since : Unix time; older files, and those that some process maps or may be about to, stay.
-    """
-    left = []
-    for path in Path("/dev/shm").glob("mpich_shm_*"):
-        with contextlib.suppress(OSError):
-            stat = path.stat()
-            if stat.st_uid == os.getuid() and since < stat.st_ctime < time.time() - _YOUNG_S:
-                left.append(path)
-    mapped = ""
-    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
-        with contextlib.suppress(OSError):
-            mapped += maps.read_text()
-    for path in left:
-        if str(path) not in mapped:
-            path.unlink(missing_ok=True)
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def _wake_on_child() -> tuple[int, int]:
-    """Give a pipe that becomes readable when a child ends, so that polling wakes at once."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return read, write
 
 
 @click.command()

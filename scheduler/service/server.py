@@ -28,7 +28,6 @@ from reshape import messages as m
 from reshape.client import ServerFile
 from reshape.errors import ProtocolError, ReshapeError
 from scheduler.config import ServeConfig
-from scheduler.core.core import Core
 from scheduler.core.events import (
     Event,
     JobCancelled,
@@ -41,14 +40,14 @@ from scheduler.core.events import (
 )
 from scheduler.core.orders import Continue, Order, WakeAt
 from scheduler.core.state import FINAL, JobState
-from scheduler.policies.scenarios import from_data, scenario, to_data
 from scheduler.service.applications import ApplicationScheduler
 from scheduler.service.directory import ServiceDirectory
 from scheduler.service.ends import JobEnds
 from scheduler.service.journal import Journal
 from scheduler.service.monitor import SystemMonitor
+from scheduler.service.recovery import recover
 from scheduler.service.remap import RemapScheduler, wrong_size
-from scheduler.service.startup import JobStartup, Launch
+from scheduler.service.startup import JobStartup
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +87,8 @@ class Service:
         self.directory, self.config = directory, config
         self.started_at = self._last = time.time()
         self.journal = Journal(directory.journal)
-        self.launches: dict[int, Launch] = {}
-        self.core = self._recover()
+        self.core, self.launches = recover(self.journal, config)
+        self._last = max(self._last, self.core.now)
         self.monitor = SystemMonitor(directory, config.nodes, self.send)
         self.startup = JobStartup(self.core, self.monitor, directory, self.launches)
         self.remap = RemapScheduler(
@@ -134,31 +133,6 @@ class Service:
             log.debug("cannot send %s: %s", type(message).__name__, error)
 
     # ------------------------------------------------------------------ birth and death
-
-    def _recover(self) -> Core:
-        """Replay the journal; the scenario may have changed between two lives of the service."""
-        config = self.config
-        current = scenario(config.scenario, config.parameters)
-        settings = {"scenario": to_data(current), "kill_at_walltime": config.kill_at_walltime}
-        encoded = msgspec.json.encode(settings)
-        for number, token, submission in self.journal.jobs():
-            self.launches[number] = Launch(submission, token)
-        known = self.journal.settings()
-        core = Core(current)
-        events = 0
-        for batch, batch_events in self.journal.batches():
-            if batch in known:
-                _configure(core, known[batch])
-            core.handle(batch_events)
-            self._last = max(self._last, batch_events[-1].at)
-            events += len(batch_events)
-        if events:
-            live = sum(job.state not in FINAL for job in core.jobs.values())
-            log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
-        if not known or list(known.values())[-1] != encoded:
-            self.journal.add_settings(encoded)
-        _configure(core, encoded)
-        return core
 
     def _install_nodes(self) -> None:
         """Number the processors of new nodes as they are configured, whoever comes up first."""
@@ -432,10 +406,3 @@ class Service:
             directory=str(self.directory.path),
             version=version("reshape-mpi"),
         )
-
-
-def _configure(core: Core, encoded: bytes) -> None:
-    """Let a core decide by settings as the journal holds them."""
-    settings = msgspec.json.decode(encoded)
-    core.scenario = from_data(settings["scenario"])
-    core.kill_at_walltime = settings["kill_at_walltime"]
