@@ -50,6 +50,8 @@ def of_array(array: NDArray[Any] | None, place: Place) -> Region:
         return Region(np.empty(0, np.uint8), 0, (0,) * (0 if array is None else array.ndim), place)
     if array.flags.c_contiguous:
         return Region(array.reshape(-1).view(np.uint8), 0, array.strides, place)
+    if array.flags.f_contiguous:
+        return Region(array.T.reshape(-1).view(np.uint8), 0, array.strides, place)
     flips = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)
     lowest = array[flips]
     origin = sum(
