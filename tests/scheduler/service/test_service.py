@@ -225,8 +225,8 @@ def test_stopping_refuses_while_jobs_run(service):
     service.until(number, "RUNNING")
     with pytest.raises(ReshapeError, match="1 jobs are queued or running"):
         service.ask(m.Stop())
-    service.ask(m.Stop(kill=True))
-    _wait_for(lambda: not service.processes())
+    background.stop(service.directory, kill=True)
+    assert not service.processes()
 
 
 def _wait_for(condition, timeout: float = 15.0):
