@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterator, Sequence
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from reshape import segments
-from reshape.arrays import Array, Kind, declare, difference
+from redistribution import Cuts
+from reshape.arrays import Array, declare
 from reshape.errors import ReshapeError
-from reshape.job import Job, Role, identity
-from reshape.restart import RestartPoint
+from reshape.job import Fact, Job, Role, identity, plain_facts
+from reshape.ragged import Items
+from reshape.registry import NOT_YET, Registry
 from reshape.segments import Order
+from reshape.sparse import Csr, declare_csr
 from reshape.topology import Topology
 
 if TYPE_CHECKING:
@@ -25,13 +27,7 @@ if TYPE_CHECKING:
 
     from reshape.link import Link
 
-Fact = bool | int | float | str
-
-_NOT_YET = (
-    "array {!r} has no data yet in this process, which joins a running job and gets its share at "
-    "app.iterations(): guard what fills it with 'if app.is_fresh_start:'"
-)
-_OVER = "array {!r}: the block 'with reshape.application()' is over; copy what is needed later"
+_OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 log = logging.getLogger(__name__)
 
 
@@ -85,8 +81,7 @@ class Application:
         self._job: Job | None = None
         self._link: Link | None = None
         self._role: Role = "first"
-        self._restart: RestartPoint | None = None
-        self._begun = False
+        self._registry: Registry | None = None
 
     # ------------------------------------------------------------ the block
 
@@ -126,6 +121,7 @@ class Application:
         job = Job(world, group, folder, (group,) * world.size, topology=self._topology)
         self._job = job
         job.verify = bool(self._verify)
+        self._registry = Registry(job, "first")
         if who is None:
             return
         from reshape.link import Link
@@ -137,22 +133,11 @@ class Application:
         Application._submitted = True
         self._link, self._role = Link(who), who.role
         self.is_fresh_start = self._role == "first"
-        if self._role == "restart":
-            self._restore(job, who.folder)
+        self._registry = Registry(job, self._role)
         if self._role != "join":
             from reshape.points import greet
 
             greet(job, self._link, self._topology, self._verify)
-
-    def _restore(self, job: Job, folder: Any) -> None:
-        point = self._restart = RestartPoint.read(folder)
-        if point.size != job.comm.size:
-            raise ReshapeError(
-                f"cannot restart on {job.comm.size} processes: the restart point in {folder} is "
-                f"of {point.size}; start as many"
-            )
-        job.epoch, job.iteration = point.epoch, point.iteration
-        job.state.update(point.load_state())
 
     def _close(self) -> None:
         """Leave the job as everybody does: nothing of this process stays behind."""
@@ -164,7 +149,9 @@ class Application:
         if self._link is not None:
             self._link.close()
         for array in job.arrays.values():
-            array.vacate(_OVER.format(array.name))
+            array.vacate(_OVER.format("array", array.name))
+        for ragged in job.ragged.values():
+            ragged.vacate(_OVER.format(ragged.declaration.kind, ragged.name))
         if job.comm != MPI.COMM_NULL:
             job.comm.Free()
         disconnect(job)
@@ -237,7 +224,8 @@ class Application:
         ------
         ReshapeError : the name is taken, `iterations` has begun, or a value is out of range.
         """
-        return self._register(name, "block_cyclic", shape, block, dtype, order)
+        declaration = declare(name, "block_cyclic", shape, block, dtype, order)
+        return self._open_registry().array(declaration)
 
     def rows(
         self,
@@ -246,13 +234,25 @@ class Application:
         axis: int = 0,
         dtype: DTypeLike = np.float64,
         order: Order = "C",
+        like: Csr | None = None,
     ) -> Array:
         """Register an array cut along one axis into even, contiguous parts: its rows, by default.
 
-        Halos are the program's: rank r's neighbours are r - 1 and r + 1 of `app.comm`. Parameters
-        and errors as of `block_cyclic`.
+        Halos are the program's: rank r's neighbours are r - 1 and r + 1 of `app.comm`. Other
+        parameters and errors as of `block_cyclic`.
+
+        Parameters
+        ----------
+        like : cut the rows as those of this matrix, at every size; they must be as many.
         """
-        return self._register(name, "rows", shape, (axis,), dtype, order)
+        by = "" if like is None else like.name
+        declaration = declare(name, "rows", shape, (axis,), dtype, order, by)
+        if like is not None and (axis != 0 or declaration.shape[0] != like.shape[0]):
+            raise ReshapeError(
+                f"array {name!r}, like={by}: needs axis 0 and {like.shape[0]} rows, "
+                f"got axis {axis} and shape {declaration.shape}"
+            )
+        return self._open_registry().array(declaration, like)
 
     def replicated(self, name: str, value: ArrayLike) -> Array:
         """Register an array of which every process holds the whole, the same everywhere.
@@ -266,48 +266,69 @@ class Application:
         ReshapeError : as of `block_cyclic`.
         """
         initial = np.asarray(value)
-        array = self._register(name, "replicated", initial.shape, (), initial.dtype, "C")
+        declaration = declare(name, "replicated", initial.shape, (), initial.dtype, "C")
+        array = self._open_registry().array(declaration)
         if self.is_fresh_start:
             array.local[...] = initial
         return array
 
-    def _register(
+    def csr(
         self,
         name: str,
-        kind: Kind,
         shape: Sequence[int],
-        detail: Sequence[int],
-        dtype: DTypeLike,
-        order: Order,
-    ) -> Array:
-        job = self._here()
-        declaration = declare(name, kind, shape, detail, dtype, order)
-        if self._begun:
-            raise ReshapeError(
-                f"array {name!r} is registered after app.iterations() has begun, where processes "
-                "that join could not follow: register all arrays before"
-            )
-        if name in job.arrays:
-            raise ReshapeError(f"array {name!r} is registered twice: give each array its own name")
-        array = job.arrays[name] = Array(declaration, _NOT_YET.format(name))
-        if self._role == "join":
-            return array
-        layout, rank = declaration.layout(job.comm.size), job.comm.rank
-        where = (name, job.epoch, rank, layout.local_shape(rank), declaration.dtype, order)
-        if self._restart is None or job.folder is None:
-            segment = segments.create(job.folder, *where)
-        else:
-            self._check_restart(job)
-            segment = segments.reopen(job.folder, *where)
-        array.place(layout, segment)
-        return array
+        dtype: DTypeLike = np.float64,
+        balance: Literal["rows", "entries"] = "rows",
+    ) -> Csr:
+        """Register a sparse matrix in row blocks, without entries at first; fill it by `assemble`.
 
-    def _check_restart(self, job: Job) -> None:
-        """Refuse to read the segments of a program that had registered other arrays."""
-        assert self._restart is not None
-        expected = self._restart.signature[: None if self._begun else len(job.arrays)]
-        if why := difference(expected, job.signature):
-            raise ReshapeError(f"cannot restart: the program has changed; {why}")
+        Parameters
+        ----------
+        shape : (rows, columns).
+        balance : whether all processes get as many "rows" (up to 1), or as many stored "entries".
+
+        Returns
+        -------
+        Csr whose `local` is a scipy.sparse.csr_array of this rank's rows, with global column
+        indices. Vectors that go with its rows are registered by ``app.rows(..., like=matrix)``.
+
+        Raises
+        ------
+        ReshapeError : as of `block_cyclic`.
+        """
+        declaration = declare_csr(name, shape, dtype, balance)
+        matrix = Csr(self._here(), declaration, NOT_YET.format("csr", name))
+        self._open_registry().ragged(matrix, declaration.shape[0])
+        return matrix
+
+    def items(self, name: str, items: Sequence[Any] = ()) -> Items:
+        """Register a list of work items in each process, dealt anew, evenly, at each resize.
+
+        Parameters
+        ----------
+        items : picklable values, all of them and the same in every process: each begins with its
+            even share of them in a fresh start.
+
+        Returns
+        -------
+        Items whose `local` is this process's list, to be changed at will. Resizes keep the order
+        of all items, those of lower ranks first.
+
+        Raises
+        ------
+        ReshapeError : as of `block_cyclic`.
+        """
+        declaration = declare(name, "items", (0,), (), np.uint8, "C")
+        share = Items(declaration, NOT_YET.format("items", name))
+        self._open_registry().ragged(share, 0)
+        if self.is_fresh_start:
+            cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
+            share.begin(items[cuts[rank] : cuts[rank + 1]])
+        return share
+
+    def _open_registry(self) -> Registry:
+        self._here()
+        assert self._registry is not None
+        return self._registry
 
     def report(self, **facts: Fact) -> None:
         """Tell facts of the result, such as ``verified=True``, for `reshape info` to show.
@@ -318,16 +339,9 @@ class Application:
         ------
         ReshapeError : a value is no bool, number or string.
         """
-        plain: dict[str, Fact] = {}
-        for name, value in facts.items():
-            value = value.item() if isinstance(value, np.generic) else value
-            if not isinstance(value, bool | int | float | str):
-                raise ReshapeError(
-                    f"app.report({name}=...): expected a bool, a number or a string, got {value!r}"
-                )
-            plain[name] = value
+        checked = plain_facts(facts)
         if self._link is not None and self.comm.rank == 0:
-            self._link.facts(plain)
+            self._link.facts(checked)
 
     # ------------------------------------------------------------ iterations
 
@@ -351,20 +365,20 @@ class Application:
         ReshapeError : the program had such a loop before, or `total` is negative.
         """
         job = self._here()
-        if self._begun:
+        registry = self._open_registry()
+        if registry.closed:
             raise ReshapeError(
                 "app.iterations() is called a second time, where processes that join could not "
                 "follow: a program has one such loop; put phases into it as numbers of iterations"
             )
         if index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
-        self._begun, job.total = True, index(total)
+        job.total = index(total)
+        registry.close()
         if self._role == "join" and self._link is not None:
             from reshape.points import join_when_asked
 
             join_when_asked(job, self._link)
-        elif self._restart is not None:
-            self._go_on_from_restart(job)
         return self._steps(job)
 
     def _steps(self, job: Job) -> Iterator[int]:
@@ -377,12 +391,3 @@ class Application:
             job.iteration += 1
             if job.iteration < job.total and self._link is not None:
                 resize_point(job, self._link, time.perf_counter() - began)
-
-    def _go_on_from_restart(self, job: Job) -> None:
-        from reshape import resize
-
-        assert self._restart is not None
-        self._check_restart(job)
-        job.state.clear()
-        job.state.update(self._restart.load_state())  # over what the program has set meanwhile
-        resize.restarted(job)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from reshape.errors import ReshapeError
 from reshape.segments import Order, Segment
 from reshape.topology import nearly_square
 
-Kind = Literal["block_cyclic", "rows", "replicated"]
+Kind = Literal["block_cyclic", "rows", "replicated", "csr", "items", "entries"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
 
@@ -46,12 +48,32 @@ def _prime_factors(number: int) -> list[int]:
     return sorted([*factors, number] if number > 1 else factors, reverse=True)
 
 
+class RaggedCuts(NamedTuple):
+    """Where the parts of a ragged array begin, by process, with the end as last one.
+
+    Attributes
+    ----------
+    rows, entries : (size + 1,) offsets of rows, and of the entries of these rows.
+    """
+
+    rows: tuple[int, ...]
+    entries: tuple[int, ...]
+
+
+AllCuts: TypeAlias = Mapping[str, RaggedCuts]
+_NO_CUTS: AllCuts = MappingProxyType({})
+
+
 class Declaration(NamedTuple):
     """A registered array as the program declares it, the same at every size.
 
     Attributes
     ----------
-    detail : block extents of "block_cyclic"; the axis that is cut of "rows"; else empty.
+    kind : "csr" and "items" are ragged and made of arrays of kind "rows" and "entries"; see
+        `reshape.ragged`.
+    detail : block extents of "block_cyclic"; the axis that is cut of "rows"; whether "csr" is
+        balanced by entries; else empty.
+    by : name of the ragged array whose cuts lay this one out; empty: its own size alone does.
     """
 
     name: str
@@ -60,19 +82,29 @@ class Declaration(NamedTuple):
     detail: tuple[int, ...]
     dtype: str
     order: Order
+    by: str = ""
 
-    def layout(self, size: int) -> Layout:
-        """Layout on `size` processes."""
+    def layout(self, size: int, cuts: AllCuts = _NO_CUTS) -> Layout:
+        """Layout on `size` processes, where the ragged arrays have these cuts."""
+        if self.by:
+            rows, entries = cuts[self.by]
+            if self.kind == "entries":
+                return Cuts(entries[-1:], entries)
+            return Cuts((rows[-1], *self.shape[1:]), rows)
         if self.kind == "block_cyclic":
             return BlockCyclic(self.shape, self.detail, process_grid(size, len(self.shape)))
-        if self.kind == "rows":
-            return Cuts.even(self.shape, size, self.detail[0])
+        if self.kind in ("rows", "csr"):
+            return Cuts.even(self.shape, size, self.detail[0] if self.kind == "rows" else 0)
         return Replicated(self.shape, size)
 
     def __str__(self) -> str:
         """Describe it in words, for errors."""
-        names = {"block_cyclic": f", block={self.detail}", "rows": f", axis={self.detail}"}
-        detail = names.get(self.kind, "")
+        names = {
+            "block_cyclic": f", block={self.detail}",
+            "rows": f", axis={self.detail}",
+            "csr": f", balance={'entries' if any(self.detail) else 'rows'}",
+        }
+        detail = names.get(self.kind, "") + (f", like={self.by}" if self.by else "")
         return (
             f"{self.kind} {self.name!r} (shape={self.shape}{detail}, "
             f"dtype={self.dtype}, order={self.order!r})"
@@ -86,6 +118,7 @@ def declare(
     detail: Sequence[int],
     dtype: Any,
     order: Order,
+    by: str = "",
 ) -> Declaration:
     """Check a declaration.
 
@@ -108,10 +141,10 @@ def declare(
     if kind == "block_cyclic" and not shape:
         raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
     checked = Declaration(
-        name, kind, tuple(map(int, shape)), tuple(map(int, detail)), np.dtype(dtype).str, order
+        name, kind, tuple(map(int, shape)), tuple(map(int, detail)), np.dtype(dtype).str, order, by
     )
     try:
-        checked.layout(1)
+        checked._replace(by="").layout(1)
     except ValueError as error:
         raise ReshapeError(f"array {name!r}: {error}") from None
     return checked
@@ -172,6 +205,13 @@ class Array:
         if self._layout is None:
             raise ReshapeError(self._absent)
         return self._layout
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all local parts together, every copy counted; 0 if there are none now."""
+        layout = self._layout
+        elements = 0 if layout is None else math.prod(layout.shape) * layout.copies
+        return elements * self.dtype.itemsize
 
     @property
     def local(self) -> NDArray[Any]:

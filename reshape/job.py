@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+import numpy as np
+
 from reshape.arrays import Array, Declaration
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from reshape.messages import PhaseTimes
 from reshape.topology import Topology
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from reshape.ragged import Ragged
+
 Role = Literal["first", "join", "restart"]
+Fact = bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,9 @@ class Job:
     epoch : serial of the last committed resize.
     iteration : iteration that comes next.
     total : number of iterations.
+    declarations : what the program has registered, in order.
+    arrays : plain arrays by name, those that ragged ones are made of among them.
+    ragged : sparse matrices and lists of items by name.
     held : intercommunicators by which groups have joined, to be disconnected by all.
     topology : sizes the program can run on, if it or the submission says so.
     last : how the last resize went.
@@ -116,7 +123,9 @@ class Job:
     folder: Path | None
     groups: tuple[int, ...]
     verify: bool = False
+    declarations: list[Declaration] = field(default_factory=list)
     arrays: dict[str, Array] = field(default_factory=dict)
+    ragged: dict[str, Ragged] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
     iteration: int = 0
@@ -129,12 +138,27 @@ class Job:
     @property
     def signature(self) -> tuple[Declaration, ...]:
         """What the program has registered, in order."""
-        return tuple(array.declaration for array in self.arrays.values())
+        return tuple(self.declarations)
 
     @property
     def registered_bytes(self) -> int:
-        """Bytes of all registered arrays over all processes, every copy counted."""
-        return sum(
-            math.prod(array.shape) * array.layout.copies * array.dtype.itemsize
-            for array in self.arrays.values()
-        )
+        """Bytes of all registered arrays over all processes, every copy counted; items do not."""
+        return sum(array.total_bytes for array in self.arrays.values())
+
+
+def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:
+    """Facts of a result as plain Python values.
+
+    Raises
+    ------
+    ReshapeError : a value is no bool, number or string.
+    """
+    plain: dict[str, Fact] = {}
+    for name, value in facts.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if not isinstance(value, bool | int | float | str):
+            raise ReshapeError(
+                f"app.report({name}=...): expected a bool, a number or a string, got {value!r}"
+            )
+        plain[name] = value
+    return plain

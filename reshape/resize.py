@@ -28,6 +28,7 @@ from reshape.arrays import Declaration, difference
 from reshape.errors import ReshapeError
 from reshape.job import Job, Outcome
 from reshape.messages import Join, Leave
+from reshape.ragged import pack_all
 from reshape.restart import RestartPoint
 from reshape.segments import sweep
 from reshape.topology import Topology
@@ -148,8 +149,10 @@ def stop(job: Job) -> bytes:
 
     Raises
     ------
-    RolledBackError : `app.state` cannot be pickled, or the restart point cannot be written.
+    RolledBackError : `app.state` or an item cannot be pickled, or the restart point not written.
     """
+    if job.ragged:
+        agree(job.comm, pack_all(job))
     outlives = job.folder is not None and all(
         array.segment is not None and array.segment.outlives for array in job.arrays.values()
     )
@@ -160,9 +163,9 @@ def stop(job: Job) -> bytes:
         try:
             state = pickle.dumps(dict(job.state))
             if outlives and job.folder is not None:
-                RestartPoint(job.epoch, job.iteration, job.comm.size, job.signature, state).write(
-                    job.folder
-                )
+                cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
+                place = (job.epoch, job.iteration, job.comm.size)
+                RestartPoint(*place, job.signature, state, cuts).write(job.folder)
         except Exception as error:  # pickling runs code of the user's classes
             why = f"app.state or the restart point cannot be saved: {error}"
         if not outlives and not job.told_no_restart:
@@ -306,6 +309,12 @@ def commit(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], serial: int) ->
             move.array.place(move.target, move.segment)
         else:
             move.array.vacate(f"array {move.array.name!r}: {LEFT}")
+    stays = all(move.segment is not None for move in moves)
+    for ragged in job.ragged.values():
+        if stays:
+            ragged.commit()
+        else:
+            ragged.vacate(f"{ragged.declaration.kind} {ragged.name!r}: {LEFT}")
     job.epoch = serial
 
 
@@ -314,6 +323,8 @@ def go_on(job: Job) -> None:
     if job.comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)
     job.comm.Barrier()  # nobody changes data while it stands
+    for ragged in job.ragged.values():
+        ragged.roll_back()
 
 
 def restarted(job: Job) -> None:

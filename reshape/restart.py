@@ -10,11 +10,14 @@ hang, new ones start from it at the old size and nothing computed is lost.
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reshape.errors import ReshapeError
+
+if TYPE_CHECKING:
+    from reshape.arrays import AllCuts
 
 RESTART_FILE = "restart.pickle"
 
@@ -35,6 +38,7 @@ class RestartPoint:
     size : number of processes.
     signature : what the program has registered.
     state : pickled values of `app.state`.
+    cuts : where the parts of each ragged array begin.
     """
 
     epoch: int
@@ -42,6 +46,7 @@ class RestartPoint:
     size: int
     signature: tuple[Any, ...]
     state: bytes
+    cuts: AllCuts = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Make this the restart point of the job: either all of it is there, or nothing.

@@ -17,6 +17,7 @@ from reshape.arrays import Array, Declaration
 from reshape.errors import ReshapeError
 from reshape.innode import Find, shared_epoch, source_finder
 from reshape.job import Job, Outcome
+from reshape.ragged import next_cuts
 from reshape.segments import Segment
 
 
@@ -63,6 +64,7 @@ def relay(
             exchange(job, comm, moves)
             if job.verify:
                 verify(comm, moves)
+            receive(job, comm, moves)
     except RolledBackError:
         for move in moves:
             _drop(move)
@@ -74,11 +76,12 @@ def relay(
 def plan(
     job: Job, comm: MPI.Intracomm, sources: Sequence[int], targets: Sequence[int]
 ) -> list[Move]:
-    """Work out who sends what to whom. Needs no communication."""
+    """Collective over comm. Work out who sends what to whom; only ragged data needs words."""
     moves = []
+    now, then = next_cuts(job, comm, sources, len(targets))
     for array in job.arrays.values():
-        source = array.declaration.layout(len(sources))
-        target = array.declaration.layout(len(targets))
+        source = array.declaration.layout(len(sources), now)
+        target = array.declaration.layout(len(targets), then)
         move = Move(array, Plan(source, target, sources, targets), target)
         move.plan.outgoing(comm.rank)
         move.plan.incoming(comm.rank)
@@ -174,6 +177,25 @@ def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
     wrong = [move.array.name for move, change in zip(moves, changes, strict=True) if change]
     if wrong:
         raise RolledBackError(f"the checksum of {', '.join(wrong)} has changed in the move")
+
+
+def receive(job: Job, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
+    """Collective over comm. Let ragged data be read while it can still be given up.
+
+    Raises
+    ------
+    RolledBackError : an item cannot be unpickled where it has come to.
+    """
+    if not job.ragged:
+        return
+    why = ""
+    parts = {m.array.name: m.segment.array for m in moves if m.segment is not None}
+    for ragged in job.ragged.values() if parts else ():
+        try:
+            ragged.receive(parts)
+        except Exception as error:  # unpickling runs code of the user's classes
+            why = f"items {ragged.name!r} cannot be restored on rank {comm.rank}: {error}"
+    agree(comm, why)
 
 
 def agree(comm: MPI.Intracomm, why: str) -> None:

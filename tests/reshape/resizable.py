@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 import reshape
 
@@ -127,6 +128,28 @@ def indices(array: Any, rank: int) -> np.ndarray:
     return np.ravel_multi_index(np.broadcast_arrays(*grids), array.shape).astype(array.dtype)
 
 
+def sparse() -> csr_array:
+    """The whole sparse matrix: uneven rows, some empty; values tell where they are."""
+    rows, columns = np.indices((53, 40))
+    return csr_array(np.where(rows * columns % 13 > 14 - rows // 3, rows * 40.0 + columns, 0))
+
+
+def ragged_data_is_right(comm: Any, s: Any, x: Any, t: Any, done: int) -> bool:
+    """Collective over comm. Check sparse matrix, its vector and the work items."""
+    whole = sparse()
+    first, last = s.layout.offsets[comm.rank : comm.rank + 2]
+    own = whole[first:last]
+    right = np.array_equal(s.local.indptr, own.indptr)
+    right &= np.array_equal(s.local.indices, own.indices)
+    right &= np.array_equal(s.local.data, own.data + done)
+    right &= x.layout.offsets == s.layout.offsets
+    right &= np.array_equal(x.local, np.arange(first, last) + done)
+    items = comm.allgather(t.local)
+    right &= max(map(len, items)) - min(map(len, items)) <= 1
+    expected = [{"number": k, "text": "x" * k, "done": done} for k in range(23)]
+    return bool(right) and [item for own in items for item in own] == expected
+
+
 def stopped(comm: Any) -> bool:
     return bool(comm.bcast(os.path.exists(os.environ.get("STOP_FILE", "")), root=0))
 
@@ -155,8 +178,13 @@ def main() -> None:
         u = app.rows("u", (LENGTH, 3), dtype=np.complex128)
         w = app.rows("w", (2, 5), axis=1)  # has empty parts from 6 processes on
         p = app.replicated("p", np.arange(11.0))
+        s = app.csr("s", (53, 40), balance="entries")
         if app.is_fresh_start:
-            for array in (a, f, v, u, w):
+            s.assemble(sparse() if app.comm.rank == 0 else None)
+        x = app.rows("x", (53,), like=s)
+        t = app.items("t", [{"number": k, "text": "x" * k, "done": 0} for k in range(23)])
+        if app.is_fresh_start:
+            for array in (a, f, v, u, w, x):
                 array.local[...] = indices(array, app.comm.rank)
             app.state["sizes"] = []
         old = (app.comm, a.local) if "CHECK_STALE" in os.environ else None
@@ -168,14 +196,18 @@ def main() -> None:
             if app.state["sizes"][-1:] != [app.comm.size]:
                 app.state["sizes"].append(app.comm.size)
             time.sleep(seconds)
-            for array in (a, f, v, u, w):
+            for array in (a, f, v, u, w, x):
                 array.local[...] += 1
+            s.local.data += 1
+            for item in t.local:
+                item["done"] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
             done = step + 1
             if "STOP_FILE" in os.environ and stopped(app.comm):
                 break
         rank = app.comm.rank
         right = all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
+        right &= ragged_data_is_right(app.comm, s, x, t, done)
         right &= np.array_equal(p.local, np.arange(11.0) + done * (done - 1) / 2)
         right = app.comm.allreduce(int(right)) == app.comm.size
         app.report(verified=right, size=app.comm.size)

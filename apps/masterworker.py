@@ -1,0 +1,118 @@
+"""A queue of independent tasks, resizable: ``mpiexec -n 4 python -m apps.masterworker``.
+
+Each task integrates the square root over a piece of [0, 1] to a given tolerance; the nearer to 0,
+the longer it takes. Every process has tasks of its own, and no process is the master: when one has
+run out of tasks, those that are left are dealt anew; so they are when the job grows or shrinks. At
+the end rank 0 checks that each task was done exactly once, and each result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from itertools import pairwise
+from typing import NamedTuple
+
+from mpi4py import MPI
+
+import reshape
+from redistribution.rows import deal
+from reshape.app import Application
+from reshape.ragged import Items
+
+TOLERANCE = 1e-9  # of one integral
+
+
+class Task(NamedTuple):
+    """What to integrate."""
+
+    number: int
+    low: float
+    high: float
+
+
+class Result(NamedTuple):
+    """What came out."""
+
+    number: int
+    integral: float
+
+
+def integrate(low: float, high: float, tolerance: float) -> float:
+    """Integral of the square root from low to high >= low >= 0, by Simpson's rule, halving."""
+    middle = (low + high) / 2
+    ends, centre = math.sqrt(low) + math.sqrt(high), math.sqrt(middle)
+    quarters = math.sqrt((low + middle) / 2) + math.sqrt((middle + high) / 2)
+    whole = (high - low) / 6 * (ends + 4 * centre)
+    halves = (high - low) / 12 * (ends + 2 * centre + 4 * quarters)
+    if abs(halves - whole) <= 15 * tolerance:
+        return halves + (halves - whole) / 15
+    left = integrate(low, middle, tolerance / 2)
+    return left + integrate(middle, high, tolerance / 2)
+
+
+def work(tasks: Items, results: Items, batch: int) -> None:
+    """Do some of this process's tasks, at most `batch`."""
+    for _ in range(min(batch, len(tasks.local))):
+        task = tasks.local.pop()
+        results.local.append(Result(task.number, integrate(task.low, task.high, TOLERANCE / 10)))
+
+
+def share(comm: MPI.Intracomm, tasks: Items) -> int:
+    """Collective over comm. Deal tasks anew if some process has none; how many are left."""
+    lengths = comm.allgather(len(tasks.local))
+    if min(lengths) == 0 and max(lengths) > 1:
+        tasks.local[:] = deal(comm, tasks.local, range(comm.size)) or []
+    return sum(lengths)
+
+
+def verify(comm: MPI.Intracomm, results: Items, count: int) -> tuple[bool, float]:
+    """Collective over comm. Whether all tasks were done once and are right; the largest error."""
+    parts = comm.gather(results.local)
+    once, error = True, 0.0
+    if parts is not None:
+        done = sorted(result for part in parts for result in part)
+        once = [result.number for result in done] == list(range(count))
+        edges = [2 / 3 * (k / count) ** 1.5 for k in range(count + 1)] if count else []
+        exact = [high - low for low, high in pairwise(edges)]
+        error = max((abs(r.integral - e) for r, e in zip(done, exact, strict=once)), default=0.0)
+    once, error = comm.bcast((once, error))
+    return once and error <= TOLERANCE, error
+
+
+def solve(app: Application, count: int, batch: int) -> bool:
+    """Collective over app.comm. Do all tasks and verify; rank 0 prints the result."""
+    tasks = app.items("tasks", [Task(k, k / count, (k + 1) / count) for k in range(count)])
+    results = app.items("results")
+    for _ in app.iterations(count):  # each does at least one task
+        work(tasks, results, batch)
+        if share(app.comm, tasks) == 0:
+            break
+    verified, error = verify(app.comm, results, count)
+    app.report(verified=verified, max_error=error)
+    if app.comm.rank == 0:
+        print(
+            f"masterworker: tasks={count} processors={app.comm.size} max error {error:.1e} "
+            f"{'verified' if verified else 'WRONG'}",
+            flush=True,
+        )
+    return verified
+
+
+def main() -> int:
+    """Run the program; 0 if the result is verified."""
+    parser = argparse.ArgumentParser(prog="python -m apps.masterworker", description=__doc__)
+    parser.add_argument("--tasks", type=int, default=1000, help="tasks (1000)")
+    parser.add_argument("--batch", type=int, default=8, help="tasks in an iteration (8)")
+    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    options = parser.parse_args()
+    if options.tasks < 0 or options.batch < 1:
+        parser.error("--tasks must be >= 0, --batch >= 1")
+    with reshape.application(topology=options.topology) as app:
+        verified = solve(app, options.tasks, options.batch)
+    return 0 if verified else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Conjugate gradients and the task queue: right at every size, through resizes, and wrong if so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from driver import Driver, run
+from scipy.io import mmwrite
+from scipy.sparse import csr_array, diags_array, random_array
+
+from reshape.topology import Topology
+
+CG = r"cg: unknowns={} steps=(\d+) processors={} residual \S+ max error \S+ verified\n"
+TASKS = r"masterworker: tasks={} processors={} max error \S+ verified\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("n", [1, 2, 23])
+def test_cg_on_the_laplacian(size: int, n: int) -> None:
+    """With fewer unknowns than processes, too."""
+    done = run(size, "-m", "apps.cg", "--n", str(n), "--steps-per-iteration", "3")
+    found = re.fullmatch(CG.format(n * n, size), done.stdout)
+    assert found, done.stdout + done.stderr
+    assert int(found[1]) <= 4 * n + 4  # grows with the square root of the condition
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_cg_on_a_matrix_market_file(tmp_path: Path, size: int) -> None:
+    """An uneven matrix: an arrow of full rows and columns, and random entries."""
+    rng = np.random.default_rng(5)
+    half = random_array((60, 60), density=0.05, rng=rng).tolil()
+    half[:3] = 1.0
+    matrix = csr_array(half + half.T + diags_array(np.full(60, 130.0)))
+    mmwrite(tmp_path / "arrow.mtx", matrix, symmetry="symmetric")
+    done = run(size, "-m", "apps.cg", "--matrix", str(tmp_path / "arrow.mtx"))
+    assert re.fullmatch(CG.format(60, size), done.stdout), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+@pytest.mark.parametrize("options", ["--tasks 0", "--tasks 5 --batch 1", "--tasks 200 --batch 7"])
+def test_tasks_are_done_once_each(size: int, options: str) -> None:
+    done = run(size, "-m", "apps.masterworker", *options.split())
+    assert re.fullmatch(TASKS.format(options.split()[1], size), done.stdout), done.stderr
+
+
+PROGRAMS = {"cg": "--n 90", "masterworker": "--tasks 1500 --batch 1"}
+# A number: processes that join; a tuple: groups that leave, in the order they have joined.
+WAYS: dict[str, list[int | tuple[int, ...]]] = {
+    "nearly-square": [2, 2, 2, (1,), 2, (0, 2)],
+    "power-of-2": [1, 1, 2, (0, 1), 2, (2,)],
+    "arbitrary": [2, 3, (0,), 2, (1,), 1],
+}
+SIZES_ON_THE_WAY = {
+    "nearly-square": [2, 4, 6, 4, 6, 2],
+    "power-of-2": [1, 2, 4, 2, 4, 2],
+    "arbitrary": [2, 5, 3, 5, 2, 3],
+}
+
+
+@pytest.mark.parametrize("topology", WAYS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_right_through_resizes_in_the_middle(tmp_path: Path, program: str, topology: str) -> None:
+    start, *way = WAYS[topology]
+    options = [*PROGRAMS[program].split(), "--topology", topology]
+    sizes: list[int] = []
+
+    def note_size() -> None:
+        """Let the job compute at its new size; ask its communicator how large it is."""
+        met = driver.met
+        driver.serve(lambda: driver.met > met)
+        assert driver.at is not None
+        sizes.append(driver.at.size)
+
+    with Driver(tmp_path, ["-m", f"apps.{program}", *options]) as driver:
+        driver.welcome.verify = True
+        driver.pace_s = 0.1
+        assert isinstance(start, int)
+        driver.start(start, "first")
+        note_size()
+        for step in way:
+            assert (driver.leave(*step) if isinstance(step, tuple) else driver.grow(step)).ok
+            note_size()
+        text = driver.finish()
+    assert sizes == SIZES_ON_THE_WAY[topology]
+    assert all(Topology.parse(topology).allows(size, start) for size in sizes)
+    assert re.search(rf"{program}: .* processors={sizes[-1]} .* verified\n", text)
+    assert driver.facts["verified"] is True
+    assert driver.facts["max_error"] < 1e-8
+
+
+BROKEN = {
+    "not converged": ("cg --n 20 --iterations 5", ""),
+    "the matrix is another one": (
+        "cg --n 12",
+        "right = m.fill; m.fill = lambda comm, A, o: (right(comm, A, o), A.local.data.__imul__(2))",
+    ),
+    "a direction is not updated": (
+        "cg --n 12 --iterations 99",
+        "right = m.dot; m.dot = lambda comm, u, v: right(comm, u, u)",
+    ),
+    "a task is done twice": (
+        "masterworker --tasks 20",
+        "right = m.work; m.work = lambda t, r, b: (right(t, r, b), r.local.append(r.local[0]))",
+    ),
+    "a task is lost": (
+        "masterworker --tasks 20",
+        "right = m.work; m.work = lambda t, r, b: (t.local and t.local.pop(), right(t, r, b))",
+    ),
+    "an integral is wrong": (
+        "masterworker --tasks 20",
+        "right = m.integrate; m.integrate = lambda *a: right(*a) + 1e-6",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_program_is_found_out(fault: str) -> None:
+    """The verification must be able to fail."""
+    arguments, patch = BROKEN[fault]
+    name, *options = arguments.split()
+    code = f"import sys, apps.{name} as m; sys.argv[1:] = {options}; {patch}\nsys.exit(m.main())"
+    done = run(2, "-c", code)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(f"{name}: ")
+    assert done.stdout.endswith(" WRONG\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("cg --n 0", "--n"),
+        ("cg --matrix missing.mtx", "--matrix missing.mtx"),
+        ("masterworker --batch 0", "--batch"),
+    ],
+)
+def test_bad_values_are_refused_by_name(arguments: str, told: str) -> None:
+    name = arguments.split()[0]
+    assert f"python -m apps.{name}" in run(1, "-m", f"apps.{name}", "--help").stdout
+    done = run(1, "-m", *f"apps.{arguments}".split())
+    assert done.returncode == 2
+    assert told in done.stderr.splitlines()[-1]
