@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Order: TypeAlias = Literal["C", "F"]
 Ordering: TypeAlias = Literal["rotation", "circulant"]
+
+# Plans that `Plan.cached` keeps, the ones asked for last.
+KEPT_PLANS = 64
 
 
 class Transfer(NamedTuple):
@@ -121,6 +124,20 @@ class Plan:
         self.joint = tuple(map(joint, source.axes, target.axes))
         self._outgoing: dict[int, tuple[Transfer, ...]] = {}
         self._incoming: dict[int, tuple[Transfer, ...]] = {}
+
+    @classmethod
+    def cached(
+        cls,
+        source: Layout,
+        target: Layout,
+        source_ranks: Sequence[int] | None = None,
+        target_ranks: Sequence[int] | None = None,
+        *,
+        ordering: Ordering = "rotation",
+    ) -> Plan:
+        """Return the same plan as last time; `KEPT_PLANS` are kept. Parameters of `Plan`."""
+        ranks = [None if given is None else tuple(given) for given in (source_ranks, target_ranks)]
+        return _kept(source, target, *ranks, ordering)
 
     def __repr__(self) -> str:
         """Everything that defines the plan."""
@@ -251,6 +268,17 @@ class Plan:
         skipped = self.feeding_copy[process] * math.prod(self.source.parts)
         for first, runs, shape in _products(found, self.source.parts):
             yield Transfer(self.source_ranks[skipped + first], runs, shape)
+
+
+@lru_cache(maxsize=KEPT_PLANS)
+def _kept(
+    source: Layout,
+    target: Layout,
+    source_ranks: tuple[int, ...] | None,
+    target_ranks: tuple[int, ...] | None,
+    ordering: Ordering,
+) -> Plan:
+    return Plan(source, target, source_ranks, target_ranks, ordering=ordering)
 
 
 _Runs: TypeAlias = tuple[Run, ...]

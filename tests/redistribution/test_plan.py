@@ -10,7 +10,7 @@ from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
 from redistribution import BlockCyclic, Cuts, Plan, Replicated
 from redistribution.packing import copy, in_place, of_array, pack, unpack
-from redistribution.plan import pieces
+from redistribution.plan import KEPT_PLANS, pieces
 
 
 @st.composite
@@ -143,6 +143,17 @@ def test_a_copy_on_the_own_rank_is_used_and_the_others_share_the_work():
     givers = {rank: len(plan.outgoing(rank)) for rank in (4, 5, 6)}
     assert givers == {4: 3, 5: 3, 6: 3}
     assert all(plan.incoming(rank)[0].peer == rank for rank in (4, 5, 6))
+
+
+def test_plans_are_kept_but_not_without_bound():
+    layouts = [Cuts.even((500,), nprocs) for nprocs in range(1, KEPT_PLANS + 2)]
+    first = Plan.cached(layouts[0], layouts[1], [0], (1, 0))
+    assert Plan.cached(Cuts.even((500,), 1), layouts[1], (0,), [1, 0]) is first
+    assert Plan.cached(layouts[0], layouts[1]) is not first
+    assert Plan.cached(layouts[0], layouts[1], [0], (1, 0), ordering="circulant") is not first
+    for layout in layouts:
+        Plan.cached(layout, layout)
+    assert Plan.cached(layouts[0], layouts[1], [0], (1, 0)) is not first
 
 
 def test_moving_nothing_crosses_nothing():
