@@ -162,15 +162,19 @@ class TraceJobs(msgspec.Struct, frozen=True):
         names, index = np.unique(self.users, return_inverse=True)
         users = [str(name) if name >= 0 else "" for name in names.tolist()]
         columns = (
-            self.submitted.tolist(),
             self.processors.tolist(),
             self.estimate.tolist(),
             index.tolist(),
             self.priorities.tolist(),
         )
-        rows = enumerate(zip(*columns, strict=True), 1)
-        for number, (at, processors, estimate, user, priority) in rows:
-            spec = JobSpec(processors, estimate, None, None, "", users[user], "main", priority)
+        specs: dict[tuple[int, float, int, float], JobSpec] = {}  # people submit the same again
+        rows = zip(self.submitted.tolist(), zip(*columns, strict=True), strict=True)
+        for number, (at, asked) in enumerate(rows, 1):
+            spec = specs.get(asked)
+            if spec is None:
+                processors, estimate, user, priority = asked
+                spec = JobSpec(processors, estimate, user=users[user], priority=priority)
+                specs[asked] = spec
             yield JobSubmitted(at, number, spec)
 
 

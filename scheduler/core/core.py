@@ -373,10 +373,13 @@ class Core:
         job = self.live.get(event.job)
         if job is None:
             return
-        job.exit_code, job.signal = event.exit_code, event.signal
-        job.why = job.why or event.why
-        clean = event.exit_code == 0 and event.signal == 0
-        self.finish(job, job.cause or (S.COMPLETED if clean else S.FAILED))
+        if event.why and not job.why:
+            job.why = event.why
+        if event.exit_code == 0 and event.signal == 0:
+            self.finish(job, job.cause or S.COMPLETED)
+        else:
+            job.exit_code, job.signal = event.exit_code, event.signal
+            self.finish(job, job.cause or S.FAILED)
 
     def on_job_cancelled(self, event: JobCancelled) -> None:
         """Drop a queued job; end a running one."""

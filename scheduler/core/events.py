@@ -19,7 +19,7 @@ import msgspec
 from reshape.topology import Topology
 
 
-class JobSpec(msgspec.Struct, frozen=True):
+class JobSpec(msgspec.Struct, frozen=True, gc=False):
     """What a user asks for.
 
     Parameters
@@ -63,7 +63,7 @@ class JobSpec(msgspec.Struct, frozen=True):
         return self.max_processors is not None and self.max_processors > self.processors
 
 
-class ResizeTimes(msgspec.Struct, frozen=True):
+class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
     """Where one resize spent its time, in seconds, and the bytes that crossed processes.
 
     `start_s` passes in the background while the job computes; the other four are the pause.
@@ -82,7 +82,7 @@ class ResizeTimes(msgspec.Struct, frozen=True):
         return self.join_s + self.plan_s + self.move_s + self.resume_s
 
 
-class JobSubmitted(msgspec.Struct, frozen=True, tag=True):
+class JobSubmitted(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A job enters the queue. Numbers are given by the driver, ascending."""
 
     at: float
@@ -90,14 +90,14 @@ class JobSubmitted(msgspec.Struct, frozen=True, tag=True):
     spec: JobSpec
 
 
-class JobStarted(msgspec.Struct, frozen=True, tag=True):
+class JobStarted(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The first group of a job is up (after `Start`, also after a restart)."""
 
     at: float
     job: int
 
 
-class ResizePoint(msgspec.Struct, frozen=True, tag=True):
+class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A job stands between two iterations and reports the last one.
 
     `iteration` counts the iterations finished so far, `iteration_s` is the time of the last.
@@ -111,7 +111,7 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True):
     topology: Topology | None = None
 
 
-class ResizeDone(msgspec.Struct, frozen=True, tag=True):
+class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A resize is committed, and the processes that left are gone."""
 
     at: float
@@ -120,7 +120,7 @@ class ResizeDone(msgspec.Struct, frozen=True, tag=True):
     times: ResizeTimes = ResizeTimes()
 
 
-class ResizeFailed(msgspec.Struct, frozen=True, tag=True):
+class ResizeFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A resize was rolled back: the job keeps its old configuration.
 
     With `restart` its processes are gone too, and it must be started again, on its old
@@ -134,7 +134,7 @@ class ResizeFailed(msgspec.Struct, frozen=True, tag=True):
     restart: bool = False
 
 
-class JobEnded(msgspec.Struct, frozen=True, tag=True):
+class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     """All processes of a job are gone. `signal` is 0 unless one ended it (Slurm's code:signal)."""
 
     at: float
@@ -144,7 +144,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True):
     why: str = ""
 
 
-class JobCancelled(msgspec.Struct, frozen=True, tag=True):
+class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A user takes a job back, queued or running."""
 
     at: float
@@ -152,7 +152,7 @@ class JobCancelled(msgspec.Struct, frozen=True, tag=True):
     why: str = "cancelled by its user"
 
 
-class NodeJoined(msgspec.Struct, frozen=True, tag=True):
+class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A node offers its processors (for the first time, or again)."""
 
     at: float
@@ -160,14 +160,14 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True):
     processors: int
 
 
-class NodeLost(msgspec.Struct, frozen=True, tag=True):
+class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A node and every process on it are gone."""
 
     at: float
     node: str
 
 
-class Wakeup(msgspec.Struct, frozen=True, tag=True):
+class Wakeup(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The moment asked for by a `WakeAt` order has come."""
 
     at: float

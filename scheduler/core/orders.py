@@ -12,7 +12,7 @@ from scheduler.core.procset import ProcSet
 Facts: TypeAlias = Mapping[str, int | float | str]
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Reason(msgspec.Struct, frozen=True, gc=False):
     """Why: the rule that decided and the numbers it saw.
 
     `text` is a format string over `facts`; it is filled only when somebody asks, so that a
@@ -39,7 +39,7 @@ class Reason(msgspec.Struct, frozen=True):
         return f"{self.sentence} [{self.rule}]" if self.text else f"[{self.rule}]"
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Start a job as one group on these processors (`restart`: from its last resize point)."""
 
     job: int
@@ -49,7 +49,7 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     restart: bool = False
 
 
-class Expand(msgspec.Struct, frozen=True, tag=True):
+class Expand(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Start `group` on `processors` in the background and join it to the job, which then has `to`.
 
     `serial` numbers the resizes of a job from 1.
@@ -63,7 +63,7 @@ class Expand(msgspec.Struct, frozen=True, tag=True):
     reason: Reason
 
 
-class Contract(msgspec.Struct, frozen=True, tag=True):
+class Contract(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Let these groups of the job leave, so that `to` processors stay."""
 
     job: int
@@ -73,28 +73,28 @@ class Contract(msgspec.Struct, frozen=True, tag=True):
     reason: Reason
 
 
-class Continue(msgspec.Struct, frozen=True, tag=True):
+class Continue(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Go on with the next iteration on the present configuration."""
 
     job: int
     reason: Reason
 
 
-class Kill(msgspec.Struct, frozen=True, tag=True):
+class Kill(msgspec.Struct, frozen=True, tag=True, gc=False):
     """End every process of the job; `JobEnded` follows when they are gone."""
 
     job: int
     reason: Reason
 
 
-class Requeue(msgspec.Struct, frozen=True, tag=True):
+class Requeue(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The job went back to the queue; its processors are free."""
 
     job: int
     reason: Reason
 
 
-class WakeAt(msgspec.Struct, frozen=True, tag=True):
+class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Hand over a `Wakeup` at this time (the earliest asked for so far is enough)."""
 
     at: float

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 
-class ProcSet(msgspec.Struct, frozen=True):
+class ProcSet(msgspec.Struct, frozen=True, gc=False):
     """Immutable set of processor numbers.
 
     Parameters

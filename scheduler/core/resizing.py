@@ -111,7 +111,7 @@ def commit(core: Core, job: Job, event: ResizeDone) -> None:
         core.release(job.groups.pop(group))
     job.size = resize.new
     job.sizes.append((event.at, job.size))
-    job.times.append(event.times)
+    job.times = (*job.times, event.times)
     job.history.configured(job.size, event.at)
     job.become(JobState.RUNNING)
     core.expect(job)

@@ -80,34 +80,35 @@ class Resize(msgspec.Struct, frozen=True):
         return self.new > self.old
 
 
-class Job(msgspec.Struct, eq=False):
+class Job:
     """What the core knows of a job. Policies read it; only the core writes it.
 
+    A plain class whose rare fields stand in the class until they are set: a simulation makes a
+    million of them.
+
     Parameters
+    ----------
+    estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
+        predicts run times.
+
+    Attributes
     ----------
     groups : group number -> processors it holds, oldest first; a group that is coming up or
         leaving still holds its own.
     size : processors of the committed configuration (those the application computes on).
     sizes : (time, size) each time the committed size changed, the start first.
-    estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
-        predicts run times.
     first_estimate_s, misses : what was predicted at submission, seconds (0: nothing was), and the
         times that the prediction ran out.
     passed : whether it started before one that was first in the queue.
+    times : where each of its resizes spent its time.
     cause, why : why a job in COMPLETING ends (the final state it will take) and the words for it.
     """
 
-    id: int
-    spec: JobSpec
-    submitted_at: float
-    estimate_s: float
     state: JobState = S.PENDING
     topology: Topology | None = None
     started_at: float | None = None
     ended_at: float | None = None
-    groups: dict[int, ProcSet] = {}
     size: int = 0
-    sizes: list[tuple[float, int]] = []
     resize: Resize | None = None
     resizes: int = 0
     next_group: int = 1
@@ -115,12 +116,20 @@ class Job(msgspec.Struct, eq=False):
     first_estimate_s: float = 0.0
     misses: int = 0
     passed: bool = False
-    _history: History | None = None  # made when it is asked for: rigid jobs have none
-    times: list[ResizeTimes] = []
+    times: tuple[ResizeTimes, ...] = ()
     cause: JobState | None = None
     why: str = ""
     exit_code: int = 0
     signal: int = 0
+    _history: History | None = None
+
+    def __init__(self, id: int, spec: JobSpec, submitted_at: float, estimate_s: float) -> None:
+        self.id = id
+        self.spec = spec
+        self.submitted_at = submitted_at
+        self.estimate_s = estimate_s
+        self.groups: dict[int, ProcSet] = {}
+        self.sizes: list[tuple[float, int]] = []
 
     def become(self, state: JobState) -> None:
         """Take a legal transition.
