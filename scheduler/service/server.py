@@ -245,6 +245,10 @@ class Service:
         return orders
 
     def _tick(self) -> None:
+        if self._ending and not self.core.live:
+            if self.monitor.dismiss():
+                self._stop.set()
+            return
         now = self.clock()
         for event in self.monitor.on_tick(now, hire=not self._ending):
             self._decide([event])
@@ -254,8 +258,6 @@ class Service:
                 heapq.heappop(self._alarms)
             self._events.append(Wakeup(at=now))
         self.startup.forget_old()
-        if self._ending and not self.core.live and self.monitor.dismiss():
-            self._stop.set()
 
     def _answer_waiting(self) -> None:
         still = []
