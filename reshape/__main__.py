@@ -36,6 +36,8 @@ SUBCOMMANDS = {
     "wait": Entry("scheduler.service.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.service.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.service.commands:stop", "Stop the scheduler service."),
+    "simulate": Entry("simulator.simulate:simulate", "Simulate the jobs of a trace."),
+    "workload": Entry("simulator.workload_command:workload", "Look at traces and convert them."),
     "agent": Entry(
         "scheduler.service.agent:main", "Start and watch the processes of a node.", True
     ),

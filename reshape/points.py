@@ -107,13 +107,15 @@ def resize_point(job: Job, link: Link, iteration_s: float) -> None:
     decision = tell(job.comm, decision)
     if isinstance(decision, Proceed):
         return
+    was_first, first_group = job.comm.rank == 0, job.groups[0]
     if isinstance(decision, Join):
         job.last = expand(job, decision, link.announce)
     else:
         job.last = contract(job, decision)
     if job.comm == MPI.COMM_NULL:
         raise SystemExit(0)
-    if job.comm.rank == 0:
+    # The ranks may have another order now; who has measured the pause tells of it, if still here.
+    if was_first if first_group in job.groups else job.comm.rank == 0:
         link.report(job.last)
 
 

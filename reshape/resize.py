@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
@@ -29,6 +29,7 @@ from reshape.errors import ReshapeError
 from reshape.job import Job, Outcome
 from reshape.messages import Join, Leave
 from reshape.ragged import pack_all
+from reshape.relabelling import reordered
 from reshape.restart import RestartPoint
 from reshape.segments import sweep
 from reshape.topology import Topology
@@ -78,10 +79,10 @@ def expand(job: Job, order: Join, announce: Callable[[int, str], None]) -> Outco
             state = stop(job)
             merged = accept(job, order.serial, announce)
             groups = admit(job, order, merged, state)
-        moves = relay(job, merged, range(old.size), range(merged.size), outcome)
+        moves, ranks = relay(job, merged, range(old.size), range(merged.size), outcome)
         with timed(outcome, "resume_s"):
             commit(job, merged, moves, order.serial)
-            job.comm, job.groups = merged, groups
+            go_on_as(job, merged, groups, ranks)
             old.Free()
     except RolledBackError as reason:
         outcome.why = str(reason)
@@ -103,9 +104,11 @@ def join(job: Job, port: str) -> None:
     try:
         place, state = introduce(job, merged)
         job.iteration, job.verify, job.topology = place.iteration, place.verify, place.topology
-        moves = relay(job, merged, range(old_size), range(merged.size), Outcome(place.serial))
+        outcome = Outcome(place.serial)
+        moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)
         commit(job, merged, moves, place.serial)
-        job.comm, job.groups = merged, place.groups
+        go_on_as(job, merged, place.groups, ranks)
+        job.last = outcome
         job.state.clear()
         job.state.update(state)
         own.Free()
@@ -118,18 +121,14 @@ def contract(job: Job, order: Leave) -> Outcome:
     """Collective over job.comm. Let groups go; those who leave have COMM_NULL afterwards."""
     outcome, old = Outcome(order.serial), job.comm
     stay = [rank for rank, group in enumerate(job.groups) if group not in order.groups]
-    leaves = old.rank not in stay
     try:
         with timed(outcome, "join_s"):
             check_leave(job, order, stay)
             stop(job)
-        moves = relay(job, old, range(old.size), stay, outcome)
+        moves, ranks = relay(job, old, range(old.size), stay, outcome)
         with timed(outcome, "resume_s"):
             commit(job, old, moves, order.serial)
-            remaining = old.Split(MPI.UNDEFINED if leaves else 0, old.rank)
-            job.comm = cast(MPI.Intracomm, remaining)  # what Split gives on an intracommunicator
-            job.groups = tuple(job.groups[rank] for rank in stay)
-            old.Free()
+            go_on_as(job, old, job.groups, ranks)
             disconnect(job)
     except RolledBackError as reason:
         outcome.why = str(reason)
@@ -316,6 +315,12 @@ def commit(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], serial: int) ->
         else:
             ragged.vacate(f"{ragged.declaration.kind} {ragged.name!r}: {LEFT}")
     job.epoch = serial
+
+
+def go_on_as(job: Job, comm: MPI.Intracomm, groups: Sequence[int], ranks: Sequence[int]) -> None:
+    """Collective over comm. Let these ranks be the job, in this order; `groups` are all ranks'."""
+    job.groups = tuple(groups[rank] for rank in ranks)
+    job.comm = reordered(comm, ranks)
 
 
 def go_on(job: Job) -> None:

@@ -18,6 +18,7 @@ from reshape.errors import ReshapeError
 from reshape.innode import Find, shared_epoch, source_finder
 from reshape.job import Job, Outcome
 from reshape.ragged import next_cuts
+from reshape.relabelling import best_order
 from reshape.segments import Segment
 
 
@@ -48,8 +49,12 @@ def relay(
     sources: Sequence[int],
     targets: Sequence[int],
     outcome: Outcome,
-) -> list[Move]:
+) -> tuple[list[Move], tuple[int, ...]]:
     """Collective over comm. Bring all arrays from the ranks `sources` to the ranks `targets`.
+
+    Returns
+    -------
+    what has moved, and the ranks that go on in their new order.
 
     Raises
     ------
@@ -58,10 +63,16 @@ def relay(
     moves: list[Move] = []
     try:
         with timed(outcome, "plan_s"):
-            moves = plan(job, comm, sources, targets)
+            epoch = shared_epoch(job, comm, comm.rank in sources) if job.arrays else None
+            order = tuple(targets)
+            moves = plan(job, comm, sources, order)
+            if epoch is None and moves:
+                order = best_order(comm, [(m.plan, m.array.dtype.itemsize) for m in moves], order)
+                for move in moves:
+                    move.plan = plan_of(comm, move.plan.source, move.target, sources, order)
         with timed(outcome, "move_s"):
             allocate(job, comm, moves, outcome.serial)
-            exchange(job, comm, moves)
+            exchange(job, comm, moves, epoch)
             if job.verify:
                 verify(comm, moves)
             receive(job, comm, moves)
@@ -70,7 +81,7 @@ def relay(
             _drop(move)
         raise
     outcome.times.moved_bytes = sum(m.plan.bytes_moved(m.array.dtype.itemsize) for m in moves)
-    return moves
+    return moves, order
 
 
 def plan(
@@ -82,11 +93,22 @@ def plan(
     for array in job.arrays.values():
         source = array.declaration.layout(len(sources), now)
         target = array.declaration.layout(len(targets), then)
-        move = Move(array, Plan(source, target, sources, targets), target)
-        move.plan.outgoing(comm.rank)
-        move.plan.incoming(comm.rank)
-        moves.append(move)
+        moves.append(Move(array, plan_of(comm, source, target, sources, targets), target))
     return moves
+
+
+def plan_of(
+    comm: MPI.Intracomm,
+    source: Layout,
+    target: Layout,
+    sources: Sequence[int],
+    targets: Sequence[int],
+) -> Plan:
+    """Plan of one array, with all that this rank will ask of it."""
+    made = Plan(source, target, sources, targets)
+    made.outgoing(comm.rank)
+    made.incoming(comm.rank)
+    return made
 
 
 def allocate(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
@@ -122,15 +144,17 @@ def new_segment(
     )
 
 
-def exchange(job: Job, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
-    """Collective over comm. Bring the data over: read out of memory on one node, or by messages.
+def exchange(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | None) -> None:
+    """Collective over comm. Bring the data over.
+
+    Parameters
+    ----------
+    epoch : of the segments to read it out of; None: it comes by messages.
 
     Raises
     ------
     RolledBackError : some rank cannot map what another one holds.
     """
-    is_source = any(comm.rank in move.plan.source_process for move in moves)
-    epoch = shared_epoch(job, comm, is_source) if moves else None
     why = ""
     try:
         for move in moves:

@@ -7,6 +7,8 @@ Arguments: iterations and seconds of an iteration. The environment asks for trou
     KILL_FILE   a file that may say the same at any time
     FAULT       lets a step fail
     MESSAGES    lets all data go by messages, as between nodes
+    RELABEL     lets even few bytes be worth another order of the ranks
+    REVERSE     reverses the order of the ranks at each resize
     STOP_FILE   ends the loop when it exists
 """
 
@@ -57,7 +59,7 @@ def die(*_: Any) -> None:
 def ask_for_trouble(state: dict[str, Any]) -> None:
     from mpi4py import MPI
 
-    from reshape import segments, transfer
+    from reshape import relabelling, segments, transfer
 
     rank = MPI.COMM_WORLD.rank
     if "KILL" in os.environ:
@@ -93,6 +95,10 @@ def ask_for_trouble(state: dict[str, Any]) -> None:
         segments.view = refuse_to_map
     if "MESSAGES" in os.environ:
         transfer.shared_epoch = lambda *_: None
+    if "RELABEL" in os.environ:
+        relabelling.WORTH_BYTES = 0
+    if "REVERSE" in os.environ:
+        transfer.best_order = lambda comm, plans, ranks: tuple(ranks)[::-1]
     if fault == "unpicklable":
         state["function"] = lambda: 0
     if fault == "unloadable":

@@ -1,0 +1,62 @@
+"""In which order the processes go on after a resize, so that the fewest bytes are sent.
+
+Which of them takes which place of the new layouts is free. Each keeps what it has in common with
+the place it gets, summed over all registered arrays; the assignment that keeps most is found
+exactly. Where moves read memory (`reshape.innode`) every place costs the same, and the order stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from mpi4py import MPI
+
+from redistribution import Plan
+from redistribution.relabel import _in_common as in_common
+
+# Below, nothing is gained: finding the order and splitting the communicator take milliseconds,
+# and where SciPy is used for the first time, loading it takes some hundred.
+WORTH_BYTES = 64 << 20
+
+
+def best_order(
+    comm: MPI.Intracomm, plans: Sequence[tuple[Plan, int]], ranks: Sequence[int]
+) -> tuple[int, ...]:
+    """Collective over comm. Rank of `comm` that should take each place of the new layouts.
+
+    Parameters
+    ----------
+    plans : of all arrays, each with its itemsize; target process q on ``ranks[q]``.
+    ranks : of those that go on; returned as they are if no other order sends fewer bytes.
+    """
+    given = tuple(ranks)
+    if sum(plan.bytes_moved(itemsize) for plan, itemsize in plans) < WORTH_BYTES:
+        return given
+    order = given
+    root = comm.size - 1
+    if comm.rank == root:
+        from scipy.optimize import linear_sum_assignment
+
+        kept = np.zeros((len(given), len(given)), np.int64)  # bytes, by position and process
+        for plan, itemsize in plans:
+            kept += in_common(plan, given) * itemsize
+        positions, processes = linear_sum_assignment(kept, maximize=True)
+        if kept[positions, processes].sum() > kept.trace():
+            order = tuple(given[position] for position in positions[np.argsort(processes)])
+    return tuple(comm.bcast(order, root))
+
+
+def reordered(comm: MPI.Intracomm, order: Sequence[int]) -> MPI.Intracomm:
+    """Collective over comm. The processes of these ranks in this order; COMM_NULL for others.
+
+    Frees `comm`, unless it is returned.
+    """
+    if tuple(order) == tuple(range(comm.size)):
+        return comm
+    goes_on = comm.rank in order
+    place = order.index(comm.rank) if goes_on else 0
+    new = comm.Split(0 if goes_on else MPI.UNDEFINED, place)
+    comm.Free()
+    return cast(MPI.Intracomm, new)  # what Split gives on an intracommunicator
