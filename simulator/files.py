@@ -1,42 +1,73 @@
-"""Files that are there whole or not at all."""
+"""Result files: all of them are there whole, or none is touched."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, cast
+
+from reshape.errors import ReshapeError
 
 
-@contextmanager
-def replaced(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file beside its place and put it there when all is on the disk.
+def replace_all(files: Mapping[Path, bytes]) -> None:
+    """Write files beside their places and put them there when the last one is on the disk.
 
-    It is packed if its name ends in ``.gz``, without a time stamp, so that the same data gives the
-    same bytes. On an error (a full disk, an interruption) nothing is left, and an old file stays.
+    One whose name ends in ``.gz`` is packed, without a time stamp, so that the same data gives the
+    same bytes. On an error (a full disk, an interruption) nothing is left, and old files stay.
 
     Raises
     ------
-    OSError : it cannot be written.
+    ReshapeError : a file cannot be written.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    written: dict[Path, str] = {}
+    path = Path()
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+        for path, data in files.items():
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            written[path] = name
+            with os.fdopen(descriptor, "wb") as file:
+                packed = path.suffix == ".gz"
+                file.write(gzip.compress(data, 6, mtime=0) if packed else data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+        for path in [*written]:
+            os.replace(written[path], path)
+            del written[path]
+    except OSError as error:
+        why = error.strerror or error
+        raise ReshapeError(
+            f"{path} cannot be written: {why}; what was there before stays"
+        ) from None
+    finally:
+        for name in written.values():
+            os.unlink(name)
+
+
+def check_place(path: Path, *, make_parent: bool = False) -> None:
+    """Say before a long run, not after it, that a result could not be written.
+
+    Parameters
+    ----------
+    make_parent : make the directory if it is not there.
+
+    Raises
+    ------
+    ReshapeError : the directory is not there, is none, or may not be written to.
+    """
+    parent = path.parent
+    try:
+        if make_parent:
+            parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReshapeError(f"directory {parent} cannot be made: {error.strerror}") from None
+    if not parent.is_dir():
+        raise ReshapeError(f"{path} cannot be written: there is no directory {parent}; make it")
+    if path.is_dir() or not os.access(parent, os.W_OK):
+        what = "it is a directory" if path.is_dir() else f"{parent} is not yours to write to"
+        raise ReshapeError(f"{path} cannot be written: {what}")
 
 
 def _umask() -> int:

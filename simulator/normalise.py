@@ -153,6 +153,11 @@ class TraceJobs(msgspec.Struct, frozen=True):
         """Count the jobs."""
         return len(self.numbers)
 
+    def first(self, count: int) -> TraceJobs:
+        """Only the first so many."""
+        fields = msgspec.structs.asdict(self).items()
+        return TraceJobs(**{name: column[:count] for name, column in fields})
+
     def run_times(self) -> list[float]:
         """Run times in order, seconds."""
         return self.run.tolist()  # type: ignore[no-any-return]

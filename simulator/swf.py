@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
+from simulator.files import replace_all
 
 Column: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 
@@ -124,24 +125,21 @@ def write(path: str | Path, trace: Trace, note: str = "") -> None:
 
     Raises
     ------
-    OSError : it cannot be written; an old file stays.
+    ReshapeError : it cannot be written; an old file stays.
     """
-    from simulator.files import replaced
+    replace_all({Path(path): encode(trace, note)})
 
+
+def encode(trace: Trace, note: str = "") -> bytes:
+    """Text of a trace in SWF, see `write`."""
     header = [line if line.startswith(";") else f"; {line}" for line in trace.header]
     header += [f"; Note: {note}"] if note else []
-    with replaced(Path(path)) as file:
-        file.write("".join(f"{line}\n" for line in header).encode())
-        for first in range(0, len(trace), 20_000):
-            columns = [
-                _texts(trace.columns[field][first : first + 20_000])
-                if field in trace.columns
-                else ["-1"] * min(20_000, len(trace) - first)
-                for field in FIELDS
-            ]
-            file.write(
-                "".join(map("{}\n".format, map(" ".join, zip(*columns, strict=True)))).encode()
-            )
+    columns = [
+        _texts(trace.columns[field]) if field in trace.columns else ["-1"] * len(trace)
+        for field in FIELDS
+    ]
+    lines = [*header, *map(" ".join, zip(*columns, strict=True))]
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _texts(column: Column) -> list[str]:

@@ -1,0 +1,168 @@
+"""The schedule of a trace: when each job started and ended, and the numbers it is compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.procset import ProcSet
+from simulator.engine import Engine
+from simulator.normalise import TraceJobs
+from simulator.swf import Column, Trace
+
+Floats = NDArray[np.float64]
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """Numbers of a schedule; means are over the jobs that ended. Times in seconds.
+
+    Parameters
+    ----------
+    jobs, unstarted, killed : that ended; that never could start; ended before their run was over
+        (by the cut at the request, or by the policy).
+    mean_bounded_slowdown : max(1, (wait + run) / max(run, tau)).
+    utilization : processor-seconds held over those there were, first submission to last end.
+    """
+
+    jobs: int
+    unstarted: int
+    killed: int
+    mean_wait_s: float
+    max_wait_s: float
+    mean_turnaround_s: float
+    mean_bounded_slowdown: float
+    tau: float
+    utilization: float
+    makespan_s: float
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """What became of the jobs of a trace.
+
+    Parameters
+    ----------
+    jobs : in the order of their submission.
+    processors : of the machine.
+    started, ended : (n,) float64, seconds; nan where a job could not run.
+    killed : (n,) bool.
+    allocated : processors of each job, by its place in `jobs` from 1, if they were told apart.
+    """
+
+    jobs: TraceJobs
+    processors: int
+    started: Floats
+    ended: Floats
+    killed: NDArray[np.bool_]
+    allocated: Mapping[int, ProcSet] | None = None
+
+    @classmethod
+    def of(cls, engine: Engine, jobs: TraceJobs) -> Schedule:
+        """Take over what an engine found that ran these jobs."""
+        killed = jobs.cut.copy()
+        killed[[number - 1 for number in engine.killed]] = True
+        return cls(
+            jobs,
+            engine.core.machine.processors,
+            np.array(engine.started),
+            np.array(engine.ended),
+            killed,
+            engine.allocated,
+        )
+
+    @property
+    def wait(self) -> Floats:
+        """From submission to start, (n,) float64, seconds."""
+        return self.started - self.jobs.submitted
+
+    def numbers(self, tau: float = 60.0) -> Numbers:
+        """Sum up the schedule.
+
+        Parameters
+        ----------
+        tau : run times below this count as that long in the bounded slowdown, seconds.
+        """
+        there = ~np.isnan(self.ended)
+        if not there.any():
+            nan = float("nan")
+            return Numbers(0, len(there), 0, nan, nan, nan, nan, tau, nan, 0.0)
+        wait, run = self.wait[there], (self.ended - self.started)[there]
+        slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, tau))
+        makespan = float(self.ended[there].max() - self.jobs.submitted[there].min())
+        held = float((run * self.jobs.processors[there]).sum())
+        return Numbers(
+            jobs=int(there.sum()),
+            unstarted=int((~there).sum()),
+            killed=int(self.killed[there].sum()),
+            mean_wait_s=float(wait.mean()),
+            max_wait_s=float(wait.max()),
+            mean_turnaround_s=float((wait + run).mean()),
+            mean_bounded_slowdown=float(slowdown.mean()),
+            tau=tau,
+            utilization=held / (self.processors * makespan) if makespan else float("nan"),
+            makespan_s=makespan,
+        )
+
+    def trace(self, original: Trace) -> Trace:
+        """The trace with the waits of this schedule, its run times and processors.
+
+        Jobs come in the order of submission; -1 is the wait of a job that could not run.
+        """
+        lines = self.jobs.lines
+        columns: dict[str, Column] = {
+            name: column[lines] for name, column in original.columns.items()
+        }
+        columns["wait"] = _whole(np.where(np.isnan(self.wait), -1.0, self.wait))
+        run = self.ended - self.started
+        columns["run"] = _whole(np.where(np.isnan(run), self.jobs.run, run))
+        columns["processors"] = self.jobs.processors
+        return Trace(original.path, original.header, columns, original.oddities)
+
+    def rows(self, workload: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Rows of a ``jobs.csv`` as Batsim writes it and evalys reads it, with their head."""
+        jobs, run = self.jobs, self.ended - self.started
+        numbers = jobs.numbers.tolist()
+        first = {number: place for place, number in reversed([*enumerate(numbers)])}
+        table = zip(
+            (
+                str(number) if first[number] == place else f"{number}#{place + 1}"
+                for place, number in enumerate(numbers)
+            ),
+            jobs.submitted.tolist(),
+            jobs.processors.tolist(),
+            jobs.estimate.tolist(),
+            self.started.tolist(),
+            run.tolist(),
+            self.killed.tolist(),
+            strict=True,
+        )
+        rows: list[tuple[Any, ...]] = []
+        for place, (number, at, size, asked, start, run_s, killed) in enumerate(table, 1):
+            if start != start:
+                rows.append((number, workload, number, at, size, asked, 0, "REJECTED", *[""] * 7))
+                continue
+            state = "COMPLETED_WALLTIME_REACHED" if killed else "COMPLETED_SUCCESSFULLY"
+            turnaround = start + run_s - at
+            held = "" if self.allocated is None else str(self.allocated[place])
+            stretch = turnaround / run_s if run_s else ""
+            times = (start, run_s, start + run_s, start - at, turnaround, stretch)
+            rows.append(
+                (number, workload, number, at, size, asked, int(not killed), state, *times, held)
+            )
+        return list(COLUMNS), rows
+
+
+#: Columns of jobs.csv, in the order of Batsim 4.
+COLUMNS = (
+    "job_id", "workload_name", "profile", "submission_time", "requested_number_of_resources",
+    "requested_time", "success", "final_state", "starting_time", "execution_time", "finish_time",
+    "waiting_time", "turnaround_time", "stretch", "allocated_resources",
+)  # fmt: skip
+
+
+def _whole(column: Floats) -> Column:
+    whole = column.astype(np.int64)
+    return whole if np.array_equal(whole, column) else column

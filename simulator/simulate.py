@@ -1,0 +1,227 @@
+"""``reshape simulate``: a trace through the decision core, as fast as it goes."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.core.core import Core
+from scheduler.core.machine import Machine
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import changed, scenario
+from simulator import swf
+from simulator.engine import Engine
+from simulator.files import check_place, replace_all
+from simulator.normalise import NEEDED, Report, Rules, machine_size, normalise
+from simulator.options import rule_options, rules_of
+from simulator.schedule import Schedule
+from simulator.usage import Usage
+
+ESTIMATES_EXACT = "exact"
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@click.option("--policy", default="easy", show_default=True, help="Scenario or policy, by name.")
+@click.option("--reservations", type=click.IntRange(min=0), help="Waiting jobs that hold one.")
+@click.option("--queue-order", help="fcfs, sjf, lxwf, priority or another by name.")
+@click.option("--backfill-order", help="Order in which jobs are tried behind the first one.")
+@click.option("--estimates", help="user, exact (run times), tsafrir or another by name.")
+@click.option(
+    "--event-order",
+    type=click.Choice(["batch", "sequential"]),
+    default="batch",
+    show_default=True,
+    help="One scheduling pass an instant, or one an event.",
+)
+@click.option(
+    "--select",
+    type=click.Choice(["count", "first-fit"]),
+    default="count",
+    show_default=True,
+    help="Count processors, or tell them apart.",
+)
+@click.option("--kill-at-reservation", is_flag=True, help="EASY's reservation is enforced.")
+@click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="Field of the policy.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Only the first ones, by submission.")
+@click.option("--tau", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
+@rule_options
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for all results.")
+@click.option("--swf", "swf_file", type=click.Path(path_type=Path), help="Trace with the waits.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def simulate(trace: Path, **options: Any) -> None:
+    r"""Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
+
+    \b
+    reshape simulate KTH-SP2.swf.gz
+    reshape simulate HPC2N.swf.gz --policy easy --backfill-order sjf --json
+    reshape simulate trace.swf --policy conservative --event-order sequential --swf waits.swf.gz
+    """
+    usage = Usage()
+    rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
+    chosen = chosen_scenario(options, rules)
+    out: Path | None = options["out"]
+    for place in (options["swf_file"], out and out / "jobs.csv"):
+        if place is not None:
+            check_place(place, make_parent=place.parent == out)
+    writes_swf = options["swf_file"] is not None or out is not None
+    read = swf.read(trace, fields=swf.FIELDS if writes_swf else NEEDED, lenient=options["lenient"])
+    processors = options["processors"] or machine_size(read)
+    schedule, report = run(
+        read,
+        processors,
+        chosen,
+        rules,
+        event_order=options["event_order"],
+        counted=options["select"] == "count",
+        first=options["jobs"],
+    )
+    numbers = schedule.numbers(options["tau"])
+    result: dict[str, Any] = {"trace": read.path, "policy": options["policy"]}
+    result |= {"processors": processors} | msgspec.structs.asdict(numbers)
+    result |= {"report": msgspec.structs.asdict(report)}
+    files = {}
+    if options["swf_file"] is not None:
+        files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
+    if out is not None:
+        files[out / "jobs.csv"] = csv_bytes(schedule, trace)
+        files[out / "schedule.swf"] = swf_bytes(schedule, read, options["policy"])
+        files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
+    replace_all(files)
+    result |= usage.so_far(len(schedule.jobs))
+    click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def run(
+    trace: swf.Trace,
+    processors: int,
+    chosen: Scenario,
+    rules: Rules | None = None,
+    *,
+    event_order: str = "batch",
+    counted: bool = True,
+    first: int | None = None,
+) -> tuple[Schedule, Report]:
+    """Simulate a trace.
+
+    Parameters
+    ----------
+    processors : of the machine.
+    event_order : "batch" or "sequential"; see `Core`.
+    counted : count processors instead of telling them apart.
+    first : only so many jobs, by submission.
+
+    Raises
+    ------
+    ReshapeError : no job can run by these rules, or a rule refuses one.
+    """
+    rules = Rules() if rules is None else rules
+    jobs, report = normalise(trace, processors, rules)
+    jobs = jobs if first is None else jobs.first(first)
+    core = Core(
+        chosen,
+        Machine([("machine", processors)], counted=counted),
+        kill_at_walltime=False,  # the rules have cut the runs, or shall let them outlive it
+        order="sequential" if event_order == "sequential" else "batch",
+        keep_ended=False,
+    )
+    engine = Engine(core, jobs, allocations=not counted)
+    collecting = gc.isenabled()
+    gc.disable()  # nothing that a run makes refers to itself
+    try:
+        engine.run()
+    finally:
+        if collecting:
+            gc.enable()
+    return Schedule.of(engine, jobs), report
+
+
+def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
+    """Put the scenario together that the options name.
+
+    Raises
+    ------
+    click.UsageError : a name, a value, or options that do not go together.
+    """
+    changes: dict[str, Any] = {}
+    for option, field in (
+        ("reservations", "backfill.reservations"),
+        ("queue_order", "order"),
+        ("backfill_order", "backfill_order"),
+    ):
+        if options[option] is not None:
+            changes[field] = options[option]
+    if options["estimates"] is not None:
+        exact = options["estimates"] == ESTIMATES_EXACT
+        changes["estimates"] = "user" if exact else options["estimates"]
+    if options["kill_at_reservation"]:
+        changes["backfill.kill_at_reservation"] = True
+    for field in options["fields"]:
+        name, equals, value = field.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {field!r} has no value; write --set {field}=VALUE")
+        changes[name] = value
+    try:
+        base = scenario(options["policy"])
+        chosen = changed(base, changes)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    _check(options, rules, base, chosen)
+    return chosen
+
+
+def _check(options: dict[str, Any], rules: Rules, base: Scenario, chosen: Scenario) -> None:
+    """Refuse options that contradict each other or would be ignored."""
+    asked, named = options["reservations"], base.backfill.reservations
+    if asked is not None and named != 1 and asked != named:
+        raise click.UsageError(
+            f"--policy {options['policy']} is backfilling of "
+            f"{'all' if named is None else named} reservations, not of {asked};"
+            " give --policy easy with --reservations"
+        )
+    if options["backfill_order"] is not None and chosen.backfill.reservations != 1:
+        raise click.UsageError(
+            "--backfill-order says something with 1 reservation (EASY) alone; otherwise jobs are"
+            " tried in the --queue-order"
+        )
+    if options["kill_at_reservation"] and rules.overrun != "keep":
+        raise click.UsageError(
+            f"--kill-at-reservation with --overrun {rules.overrun}: no job outlives its estimate;"
+            " give --overrun keep"
+        )
+
+
+def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
+    """The trace with its wait column filled, as a file."""
+    note = f"waits simulated by reshape, policy {policy}, {schedule.processors} processors"
+    return swf.encode(schedule.trace(trace), note)
+
+
+def csv_bytes(schedule: Schedule, trace: Path) -> bytes:
+    """jobs.csv as a file."""
+    head, rows = schedule.rows(trace.name.removesuffix(".gz").removesuffix(".swf"))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def as_text(result: dict[str, Any], report: Report) -> str:
+    """Lines for people."""
+    lines = [report.sentence]
+    for name, value in result.items():
+        if name != "report":
+            shown = f"{value:.10g}" if isinstance(value, float) else value
+            lines.append(f"{name:22} {shown}")
+    return "\n".join(lines)
