@@ -1,6 +1,8 @@
 """Plans executed in one process that plays all ranks, with the packing code MPI ranks use."""
 
+import mmap
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
-from redistribution import BlockCyclic, Cuts, Plan, Replicated
+from redistribution import BlockCyclic, Cuts, Plan, Replicated, packing
+from redistribution.joint import Run
 from redistribution.packing import copy, in_place, of_array, pack, unpack
-from redistribution.plan import KEPT_PLANS, pieces
+from redistribution.plan import KEPT_PLANS, Transfer, pieces
 
 
 @st.composite
@@ -87,6 +90,35 @@ def test_any_move_in_pieces(case, limit):
 @given(cases(ranks=12, largest=90))
 def test_larger_moves(case):
     check(case)
+
+
+@settings(max_examples=800, deadline=None)
+@given(cases(ranks=4, largest=60), st.integers(1, 40))
+def test_runs_as_fields_of_structured_elements(case, limit):
+    """Thresholds that make small arrays take the way of large ones with irregular blocks."""
+    limits = {"FEWEST_FAMILIES": 1, "MOST_REPEATS": 100, "FIELD_BYTES": 1}
+    with mock.patch.multiple(packing, **limits):
+        check(case)
+        check(case, limit)
+
+
+def test_runs_too_far_apart_for_one_element_are_moved_one_by_one(tmp_path):
+    """Four short parts of a row of 4 GB, in a file of which nearly nothing is ever written."""
+    ends = [16, 2**30, 2**30 + 16, 2**31, 2**31 + 16, 2**32, 2**32 + 16]
+    with (tmp_path / "far").open("w+b") as file:
+        file.truncate(ends[-1])
+        room = mmap.mmap(file.fileno(), 0)
+    far = np.frombuffer(room, np.uint8)
+    runs, found = [], np.zeros(64, np.uint8)
+    for k, start in enumerate((0, *ends[1::2])):
+        far[start : start + 16] = np.arange(16) + 16 * k
+        runs.append(Run(16, 1, start, 0, 16 * k, 0, 16 * k))
+    transfer = Transfer.of(0, (tuple(runs),))
+    with mock.patch.object(packing, "FIELD_BYTES", 1):
+        copy(transfer, 1, of_array(far, "source"), of_array(found, "target"))
+    np.testing.assert_array_equal(found, np.arange(64))
+    del far
+    room.close()
 
 
 @pytest.mark.parametrize(
