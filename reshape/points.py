@@ -14,6 +14,7 @@ from reshape.errors import ReshapeError
 from reshape.job import Job
 from reshape.link import Decision, Link
 from reshape.messages import Abandon, Connect, Join, Leave, Proceed
+from reshape.relabelling import prepare
 from reshape.resize import contract, expand, join
 from reshape.topology import Topology
 from reshape.transfer import RolledBackError
@@ -55,6 +56,7 @@ def join_when_asked(job: Job, link: Link) -> None:
     ------
     SystemExit : code 0, the job goes on without this group.
     """
+    prepare(job)
     answer = await_port(job.comm, link)
     link.close()
     why = answer.why if isinstance(answer, Abandon) else ""

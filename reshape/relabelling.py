@@ -7,8 +7,9 @@ exactly. Where moves read memory (`reshape.innode`) every place costs the same, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -16,13 +17,25 @@ from mpi4py import MPI
 from redistribution import Plan
 from redistribution.relabel import _in_common as in_common
 
-# Below, nothing is gained: finding the order and splitting the communicator take milliseconds,
-# and where SciPy is used for the first time, loading it takes some hundred.
+if TYPE_CHECKING:
+    from reshape.job import Job
+
+# Below, nothing is gained: finding the order and splitting the communicator take milliseconds.
 WORTH_BYTES = 64 << 20
 
 
+def prepare(job: Job) -> None:
+    """Load what `best_order` will need, in a group that joins, while the job still computes.
+
+    SciPy takes from 0.2 s to more than a second to load on busy processors: too long for a pause.
+    """
+    declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in job.arrays.values())
+    if job.comm.rank == 0 and (declared >= WORTH_BYTES or job.ragged):
+        import scipy.optimize  # noqa: F401
+
+
 def best_order(
-    comm: MPI.Intracomm, plans: Sequence[tuple[Plan, int]], ranks: Sequence[int]
+    comm: MPI.Intracomm, plans: Sequence[tuple[Plan, int]], ranks: Sequence[int], root: int
 ) -> tuple[int, ...]:
     """Collective over comm. Rank of `comm` that should take each place of the new layouts.
 
@@ -30,12 +43,12 @@ def best_order(
     ----------
     plans : of all arrays, each with its itemsize; target process q on ``ranks[q]``.
     ranks : of those that go on; returned as they are if no other order sends fewer bytes.
+    root : the rank that finds the order; best one that has gone through `prepare`.
     """
     given = tuple(ranks)
     if sum(plan.bytes_moved(itemsize) for plan, itemsize in plans) < WORTH_BYTES:
         return given
     order = given
-    root = comm.size - 1
     if comm.rank == root:
         from scipy.optimize import linear_sum_assignment
 

@@ -8,6 +8,7 @@ that is good for.
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import mmap
@@ -159,11 +160,22 @@ def _map(
     descriptor = os.open(path, os.O_RDWR | flags, 0o600)
     try:
         if allocate:  # now: a folder that is full must be an error here, not a SIGBUS later
+            _check_room(descriptor, allocate)
             os.posix_fallocate(descriptor, 0, allocate)
         memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
     finally:
         os.close(descriptor)
     return np.ndarray(shape, dtype, memory, order=order)  # the array keeps the mapping alive
+
+
+def _check_room(descriptor: int, size: int) -> None:
+    """Raise OSError at once if the file system has less room.
+
+    An allocation that fails in the end would have taken that room from everybody for a while.
+    """
+    found = os.fstatvfs(descriptor)
+    if found.f_blocks and found.f_bavail * found.f_frsize < size:  # without blocks: no limit
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @lru_cache

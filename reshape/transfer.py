@@ -67,7 +67,11 @@ def relay(
             order = tuple(targets)
             moves = plan(job, comm, sources, order)
             if epoch is None and moves:
-                order = best_order(comm, [(m.plan, m.array.dtype.itemsize) for m in moves], order)
+                # The first rank of the group that has joined last is prepared for it.
+                joins = len(sources) < comm.size
+                root = len(sources) if joins else job.groups.index(job.groups[-1])
+                plans = [(move.plan, move.array.dtype.itemsize) for move in moves]
+                order = best_order(comm, plans, order, root)
                 for move in moves:
                     move.plan = plan_of(comm, move.plan.source, move.target, sources, order)
         with timed(outcome, "move_s"):

@@ -1,6 +1,6 @@
 """The pause of a resize, split by phase, under a live service.
 
-    python benchmarks/runtime/resize_pause.py [--mib 256] [--verify]
+    python benchmarks/runtime/resize_pause.py [--mib 256] [--verify] [--messages]
 
 A job that carries so many MiB starts on 2 of 6 processors and grows to 6 in steps of 2; then a
 rigid job of 4 processors is submitted, for which it shrinks. The table has one line for each
@@ -11,6 +11,7 @@ resize, as the job's rank 0 measured it:
     move     new segments, exchange, and with --verify the checksums on both sides
     resume   commit, old segments and communicators freed
 
+With --messages the data is sent, as between nodes, instead of being read out of shared memory.
 The start of a group's processes is no pause: the job computes on meanwhile.
 """
 
@@ -49,7 +50,14 @@ def wait_for(place: tuple[str, ...], job: int, count: int) -> list[dict[str, Any
     return done
 
 
-def measure(mib: int, verify: bool) -> None:
+# The data of one node never needs messages, unless the runtime is told that nothing is shared.
+BY_MESSAGES = (
+    "import runpy, reshape.transfer as transfer; transfer.shared_epoch = lambda *_: None; "
+    "runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
+)
+
+
+def measure(mib: int, verify: bool, messages: bool) -> None:
     """Let a job grow and shrink once, and print the table."""
     with tempfile.TemporaryDirectory() as folder:
         place = ("--dir", folder)
@@ -58,7 +66,8 @@ def measure(mib: int, verify: bool) -> None:
         try:
             output = ("--output", f"{folder}/out")
             size = ("-n", "2", "--max", "6", "--topology", "arbitrary:step=2", "--walltime", "10")
-            program = (sys.executable, "-m", "apps.synthetic", "--mib", str(mib), "--alpha", "0.95")
+            start = ("-c", BY_MESSAGES) if messages else ("-m", "apps.synthetic")
+            program = (sys.executable, *start, "--mib", str(mib), "--alpha", "0.95")
             length = ("--iterations", "40", "--seconds", "1")
             submitted = reshape_command(
                 "submit", *place, *size, *output, "--json", "--", *program, *length
@@ -67,15 +76,15 @@ def measure(mib: int, verify: bool) -> None:
             wait_for(place, job, 2)
             rigid = (sys.executable, "-m", "apps.synthetic", "--mib", "0", "--seconds", "0.1")
             reshape_command("submit", *place, "-n", "4", "--walltime", "1", *output, "--", *rigid)
-            table(wait_for(place, job, 3), mib, verify)
+            table(wait_for(place, job, 3), mib, verify, messages)
         finally:
             reshape_command("stop", *place, "--kill")
 
 
-def table(rows: list[dict[str, Any]], mib: int, verify: bool) -> None:
+def table(rows: list[dict[str, Any]], mib: int, verify: bool, messages: bool) -> None:
     """Print the phases in milliseconds."""
-    checked = "with checksums" if verify else "no checksums"
-    print(f"pause of a resize, ms; {mib} MiB registered, {checked}, {os.cpu_count()} cores")
+    way = f"{'by messages' if messages else 'in memory'}, {'with' if verify else 'no'} checksums"
+    print(f"pause of a resize, ms; {mib} MiB registered, {way}, {os.cpu_count()} cores")
     names = ("join", "plan", "move", "resume")
     print(f"{'resize':>8}", *(f"{name:>8}" for name in (*names, "sum")), f"{'MiB moved':>10}")
     for row in rows:
@@ -92,8 +101,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--messages", action="store_true")
     options = parser.parse_args()
-    measure(options.mib, options.verify)
+    measure(options.mib, options.verify, options.messages)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def ask_for_trouble(state: dict[str, Any]) -> None:
     if "RELABEL" in os.environ:
         relabelling.WORTH_BYTES = 0
     if "REVERSE" in os.environ:
-        transfer.best_order = lambda comm, plans, ranks: tuple(ranks)[::-1]
+        transfer.best_order = lambda comm, plans, ranks, root: tuple(ranks)[::-1]
     if fault == "unpicklable":
         state["function"] = lambda: 0
     if fault == "unloadable":

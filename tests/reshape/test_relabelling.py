@@ -30,14 +30,14 @@ for names in sys.argv[1].split(","):
     olds = range(chosen[0][0].nprocs)
     moved = lambda order: sum(Plan(a, b, olds, order).bytes_moved(n) for a, b, n in chosen)
     relabelling.WORTH_BYTES = 0
-    order = relabelling.best_order(comm, [(Plan(a, b, olds), n) for a, b, n in chosen], range(4))
+    order = relabelling.best_order(comm, [(Plan(a, b, olds), n) for a, b, n in chosen], range(4), 1)
     assert comm.allgather(order) == [order] * 4
     assert moved(order) == min(map(moved, permutations(range(4)))), (names, order)
     if moved(order) == moved(range(4)):
         assert order == (0, 1, 2, 3)
     relabelling.WORTH_BYTES = moved(range(4)) + 1
     assert relabelling.best_order(
-        comm, [(Plan(a, b, olds), n) for a, b, n in chosen], range(4)
+        comm, [(Plan(a, b, olds), n) for a, b, n in chosen], range(4), 3
     ) == (0, 1, 2, 3)
     told = relabelling.reordered(comm.Dup(), order).rank
     assert order[told] == comm.rank

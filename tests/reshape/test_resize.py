@@ -282,7 +282,7 @@ def resident(group: Group) -> float:
 
 
 @pytest.mark.slow
-def test_fifty_cycles_leak_nothing(tmp_path: Path) -> None:
+def test_hundred_resizes_leak_nothing(tmp_path: Path) -> None:
     """Grow and shrink 50 times; the group that stays keeps its descriptors and its memory."""
     shared = set(os.listdir("/dev/shm"))
     with job(tmp_path, 100_000, 0.001) as driver:
@@ -300,6 +300,7 @@ def test_fifty_cycles_leak_nothing(tmp_path: Path) -> None:
         assert descriptors_[-1] <= descriptors_[4] + 2
         assert megabytes[-1] <= megabytes[4] + 10
         assert files[-1] == files[4] == 10
+        assert [report.ok for report in driver.reports] == [True] * 100
         (tmp_path / "stop").touch()
         driver.finish()
         assert driver.segments == []

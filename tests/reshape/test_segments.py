@@ -86,6 +86,21 @@ def test_real_full_file_system_is_no_crash(folder: Path) -> None:
     assert caught.value.errno == errno.ENOSPC
 
 
+def test_room_is_seen_before_anything_is_allocated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_call(*_: int) -> None:
+        raise AssertionError("allocates what there is no room for")
+
+    free = os.statvfs("/dev/shm")
+    monkeypatch.setattr(os, "posix_fallocate", no_call)
+    size = free.f_blocks * free.f_frsize + 8
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        segments._map(_new(folder), os.O_CREAT, (size,), "i1", "C", size)
+    with pytest.raises(AssertionError, match="allocates"):
+        segments._map(_new(folder), os.O_CREAT, (8,), "i1", "C", 8)
+
+
 def _new(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     return folder / "A.e0.r0"
