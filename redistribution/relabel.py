@@ -51,7 +51,7 @@ def relabel(
     # SciPy loads slowly, and most programs never relabel.
     from scipy.optimize import linear_sum_assignment
 
-    positions, processes = linear_sum_assignment(_in_common(plan, given), maximize=True)
+    positions, processes = linear_sum_assignment(in_common(plan, given), maximize=True)
     ranks = [0] * target.nprocs
     for position, process in zip(positions.tolist(), processes.tolist(), strict=True):
         ranks[process] = given[position]
@@ -59,7 +59,7 @@ def relabel(
     return tuple(ranks) if moved < plan.bytes_moved(itemsize=1) else plan.target_ranks
 
 
-def _in_common(plan: Plan, ranks: Sequence[int]) -> NDArray[np.int64]:
+def in_common(plan: Plan, ranks: Sequence[int]) -> NDArray[np.int64]:
     """Elements that the source process on each rank shares with each target process.
 
     Returns

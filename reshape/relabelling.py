@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution import Plan
-from redistribution.relabel import _in_common as in_common
+from redistribution.relabel import in_common
 
 if TYPE_CHECKING:
     from reshape.job import Job
