@@ -348,9 +348,11 @@ def _integers(
 
 def _numbers(block: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Column | None:
     """Decimal numbers between these places; None if one of them is something else."""
-    places = zip(starts.tolist(), stops.tolist(), strict=True)
+    tokens = [block[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    if b"_" in b" ".join(tokens):  # Python's own way to write numbers
+        return None
     try:
-        column = np.array([float(block[a:b]) for a, b in places])
+        column = np.array(list(map(float, tokens)))
     except ValueError:
         return None
     return _whole(column) if np.isfinite(column).all() else None

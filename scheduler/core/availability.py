@@ -21,10 +21,12 @@ class Availability:
     ----------
     times, frees : `frees[i]` processors are free from `times[i]` up to `times[i + 1]`, the last
         for ever.
+    gained : time before which there may be more free than when the reservations were placed.
     """
 
     def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int, int]] = ()) -> None:
         self.now = now
+        self.gained = inf
         self.times = [now]
         self.frees = [free]
         soon = nextafter(now, inf)
@@ -63,6 +65,47 @@ class Availability:
             i = j
         return inf
 
+    def earlier(self, processors: int, duration: float, than: float) -> float:
+        """First time before `than` to which a reservation made for `than` could be moved.
+
+        It is one before `gained`, since nothing has changed behind that.
+
+        What it holds itself is there for it, too; so it is enough that the others leave as many
+        processors up to the end of its duration or up to `than`, whichever comes first.
+
+        Returns
+        -------
+        seconds; `than` if there is none.
+        """
+        begin = inf  # of the run of steps with enough processors
+        gained = min(self.gained, than)
+        for time, free in zip(self.times, self.frees, strict=True):
+            if free >= processors:
+                if begin == inf:
+                    if time >= gained:
+                        break
+                    begin = max(time, self.now)
+                elif time >= than or begin + duration <= time:
+                    break
+            elif time >= than or begin + duration <= time:
+                break
+            elif time >= gained:
+                return than
+            else:
+                begin = inf
+        return begin if begin < than else than
+
+    def peak(self, until: float) -> int:
+        """Most processors that are free at any time before `until`."""
+        return max(self.frees[: max(1, bisect_left(self.times, until))])
+
+    def advance(self, now: float) -> None:
+        """Let time pass: forget what was before."""
+        self.now = now
+        i = bisect_right(self.times, now) - 1
+        if i > 0:
+            del self.times[:i], self.frees[:i]
+
     def reserve(self, processors: int, start: float, duration: float) -> None:
         """Take processors out for a while; `earliest` said that they are there."""
         self._change(-processors, start, duration)
@@ -78,6 +121,9 @@ class Availability:
         for i in range(first, last):
             self.frees[i] += processors
             assert self.frees[i] >= 0, f"{-processors} processors reserved at {start} are not free"
+        for i in (last, first):  # steps that are none any more
+            if 0 < i < len(self.times) and self.frees[i] == self.frees[i - 1]:
+                del self.times[i], self.frees[i]
 
     def _cut(self, time: float) -> int:
         """Index of the step that begins at this time, made if there is none."""

@@ -15,6 +15,7 @@ from math import inf
 from typing import Any, Literal
 
 from scheduler.core import resizing
+from scheduler.core.availability import Availability
 from scheduler.core.ends import Ends
 from scheduler.core.events import (
     Event,
@@ -67,10 +68,13 @@ class Core:
     queue, ends, machine : pending jobs, expected ends of the live ones, nodes and processors.
     reservations : promised starts of queued jobs, by job number, as of the last pass.
     freeing : processors that contractions under way will free.
-    unforeseen : whether processors came back, or are expected, at another time than at the last
-        pass.
+    unforeseen : whether, since the last pass, processors came back (even at the time foreseen:
+        places that later jobs left may have become of use to earlier ones) or are expected
+        at another time.
     standing : what the last pass of EASY found (head, its reservation, processors it leaves over);
         None if that may have changed since by more than arrivals.
+    profile : free processors over time with all `reservations` taken out, kept up to date by early
+        ends; None if it has to be made anew.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Core:
         self.freeing = 0
         self.unforeseen = False
         self.standing: tuple[Job, float, int] | None = None
+        self.profile: Availability | None = None
         self.view = View(self)
         self._wake_at = inf
         self._orders: list[Order] = []
@@ -115,11 +120,11 @@ class Core:
         orders = scenario.order, scenario.backfill_order
         self._ages = any(order is not None and order.ages for order in orders)
         self._corrects = self._predictor is not None or scenario.backfill.kill_at_reservation
-        self.queue = self.view.queue = Queue(*orders)
+        self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.reservations == 1)
         for job in queued:
             self.queue.add(job, self.now)
         self.reservations.clear()
-        self.standing = None
+        self.standing = self.profile = None
         self._due = True  # whether a scheduling pass could find something new
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
@@ -222,7 +227,20 @@ class Core:
         if backfill.kill_at_reservation:
             for job, reason in backfill.kills(self.view):
                 self.kill(job, S.TIMEOUT, reason)
-        self.unforeseen = False
+        # What should be back, but is not, may come at any moment; it matters to promises alone.
+        self.unforeseen = bool(self.reservations) and self.ends.any_by(self.now)
+        self._wake_for_promise()
+
+    def _wake_for_promise(self) -> None:
+        """Ask to be woken for the first promised start, if no end is expected then.
+
+        A place that another job has left may have been what a promise waited for. What waits for
+        overdue processors is not woken for: they may come at any moment.
+        """
+        if self.reservations and not self.ends.any_by(self.now):
+            first = min(self.reservations.values())
+            if self.now < first < inf and not self.ends.any_at(first):
+                self._wake_by(first)
 
     def _start(self, job: Job, reason: Reason) -> bool:
         """Start a queued job, if the selection finds acceptable processors; tell whether it did."""
@@ -275,12 +293,12 @@ class Core:
     def release(self, processors: ProcSet) -> None:
         """Put processors back into the pool; the next pass may use them."""
         self.machine.release(processors)
-        self.standing = None
+        self.standing = self.profile = None
         self.unforeseen = self._due = True
 
     def expect(self, job: Job) -> None:
         """Say when which of the job's processors will be back (at once if it was told to end)."""
-        self.standing = None
+        self.standing = self.profile = None
         held = sum(map(self.machine.returning, job.groups.values()))
         end = self.now if job.state is S.COMPLETING else job.estimated_end
         if job.state is S.CONTRACTING and job.resize is not None:
@@ -299,8 +317,11 @@ class Core:
         """Give everything back and record the end."""
         if job.resize is not None:
             self.end_resize(job)
-        if job.started_at is None or self.now != job.started_at + job.estimate_s:
-            self.unforeseen = True
+        assert job.started_at is not None
+        end = job.started_at + job.estimate_s
+        self.unforeseen = True
+        if self.now != end and self.profile is not None:
+            self._free_early(job, end)
         for processors in job.groups.values():
             self.machine.release(processors)
         self.standing = None
@@ -318,6 +339,16 @@ class Core:
                 self._learn()
         if not self.keep_ended:
             del self.jobs[job.id]
+
+    def _free_early(self, job: Job, end: float) -> None:
+        """Let the profile know that a job ended before its estimate, if it is as simple as that."""
+        assert self.profile is not None
+        if self.now > end or len(job.groups) != 1 or not self.machine.whole:
+            self.profile = None
+        else:
+            self.profile.advance(self.now)
+            self.profile.lift(job.size, self.now, end - self.now)
+            self.profile.gained = max(self.profile.gained, end)
 
     def kill(self, job: Job, cause: JobState, reason: Reason) -> None:
         """Have every process of the job ended; its processors come back with `JobEnded`."""
@@ -389,6 +420,7 @@ class Core:
         if job.state is S.PENDING:
             self.queue.remove(job)
             self.reservations.pop(job.id, None)
+            self.profile = None
             job.become(S.CANCELLED)
             job.why, job.ended_at = event.why, self.now
             self._due = self.unforeseen = True
@@ -397,6 +429,7 @@ class Core:
 
     def on_node_joined(self, event: NodeJoined) -> None:
         """Let the pool grow."""
+        self.standing = self.profile = None
         self.machine.join(event.node, event.processors)
         for job in self.live.values():
             self.expect(job)
@@ -408,6 +441,7 @@ class Core:
         One whose joining group alone is there goes on: its driver tells of the failed expansion.
         """
         lost = self.machine.lose(event.node)
+        self.standing = self.profile = None
         reason = Reason("node lost", "node {node} is gone", {"node": event.node})
         for job in list(self.live.values()) if lost else ():
             self.expect(job)
@@ -431,6 +465,9 @@ class Core:
         if not self.now < self._wake_at < inf:  # else an earlier one is still to come
             self._wake_at = inf
             self._wake_by(next_end)
+            self._wake_for_promise()
+        if self.reservations and min(self.reservations.values()) <= self.now:
+            self._due = True
 
     def _overdue(self) -> tuple[list[Job], float]:
         """Jobs whose estimates are over and who were not told to end; when the next one's is."""

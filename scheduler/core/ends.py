@@ -35,6 +35,13 @@ class Ends:
         block = self._blocks[0]
         return bool(block) and block[0][0] <= time
 
+    def any_at(self, time: float) -> bool:
+        """Whether anything is expected back at this very time."""
+        i = bisect_left(self._lasts, (time,)) if self._lasts else 0
+        block = self._blocks[i]
+        j = bisect_left(block, (time,))
+        return j < len(block) and block[j][0] == time
+
     def expect(self, job: int, *parts: tuple[float, int]) -> None:
         """Expect a job's processors back in (time, processors) parts, instead of as before."""
         self.forget(job)

@@ -33,19 +33,22 @@ class Queue:
     ----------
     order : who is first.
     passing : in which order later jobs are tried when the first one has to wait.
+    filed : whether jobs are filed for `candidate`, which only EASY asks.
 
     Attributes
     ----------
     jobs : job number -> job, in the order of their coming.
     """
 
-    def __init__(self, order: QueueOrder, passing: QueueOrder | None = None) -> None:
+    def __init__(
+        self, order: QueueOrder, passing: QueueOrder | None = None, *, filed: bool = True
+    ) -> None:
         self._order = order
         self._passing = order if passing is None else passing
         self.jobs: dict[int, Job] = {}
         self._heap: list[tuple[Any, int]] = []  # (key, job); some have left meanwhile
         self._new: dict[int, Job] = {}  # not yet filed
-        self._filed: Candidates | None = None if self._passing.ages else Candidates()
+        self._filed = Candidates() if filed and not self._passing.ages else None
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -54,7 +57,8 @@ class Queue:
     def __iter__(self) -> Iterator[Job]:
         """Go through the jobs in order, as they stand now; they may leave meanwhile."""
         jobs = self.jobs
-        return iter([jobs[number] for _, number in sorted(self._heap) if number in jobs])
+        self._heap = [entry for entry in sorted(self._heap) if entry[1] in jobs]
+        return iter([jobs[number] for _, number in self._heap])
 
     def __contains__(self, job: int) -> bool:
         """Whether the job of this number waits here."""
@@ -108,10 +112,10 @@ class Queue:
 
     def file_all(self) -> None:
         """File all that arrived."""
-        if self._new and self._filed is not None:
+        if self._filed is not None:
             for job in self._new.values():
                 self._filed.add(self._passing.key(job, 0.0), job)
-            self._new.clear()
+        self._new.clear()
 
     def set_aside(self, job: Job) -> None:
         """Let `candidate` pass over a filed job until it is filed again."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reshape.topology import Topology
+from scheduler.core.availability import Availability
 from scheduler.core.ends import End
 from scheduler.core.state import Job, JobState
 
@@ -75,10 +76,26 @@ class View:
         return self._core.reservations
 
     @property
-    def unforeseen(self) -> bool:
-        """Whether processors came back, or are expected, otherwise than at the last pass."""
+    def profile(self) -> Availability | None:
+        """Free processors over time, promises taken out, as it was kept; early ends changed it.
+
+        None if something else happened or processors are overdue.
+        """
         core = self._core
-        return core.unforeseen or core.ends.any_by(core.now)
+        if core.profile is None or core.ends.any_by(core.now):
+            return None
+        core.profile.advance(core.now)
+        return core.profile
+
+    def keep(self, profile: Availability) -> None:
+        """Keep the profile for the next pass, unless something is overdue in it."""
+        core = self._core
+        core.profile = None if core.ends.any_by(core.now) else profile
+
+    @property
+    def unforeseen(self) -> bool:
+        """Whether processors came back since the last pass, or are expected otherwise."""
+        return self._core.unforeseen
 
     @property
     def head(self) -> Job | None:

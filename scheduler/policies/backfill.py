@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from scheduler.core.availability import Availability
 from scheduler.core.orders import Reason
 from scheduler.core.state import Job, JobState
 from scheduler.core.view import View
+from scheduler.policies import promises
 
 #: Starts a queued job if there are acceptable processors, and tells whether it did.
 Start: TypeAlias = Callable[[Job, Reason], bool]
@@ -86,7 +86,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if head is not None and len(view.queue.jobs) > 1:
                 _behind_the_head(view, start, head)
         else:
-            _promised(view, start, self.reservations, self.name)
+            promises.schedule(view, start, self.reservations, self.name)
 
 
 def _in_order(view: View, start: Start, rule: str) -> Job | None:
@@ -168,54 +168,3 @@ def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
         "{needed} of the {spare} processors that job {head} leaves over at its reservation at {at}",
         facts,
     )
-
-
-def _promised(view: View, start: Start, reservations: int | None, name: str) -> None:
-    """Place every job in the profile of free processors, keeping what was promised before.
-
-    When processors came back, or are expected, at another time than before, the promised jobs are
-    lifted out and placed anew one by one in the order of the queue, so that none starts later than
-    it was told (the compression of Mu'alem and Feitelson). Otherwise only new jobs are placed. A
-    promise that can no longer be kept (a job outlived its walltime or grew) is made anew, and so
-    are those behind it, lest they get in its way.
-    """
-    profile = Availability(view.now, view.free, view.ends)
-    waiting = [job for job in view.queue if job.spec.processors <= view.installed]
-    promised = view.reservations
-    _reserve_again(profile, waiting, promised)
-    held = 0
-    for job in waiting:
-        needed, walltime_s = job.spec.processors, job.estimate_s
-        at = promised.pop(job.id, None)
-        if at is not None and (view.unforeseen or at <= view.now):
-            profile.lift(needed, at, walltime_s)
-            at = None
-        if at is None:
-            at = profile.earliest(needed, walltime_s, view.now)
-            if at <= view.now:
-                facts = {"needed": needed, "walltime": walltime_s, "free": view.free}
-                text = "{needed} of {free} free processors for {walltime} s delay no reservation"
-                if start(job, Reason(name, text, facts)):
-                    profile.reserve(needed, at, walltime_s)
-                continue
-            if reservations is not None and held >= reservations:
-                continue
-            profile.reserve(needed, at, walltime_s)
-        promised[job.id] = at
-        held += 1
-
-
-def _reserve_again(profile: Availability, waiting: list[Job], promised: dict[int, float]) -> None:
-    """Enter the promises in the order of the queue as far as they can be kept; drop the others."""
-    kept: dict[int, float] = {}
-    for job in waiting:
-        if job.id not in promised:
-            continue
-        at = max(promised[job.id], profile.now)
-        needed, walltime_s = job.spec.processors, job.estimate_s
-        if profile.earliest(needed, walltime_s, at) != at:
-            break
-        profile.reserve(needed, at, walltime_s)
-        kept[job.id] = at
-    promised.clear()
-    promised.update(kept)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.core import Core
-from scheduler.core.events import Event, JobEnded, JobSpec, JobSubmitted, instant_order
+from scheduler.core.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup, instant_order
 from scheduler.core.machine import Machine
-from scheduler.core.orders import Start
+from scheduler.core.orders import Start, WakeAt
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.scenario import Scenario
 
@@ -38,10 +38,10 @@ def run(
         Machine([("n", PROCESSORS)]),
         kill_at_walltime=False,
     )
-    events: list[tuple[float, int, int, Event]] = []
+    events: list[tuple[float, int, int, int, Event]] = []
     for i, (at, processors, walltime, _) in enumerate(jobs):
         event = JobSubmitted(at, i, JobSpec(processors, walltime))
-        heapq.heappush(events, (at, *instant_order(event), event))
+        heapq.heappush(events, (at, *instant_order(event), i, event))
     starts = [inf] * len(jobs)
     promises: dict[int, list[float]] = {}
     while events:
@@ -50,10 +50,14 @@ def run(
         while events and events[0][0] == now:
             batch.append(heapq.heappop(events)[-1])
         for order in core.handle(batch):
+            if isinstance(order, WakeAt):
+                wake = Wakeup(order.at)
+                heapq.heappush(events, (wake.at, *instant_order(wake), len(starts), wake))
+                continue
             assert isinstance(order, Start)
             starts[order.job] = now
             end = JobEnded(now + jobs[order.job][3], order.job)
-            heapq.heappush(events, (end.at, *instant_order(end), end))
+            heapq.heappush(events, (end.at, *instant_order(end), order.job, end))
         promised = dict(core.reservations)
         if reservations == 1 and (head := core.view.reservation()) is not None:
             promised[head.job] = head.at
@@ -139,6 +143,45 @@ def test_conservative_places_each_job_at_the_earliest_time(
             free[t] -= processors
         expected.append(start)
     assert run(exact, None)[0] == expected
+
+
+def slow_conservative(jobs: list[tuple[int, int, int, int]]) -> list[float]:
+    """Conservative in batch order by a table of seconds, compressed after ends."""
+    free = [PROCESSORS] * 2000
+    place: dict[int, int] = {}
+    starts = [inf] * len(jobs)
+
+    def hold(job: int, sign: int) -> None:
+        for second in range(place[job], place[job] + jobs[job][2]):
+            free[second] -= sign * jobs[job][1]
+
+    def put(job: int, now: int) -> None:
+        _, processors, walltime, _ = jobs[job]
+        seconds = range(now, 1900)
+        place[job] = next(t for t in seconds if min(free[t : t + walltime]) >= processors)
+        hold(job, 1)
+
+    for now in range(1000):
+        ended = [i for i, job in enumerate(jobs) if starts[i] + job[3] == now]
+        for i in ended:
+            for second in range(now, int(starts[i]) + jobs[i][2]):
+                free[second] += jobs[i][1]
+        for i in sorted(place) if ended else []:
+            if starts[i] == inf:
+                hold(i, -1)
+                put(i, now)
+        for i, job in enumerate(jobs):
+            if job[0] == now:
+                put(i, now)
+        for i, at in place.items():
+            if at == now and starts[i] == inf:
+                starts[i] = now
+    return starts
+
+
+@given(jobs_of())
+def test_conservative_equals_its_twin(jobs: list[tuple[int, int, int, int]]) -> None:
+    assert run(jobs, None)[0] == slow_conservative(jobs)
 
 
 def test_a_wrong_number() -> None:

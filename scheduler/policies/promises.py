@@ -1,0 +1,151 @@
+"""Promised starts: conservative backfilling, and backfilling with k reservations.
+
+Every promised job has its place in the profile of free processors. When processors came back, or
+are expected at another time, the promised jobs are placed anew one by one in the order of the
+queue, so that none starts later than it was told (the compression of Mu'alem and Feitelson).
+Otherwise only new jobs are placed. A promise that can no longer be kept (a job outlived its
+estimate or grew) is made anew, and so are those behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from scheduler.core.availability import Availability
+from scheduler.core.orders import Reason
+from scheduler.core.state import Job
+from scheduler.core.view import View
+
+
+def schedule(
+    view: View, start: Callable[[Job, Reason], bool], reservations: int | None, name: str
+) -> None:
+    """Start what may start now, and see to the promises.
+
+    Parameters
+    ----------
+    start : starts a job if there are acceptable processors, and tells whether it did.
+    reservations : how many waiting jobs hold a promise at most; None is all of them.
+    name : of the policy, for reasons.
+    """
+    profile = view.profile
+    if profile is None:
+        profile = Availability(view.now, view.free, view.ends)
+        waiting = _able(view, list(view.queue))
+        _reserve_again(profile, waiting, view.reservations)
+    elif view.unforeseen or reservations is not None:
+        waiting = _able(view, list(view.queue))
+    else:
+        waiting = _able(view, _due_and_new(view))
+    places = _Places(view, profile, start, name)
+    if view.unforeseen:
+        places.begin_compression()
+    room = inf if reservations is None else reservations
+    held = 0
+    for job in waiting:
+        held += places.place(job, promise=held < room)
+    view.queue.file_all()
+    places.end_compression()
+    view.keep(profile)
+
+
+class _Places:
+    """Finds places in the profile, for one pass."""
+
+    def __init__(
+        self,
+        view: View,
+        profile: Availability,
+        start: Callable[[Job, Reason], bool],
+        name: str,
+    ) -> None:
+        self._view, self._profile, self._start, self._name = view, profile, start, name
+        self._promised = view.reservations
+        self._compressing = False
+        self._left = -inf  # end of the latest place that a job has left in this pass
+        self._peak = 0
+
+    def begin_compression(self) -> None:
+        """Place promised jobs anew, too."""
+        self._compressing = True
+        self._peak = self._profile.peak(self._profile.gained)
+
+    def end_compression(self) -> None:
+        """Remember what jobs that were looked at early in this pass could not see yet."""
+        if self._compressing:
+            self._profile.gained = self._left
+
+    def place(self, job: Job, *, promise: bool) -> bool:
+        """Start a job or let it have a promise, if it may; tell whether it holds one now."""
+        at = self._promised.get(job.id)
+        now, needed, estimate_s = self._view.now, job.spec.processors, job.estimate_s
+        if at is not None:
+            if self._compressing and needed <= self._peak:
+                at = self._moved(job, at)
+            if at > now:
+                return True
+            self._profile.lift(needed, at, estimate_s)
+            del self._promised[job.id]
+        if not promise and needed > self._view.free:
+            return False
+        at = self._profile.earliest(needed, estimate_s, now)
+        if at <= now:
+            if self._starts(job):
+                self._profile.reserve(needed, at, estimate_s)
+            return False
+        if promise:
+            self._profile.reserve(needed, at, estimate_s)
+            self._promised[job.id] = at
+        return promise
+
+    def _moved(self, job: Job, at: float) -> float:
+        """Move a promise to the earliest time there is."""
+        profile, needed, estimate_s = self._profile, job.spec.processors, job.estimate_s
+        earlier = profile.earlier(needed, estimate_s, at)
+        if earlier < at:
+            profile.lift(needed, at, estimate_s)
+            profile.reserve(needed, earlier, estimate_s)
+            self._promised[job.id] = earlier
+            self._left = max(self._left, at + estimate_s)
+            profile.gained = max(profile.gained, self._left)
+            self._peak = profile.peak(profile.gained)
+        return earlier
+
+    def _starts(self, job: Job) -> bool:
+        free = self._view.free
+        facts = {"needed": job.spec.processors, "walltime": job.estimate_s, "free": free}
+        text = "{needed} of {free} free processors for {walltime} s delay no reservation"
+        return self._start(job, Reason(self._name, text, facts))
+
+
+def _able(view: View, jobs: list[Job]) -> list[Job]:
+    """Jobs that this machine can run at all."""
+    installed = view.installed
+    return [job for job in jobs if job.spec.processors <= installed]
+
+
+def _due_and_new(view: View) -> list[Job]:
+    """Jobs promised to start by now, and those that came since the last pass, in order."""
+    promised, now = view.reservations, view.now
+    new = view.queue.arrived(now)
+    if not promised or min(promised.values()) > now:
+        return new
+    numbers = {job.id for job in new} | {number for number, at in promised.items() if at <= now}
+    return [job for job in view.queue if job.id in numbers]
+
+
+def _reserve_again(profile: Availability, waiting: list[Job], promised: dict[int, float]) -> None:
+    """Enter the promises in the order of the queue as far as they can be kept; drop the others."""
+    kept: dict[int, float] = {}
+    for job in waiting:
+        if job.id not in promised:
+            continue
+        at = max(promised[job.id], profile.now)
+        needed, estimate_s = job.spec.processors, job.estimate_s
+        if profile.earliest(needed, estimate_s, at) != at:
+            break
+        profile.reserve(needed, at, estimate_s)
+        kept[job.id] = at
+    promised.clear()
+    promised.update(kept)

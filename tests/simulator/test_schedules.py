@@ -1,0 +1,171 @@
+"""Schedules that others computed, every job; known means; slow twins on a trace of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
+from simulator import swf
+from simulator.normalise import Rules, TraceJobs, normalise
+from simulator.schedule import Schedule
+from simulator.simulate import run
+
+SHARED = Path(__file__).parents[3] / "shared"
+SMALL = Path(__file__).parent / "traces" / "small.swf"
+SJBF = {"backfill_order": "sjf"}
+there = pytest.mark.skipif(
+    not (SHARED / "golden").is_dir(),
+    reason="known traces and schedules are not in ../shared beside the repository",
+)
+
+
+def known(name: str) -> Scenario:
+    if name == "easy-plus-plus":
+        return scenario("easy++")
+    return scenario("easy", SJBF if name.startswith("sjbf") else {})
+
+
+@there
+@pytest.mark.parametrize("policy", ["easy", "easy-exact", "sjbf-exact", "easy-plus-plus"])
+@pytest.mark.parametrize(("machine", "processors"), [("KTH-SP2", 100), ("SDSC-SP2", 128)])
+def test_every_start_of_a_known_schedule(machine: str, processors: int, policy: str) -> None:
+    trace = swf.read(SHARED / "golden" / f"{machine}.{policy}.swf.gz")
+    rules = Rules(exact=policy.endswith("exact"), ties="number")
+    schedule, _ = run(trace, processors, known(policy), rules, event_order="sequential")
+    waits = trace.columns["wait"][schedule.jobs.lines]
+    assert len(waits) == len(trace)
+    assert np.flatnonzero(waits != schedule.wait).tolist() == []
+
+
+#: Mean wait and mean bounded slowdown (tau 10) of KTH-SP2 and SDSC-SP2, plain normalisation.
+MEANS = [
+    ("fcfs", "batch", ("353949.9321", "6818.3216"), ("1536403.1038", "13860.6142")),
+    ("easy", "sequential", ("6839.7710", "92.6188"), ("20503.1931", "88.6066")),
+    ("easy", "batch", ("6837.4851", "92.7299"), ("20576.2375", "88.5411")),
+    ("conservative", "sequential", ("7313.6830", "89.0377"), ("21921.0001", "89.9421")),
+]
+
+
+@there
+@pytest.mark.parametrize(("policy", "order", "kth", "sdsc"), MEANS)
+def test_known_means(policy: str, order: str, kth: tuple[str, str], sdsc: tuple[str, str]) -> None:
+    traces = SHARED / "traces"
+    for name, jobs, processors, means in [
+        ("KTH-SP2-1996-2.1-cln", 28467, 100, kth),
+        ("SDSC-SP2-1998-4.2-cln", 54034, 128, sdsc),
+    ]:
+        trace = swf.read(traces / f"{name}.swf.gz")
+        schedule, _ = run(trace, processors, scenario(policy), event_order=order)
+        numbers = schedule.numbers(tau=10)
+        assert numbers.jobs == jobs
+        found = f"{numbers.mean_wait_s:.4f}", f"{numbers.mean_bounded_slowdown:.4f}"
+        assert found == means
+
+
+def small(chosen: Scenario, **options: Any) -> Schedule:
+    return run(swf.read(SMALL), 64, chosen, Rules(larger="cap"), **options)[0]
+
+
+def slow(jobs: TraceJobs, processors: int, order: Callable[[int], Any] | None) -> list[float]:
+    """EASY in batch order, all from scratch at each instant; `order` None is FCFS."""
+    n = len(jobs)
+    at, size, wall, runs = (
+        column.tolist() for column in (jobs.submitted, jobs.processors, jobs.estimate, jobs.run)
+    )
+    start = [inf] * n
+    instants = set(at)
+    while instants:
+        now = min(instants)
+        instants.discard(now)
+
+        def free(then: float, now: float = now) -> int:
+            """Processors free at a time: nothing is known of ends but those that came."""
+            running = [j for j in range(n) if start[j] <= now < start[j] + runs[j]]
+            return processors - sum(size[j] for j in running if start[j] + wall[j] > then)
+
+        waiting = [j for j in range(n) if at[j] <= now and start[j] == inf]
+        while waiting and size[waiting[0]] <= free(now):
+            start[waiting.pop(0)] = now
+        if waiting and order is not None:
+            head = waiting[0]
+            ends = [start[j] + wall[j] for j in range(n) if start[j] <= now < start[j] + runs[j]]
+            promised = min(t for t in ends if free(t) >= size[head])
+            for j in sorted(waiting[1:], key=order):
+                if size[j] <= free(now):
+                    start[j] = now
+                    if free(promised) < size[head]:
+                        start[j] = inf
+        instants |= {start[j] + runs[j] for j in range(n) if start[j] == now}
+    return start
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "sjbf"])
+def test_our_own_trace_equals_a_slow_twin(policy: str) -> None:
+    chosen = (
+        scenario("fcfs") if policy == "fcfs" else scenario("easy", SJBF if policy == "sjbf" else {})
+    )
+    schedule = small(chosen)
+    jobs = schedule.jobs
+    orders: dict[str, Any] = {
+        "fcfs": None,
+        "easy": lambda j: j,
+        "sjbf": lambda j: (jobs.estimate[j], j),
+    }
+    assert schedule.started.tolist() == slow(jobs, 64, orders[policy])
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "easy++", "conservative"])
+@pytest.mark.parametrize("order", ["batch", "sequential"])
+def test_counting_and_telling_apart_agree(policy: str, order: str) -> None:
+    counted = small(scenario(policy), event_order=order)
+    apart = small(scenario(policy), event_order=order, counted=False)
+    assert counted.started.tolist() == apart.started.tolist()
+    assert apart.allocated is not None
+    assert [
+        len(apart.allocated[j + 1]) for j in range(len(apart.jobs))
+    ] == apart.jobs.processors.tolist()
+
+
+@pytest.mark.parametrize("name", ["sjf", "lxwf", "priority"])
+def test_orders_start_everything_and_fill_the_machine(name: str) -> None:
+    """No order loses a job, holds more than there is, or leaves the machine idle for nothing."""
+    for fields in ({"order": name}, {"backfill_order": name}):
+        schedule = small(scenario("easy", fields))
+        assert not np.isnan(schedule.started).any()
+        assert (schedule.started >= schedule.jobs.submitted).all()
+        for now in schedule.started:
+            running = (schedule.started <= now) & (now < schedule.ended)
+            assert schedule.jobs.processors[running].sum() <= 64
+
+
+def test_orders_differ() -> None:
+    means = {
+        name: small(scenario("easy", {"order": name})).numbers().mean_bounded_slowdown
+        for name in ("fcfs", "sjf", "lxwf")
+    }
+    assert means["sjf"] < means["fcfs"]
+    assert means["lxwf"] < means["fcfs"]
+
+
+def test_killing_at_the_reservation() -> None:
+    rules = Rules(larger="cap", overrun="keep")
+    trace = swf.read(SMALL)
+    fields = {"backfill.kill_at_reservation": True}
+    lazy, _ = run(trace, 64, scenario("easy"), rules)
+    strict, _ = run(trace, 64, scenario("easy", fields), rules)
+    assert lazy.numbers().killed == 0
+    assert strict.numbers().killed > 0
+    killed = strict.killed
+    held = (strict.ended - strict.started)[killed]
+    assert (held >= strict.jobs.estimate[killed]).all(), "nobody is killed before his estimate"
+    assert (held < strict.jobs.run[killed]).all()
+    # At the very moment of a kill, a job starts that had been first in the queue.
+    assert all((strict.started == end).any() for end in strict.ended[killed])
+    normalise(trace, 64, rules)
