@@ -1,0 +1,84 @@
+"""How fast traces run through the decision core: jobs a second, memory, and a reference loop.
+
+    python benchmarks/simulator/speed.py TRACE ... [--policy easy] [--select count] [--json]
+
+Each run is a process of its own, `reshape simulate`, from start to result. Beside it, in the
+same minute, the reference loop of `reference.py` computes the same schedule (EASY alone) in a
+process of its own, too; its reading of the trace is not counted. CPU seconds tell on a machine that
+others use. The ratio is the product's jobs per CPU second over the loop's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LOOP = """
+import gc, json, sys, time
+sys.path.insert(0, sys.argv[2])
+import reference
+from simulator import swf
+from simulator.normalise import NEEDED, machine_size, normalise
+trace = swf.read(sys.argv[1], fields=NEEDED)
+size = machine_size(trace)
+jobs, _ = normalise(trace, size)
+columns = [c.tolist() for c in (jobs.submitted, jobs.processors, jobs.estimate, jobs.run)]
+gc.disable()
+begin = time.process_time()
+started = reference.easy(*columns, size)
+cpu_s = time.process_time() - begin
+waited = sum(s - a for s, a in zip(started, columns[0]))
+print(json.dumps({"cpu_s": cpu_s, "mean_wait_s": waited / len(started)}))
+"""
+
+
+def output(*command: str) -> dict[str, float]:
+    """Run a command that prints one JSON object."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def row(trace: str, policy: str, select: str, loop: bool) -> dict[str, object]:
+    """Measure one trace."""
+    options = ["--policy", policy, "--select", select, "--json"]
+    told = output(sys.executable, "-m", "reshape", "simulate", trace, *options)
+    jobs, cpu_s = told["jobs"], told["cpu_s"]
+    line: dict[str, object] = {"trace": Path(trace).name.split(".")[0], "jobs": jobs}
+    line |= {"jobs/s": round(told["jobs_per_s"]), "jobs/cpu_s": round(jobs / cpu_s)}
+    line |= {"MiB": told["peak_rss_mib"], "mean_wait_s": round(told["mean_wait_s"], 4)}
+    if loop and policy == "easy":
+        other = output(sys.executable, "-c", LOOP, trace, str(HERE))
+        if abs(other["mean_wait_s"] - told["mean_wait_s"]) > 1e-6 * told["mean_wait_s"]:
+            raise SystemExit(f"{trace}: the loop waits {other['mean_wait_s']} s on the mean")
+        line |= {"loop/cpu_s": round(jobs / other["cpu_s"])}
+        line |= {"ratio": round(other["cpu_s"] / cpu_s, 3)}
+    return line
+
+
+def main() -> None:
+    """Print the table, or the same as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", nargs="+")
+    parser.add_argument("--policy", default="easy")
+    parser.add_argument("--select", default="count", choices=["count", "first-fit"])
+    parser.add_argument("--no-loop", action="store_true", help="without the reference loop")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = [
+        row(trace, options.policy, options.select, not options.no_loop) for trace in options.traces
+    ]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    names = list(rows[0])
+    print("  ".join(f"{name:>14}" for name in names))
+    for line in rows:
+        print("  ".join(f"{line.get(name, '-'):>14}" for name in names))
+
+
+if __name__ == "__main__":
+    main()
