@@ -112,7 +112,7 @@ WRONG = [
         "parameters:\n  backfill:\n    reservatons: 2",
         3,
         "parameters.backfill.reservatons",
-        "did you mean reservations?",
+        "did you mean reservations",
     ),
     (
         "scenario: fcfs-pr\nparameters:\n  max_restarts: 1\n  backfill.reservations: -1",
