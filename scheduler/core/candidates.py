@@ -8,6 +8,7 @@ has an answer, the logarithm of its length; a shelf without an answer costs one 
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, insort
 from math import inf
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ Entry: TypeAlias = tuple[
     Any, int, Job
 ]  #: key of the order, job number, job; sorted by the first two
 
+LONGEST_S = sys.float_info.max
 BLOCK = 32  # entries of a block at which it is split in two
 
 
@@ -26,9 +28,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self._blocks: list[list[Entry]] = [[]]
-        self._lasts: list[
-            tuple[Any, int]
-        ] = []  # (key, job) of the last entry of all blocks but one
+        self._lasts: list[tuple[Any, int]] = []  # (key, job) that separates a block from the next
+        self._empty = 0  # blocks, left in their places until they are half of all
         self._leaves = 1  # of the tree, a power of two >= the number of blocks
         self._least = [inf, inf]  # the tree: node i has the children 2 i and 2 i + 1
 
@@ -39,29 +40,29 @@ class Shelf:
 
     def add(self, key: Any, job: Job) -> None:
         """Put a job where its key says."""
-        i = bisect_left(self._lasts, (key, job.id))
+        i = bisect_left(self._lasts, (key, job.id)) if self._lasts else 0
         block = self._blocks[i]
+        self._empty -= not block
         insort(block, (key, job.id, job))
         if len(block) >= BLOCK:
             self._split(i)
         else:
-            self._lower(i, job.estimate_s)
+            self._lower(i, _estimate(job))
 
     def remove(self, key: Any, job: Job) -> None:
         """Take out a job that is here."""
-        i = bisect_left(self._lasts, (key, job.id))
+        i = bisect_left(self._lasts, (key, job.id)) if self._lasts else 0
         block = self._blocks[i]
         del block[bisect_left(block, (key, job.id))]
-        if block or len(self._blocks) == 1:
+        if _estimate(job) <= self._least[self._leaves + i]:
             self._settle(i)
-        else:
-            del self._blocks[i]
-            del self._lasts[min(i, len(self._lasts) - 1)]
+        self._empty += not block
+        if self._empty * 2 > len(self._blocks) > 1:
             self._rebuild()
 
     def first(self) -> Entry:
         """First entry; there is one."""
-        return self._blocks[0][0]
+        return self.first_within(LONGEST_S)
 
     def first_within(self, estimate_s: float) -> Entry:
         """First entry of at most this estimate; there is one if `least` is not larger."""
@@ -71,7 +72,7 @@ class Shelf:
             if tree[node] > estimate_s:
                 node += 1
         for entry in self._blocks[node - leaves]:
-            if entry[2].estimate_s <= estimate_s:
+            if _estimate(entry[2]) <= estimate_s:
                 return entry
         raise AssertionError(f"no job of at most {estimate_s} s where one was said to be")
 
@@ -88,11 +89,15 @@ class Shelf:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Set up the tree anew: blocks came between others, went, or became too many."""
+        """Drop empty blocks and set up the tree anew."""
+        kept = [i for i, block in enumerate(self._blocks) if block] or [0]
+        self._blocks = [self._blocks[i] for i in kept]
+        self._lasts = [self._lasts[i] for i in kept[:-1]]
+        self._empty = 0 if self._blocks[0] else 1
         leaves = 1
-        while leaves < len(self._blocks):
+        while leaves < len(kept):
             leaves *= 2
-        least = [min([entry[2].estimate_s for entry in b], default=inf) for b in self._blocks]
+        least = [_least(block) for block in self._blocks]
         tree = [inf] * leaves + least + [inf] * (leaves - len(least))
         for node in range(leaves - 1, 0, -1):
             tree[node] = min(tree[2 * node], tree[2 * node + 1])
@@ -108,11 +113,21 @@ class Shelf:
     def _settle(self, i: int) -> None:
         """Tell the tree that a block has changed."""
         node, tree = self._leaves + i, self._least
-        least = min([entry[2].estimate_s for entry in self._blocks[i]], default=inf)
+        least = _least(self._blocks[i])
         while node and tree[node] != least:
             tree[node] = least
             node //= 2
             least = min(tree[2 * node], tree[2 * node + 1]) if node else inf
+
+
+def _estimate(job: Job) -> float:
+    """Estimate of a job, seconds; that of an endless one is finite, too, for inf is nobody's."""
+    estimate_s = job.estimate_s
+    return estimate_s if estimate_s < inf else LONGEST_S
+
+
+def _least(block: list[Entry]) -> float:
+    return min([_estimate(entry[2]) for entry in block], default=inf)
 
 
 class Candidates:
