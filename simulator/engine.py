@@ -154,7 +154,14 @@ class Engine:
             if given and (self._outcomes or core.live):
                 self._busy += (machine.processors - machine.free_count) * (now - self.now)
             self.now = now
-            events: list[Event] = self._instant() if heap and heap[0][0] == now else []
+            events: list[Event] = []
+            if heap and heap[0][0] == now:
+                if self._next:
+                    events = self._instant()
+                else:  # nothing that is to come can have been replaced
+                    events.append(heappop(heap)[2])
+                    while heap and heap[0][0] == now:
+                        events.append(heappop(heap)[2])
             while coming is not None and coming.at == now:
                 events.append(coming)
                 coming = next(self._submissions, None)
@@ -187,12 +194,11 @@ class Engine:
         events: list[Event] = []
         while heap and heap[0][0] == now:
             event = heappop(heap)[2]
-            if replaceable:
-                number = getattr(event, "job", 0)
-                if number in replaceable and replaceable[number] is not event:
-                    continue
-                if type(event) is ResizePoint:
-                    self._progress[number].iterations = event.iteration
+            number = getattr(event, "job", 0)
+            if number in replaceable and replaceable[number] is not event:
+                continue
+            if type(event) is ResizePoint:
+                self._progress[number].iterations = event.iteration
             events.append(event)
         return events
 

@@ -77,23 +77,23 @@ class Availability:
         -------
         seconds; `than` if there is none.
         """
-        begin = inf  # of the run of steps with enough processors
-        gained = min(self.gained, than)
-        for time, free in zip(self.times, self.frees, strict=True):
-            if free >= processors:
-                if begin == inf:
-                    if time >= gained:
-                        break
-                    begin = max(time, self.now)
-                elif time >= than or begin + duration <= time:
+        times, frees, now = self.times, self.frees, self.now
+        i, steps, last = 0, len(times), bisect_left(times, min(self.gained, than))
+        while True:
+            for i in range(i, last):  # noqa: B020 - goes on where it stood
+                if frees[i] >= processors:
                     break
-            elif time >= than or begin + duration <= time:
-                break
-            elif time >= gained:
-                return than
             else:
-                begin = inf
-        return begin if begin < than else than
+                return than
+            begin = times[i] if times[i] > now else now
+            end = begin + duration
+            if end > than:
+                end = than
+            i += 1
+            while i < steps and times[i] < end and frees[i] >= processors:
+                i += 1
+            if i == steps or times[i] >= end:
+                return begin
 
     def peak(self, until: float) -> int:
         """Most processors that are free at any time before `until`."""

@@ -227,9 +227,10 @@ class Core:
         if backfill.kill_at_reservation:
             for job, reason in backfill.kills(self.view):
                 self.kill(job, S.TIMEOUT, reason)
-        # What should be back, but is not, may come at any moment; it matters to promises alone.
-        self.unforeseen = bool(self.reservations) and self.ends.any_by(self.now)
-        self._wake_for_promise()
+        self.unforeseen = False
+        if self.reservations:  # what should be back, but is not, may come at any moment
+            self.unforeseen = self.ends.any_by(self.now)
+            self._wake_for_promise()
 
     def _wake_for_promise(self) -> None:
         """Ask to be woken for the first promised start, if no end is expected then.
@@ -246,10 +247,13 @@ class Core:
         """Start a queued job, if the selection finds acceptable processors; tell whether it did."""
         machine, spec, now, number = self.machine, job.spec, self.now, job.id
         wanted = spec.processors
-        taken = self.take(job, wanted)
-        if taken is None:
+        chosen = machine.allocate(self._scenario.selection, wanted)
+        if chosen is None:
             return False
-        group, chosen = taken
+        self.standing = None
+        group = job.next_group
+        job.groups[group] = chosen
+        job.next_group = group + 1
         self.queue.remove(job)
         self.live[number] = job
         if spec.max_processors is not None and spec.resizable:

@@ -132,7 +132,7 @@ class Machine:
     def release(self, processors: ProcSet) -> None:
         """Put processors back into the pool, those of lost nodes excepted."""
         if self.counted:
-            self.free_count += processors.count()
+            self.free_count += processors.intervals[0][1] + 1  # as `some` makes them
             return
         if self._owed:
             self._owed -= processors

@@ -128,8 +128,7 @@ class View:
         then cannot pass now.
         """
         core = self._core
-        standing = core.standing
-        return None if standing is None or core.ends.any_by(core.now) else standing
+        return None if core.standing is None or core.ends.any_by(core.now) else core.standing
 
     def stand(self, head: Job, at: float, spare: int) -> None:
         """Keep for the next pass what `standing` tells."""

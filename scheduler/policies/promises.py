@@ -42,9 +42,12 @@ def schedule(
     if view.unforeseen:
         places.begin_compression()
     room = inf if reservations is None else reservations
-    held = 0
+    held, promised, now = 0, view.reservations, view.now
     for job in waiting:
-        held += places.place(job, promise=held < room)
+        if job.spec.processors > places.peak and promised.get(job.id, now) > now:
+            held += 1  # no place before the promised one has become large enough
+        else:
+            held += places.place(job, promise=held < room)
     view.queue.file_all()
     places.end_compression()
     view.keep(profile)
@@ -64,12 +67,12 @@ class _Places:
         self._promised = view.reservations
         self._compressing = False
         self._left = -inf  # end of the latest place that a job has left in this pass
-        self._peak = 0
+        self.peak = 0  # most processors free where more may be free than there were
 
     def begin_compression(self) -> None:
         """Place promised jobs anew, too."""
         self._compressing = True
-        self._peak = self._profile.peak(self._profile.gained)
+        self.peak = self._profile.peak(self._profile.gained)
 
     def end_compression(self) -> None:
         """Remember what jobs that were looked at early in this pass could not see yet."""
@@ -81,7 +84,7 @@ class _Places:
         at = self._promised.get(job.id)
         now, needed, estimate_s = self._view.now, job.spec.processors, job.estimate_s
         if at is not None:
-            if self._compressing and needed <= self._peak:
+            if needed <= self.peak:
                 at = self._moved(job, at)
             if at > now:
                 return True
@@ -109,7 +112,7 @@ class _Places:
             self._promised[job.id] = earlier
             self._left = max(self._left, at + estimate_s)
             profile.gained = max(profile.gained, self._left)
-            self._peak = profile.peak(profile.gained)
+            self.peak = profile.peak(profile.gained)
         return earlier
 
     def _starts(self, job: Job) -> bool:
