@@ -10,11 +10,12 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Literal
 
-from scheduler.core import resizing
+from scheduler.core import resizing, sequence
+from scheduler.core.alarms import Alarms
 from scheduler.core.availability import Availability
 from scheduler.core.ends import Ends
 from scheduler.core.events import (
@@ -32,7 +33,7 @@ from scheduler.core.events import (
     instant_order,
 )
 from scheduler.core.machine import Machine
-from scheduler.core.orders import Kill, Order, Reason, Start, WakeAt
+from scheduler.core.orders import Kill, Order, Reason, Start
 from scheduler.core.pending import reason_pending
 from scheduler.core.procset import ProcSet
 from scheduler.core.queue import Queue
@@ -65,6 +66,7 @@ class Core:
     jobs : job number -> job, those forgotten excepted.
     live : those of them that hold processors.
     resizable : those of the live ones that may run on more than one size.
+    predictor : what it learns run times by; None if the scenario takes the users' estimates.
     queue, ends, machine : pending jobs, expected ends of the live ones, nodes and processors.
     reservations : promised starts of queued jobs, by job number, as of the last pass.
     freeing : processors that contractions under way will free.
@@ -102,7 +104,7 @@ class Core:
         self.standing: tuple[Job, float, int] | None = None
         self.profile: Availability | None = None
         self.view = View(self)
-        self._wake_at = inf
+        self._alarms = Alarms(self)
         self._orders: list[Order] = []
         self._lessons: list[Job] = []  # ended at this instant, for the predictor
         self.scenario = scenario
@@ -116,10 +118,10 @@ class Core:
     def scenario(self, scenario: Scenario) -> None:
         queued = list(self.queue)
         self._scenario = scenario
-        self._predictor = scenario.estimates.predictor()
+        self.predictor = scenario.estimates.predictor()
         orders = scenario.order, scenario.backfill_order
         self._ages = any(order is not None and order.ages for order in orders)
-        self._corrects = self._predictor is not None or scenario.backfill.kill_at_reservation
+        self._corrects = self.predictor is not None or scenario.backfill.kill_at_reservation
         self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.reservations == 1)
         for job in queued:
             self.queue.add(job, self.now)
@@ -145,7 +147,7 @@ class Core:
         elif self.order == "batch":
             self._batch(sorted(events, key=instant_order))
         else:
-            for part in self._parts(events):
+            for part in sequence.parts(events, self.live, self.now):
                 self._batch(part)
         if self._lessons:
             self._learn()
@@ -188,32 +190,10 @@ class Core:
 
     def _learn(self) -> None:
         """Tell the predictor of the jobs that ended."""
-        if self._predictor is not None:
+        if self.predictor is not None:
             for job in self._lessons:
-                self._predictor.ended(job)
+                self.predictor.ended(job)
         self._lessons.clear()
-
-    def _parts(self, events: Iterable[Event]) -> list[list[Event]]:
-        """Sequential order: each submission, then each other event as it came, has its own pass.
-
-        With the first of them goes what is known beforehand: nodes, ends that are due, wake-ups.
-        """
-        known: list[Event] = []
-        single: list[Event | None] = []  # None keeps the place of an end that is due
-        for event in sorted(events, key=lambda event: instant_order(event)[0]):
-            job = self.live.get(event.job) if isinstance(event, JobEnded) else None
-            due = job is not None and job.estimated_end <= self.now
-            if isinstance(event, NodeJoined | NodeLost | Wakeup):
-                known.append(event)
-            elif due:
-                known.append(event)
-                single.append(None)
-            else:
-                single.append(event)
-        single.sort(key=lambda event: not isinstance(event, JobSubmitted))
-        known += [event for event in single[:1] if event is not None]
-        parts = [known] if known else []
-        return parts + [[event] for event in single[1:] if event is not None]
 
     def _pass(self) -> None:
         """Start what the scenario's backfilling finds."""
@@ -230,18 +210,7 @@ class Core:
         self.unforeseen = False
         if self.reservations:  # what should be back, but is not, may come at any moment
             self.unforeseen = self.ends.any_by(self.now)
-            self._wake_for_promise()
-
-    def _wake_for_promise(self) -> None:
-        """Ask to be woken for the first promised start, if no end is expected then.
-
-        A place that another job has left may have been what a promise waited for. What waits for
-        overdue processors is not woken for: they may come at any moment.
-        """
-        if self.reservations and not self.ends.any_by(self.now):
-            first = min(self.reservations.values())
-            if self.now < first < inf and not self.ends.any_at(first):
-                self._wake_by(first)
+            self._alarms.promised()
 
     def _start(self, job: Job, reason: Reason) -> bool:
         """Start a queued job, if the selection finds acceptable processors; tell whether it did."""
@@ -265,21 +234,13 @@ class Core:
         self._orders.append(Start(number, group, chosen, reason))
         end = now + job.estimate_s
         self.ends.expect_first(number, end, wanted if machine.whole else machine.returning(chosen))
-        if self.kill_at_walltime or (self._corrects and self._watched(job)):
-            self._wake_by(end)
+        if self.kill_at_walltime or self._corrects:
+            self._alarms.started(job)
         return True
 
-    def _watched(self, job: Job) -> bool:
-        """Whether something happens at the end of a job's estimate even if nobody is killed."""
-        if job.passed and self._scenario.backfill.kill_at_reservation:
-            return True
-        return self._predictor is not None and job.estimate_s < job.spec.walltime_s
-
-    def _wake_by(self, time: float) -> None:
-        """Ask to be woken at a time, if no earlier one is asked for."""
-        if time < self._wake_at:
-            self._wake_at = time
-            self._orders.append(WakeAt(time))
+    def order_also(self, order: Order) -> None:
+        """Add an order to the answer."""
+        self._orders.append(order)
 
     # What the core does to a job; also used at resizes.
 
@@ -337,7 +298,7 @@ class Core:
         del self.live[job.id]
         if job.spec.max_processors is not None:
             self.resizable.pop(job.id, None)
-        if self._predictor is not None:
+        if self.predictor is not None:
             self._lessons.append(job)
             if self.order == "batch":
                 self._learn()
@@ -371,8 +332,8 @@ class Core:
             return
         spec = event.spec
         job = self.jobs[event.job] = Job(event.job, spec, event.at, spec.walltime_s)
-        if self._predictor is not None:
-            job.estimate_s = job.first_estimate_s = self._predictor.estimate(job)
+        if self.predictor is not None:
+            job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
         if spec.topology is not None:
             job.topology = spec.topology
         self.queue.add(job, self.now)
@@ -456,42 +417,7 @@ class Core:
 
     def on_wakeup(self, event: Wakeup) -> None:
         """End the jobs whose walltime has passed, correct predictions, ask for the next wake-up."""
-        overdue, next_end = self._overdue()
-        for job in overdue:
-            if self._predictor is not None and job.estimate_s < job.spec.walltime_s:
-                self._correct(job)
-                next_end = min(next_end, job.estimated_end)
-            elif self.kill_at_walltime:
-                facts = {"walltime": job.spec.walltime_s}
-                self.kill(job, S.TIMEOUT, Reason("walltime", "{walltime} s are over", facts))
-            elif job.passed and self._scenario.backfill.kill_at_reservation:
-                self._due = True
-        if not self.now < self._wake_at < inf:  # else an earlier one is still to come
-            self._wake_at = inf
-            self._wake_by(next_end)
-            self._wake_for_promise()
-        if self.reservations and min(self.reservations.values()) <= self.now:
-            self._due = True
-
-    def _overdue(self) -> tuple[list[Job], float]:
-        """Jobs whose estimates are over and who were not told to end; when the next one's is."""
-        overdue: dict[int, Job] = {}
-        for end, number, _ in self.ends:
-            job = self.live[number]
-            if job.state is S.COMPLETING or end != job.estimated_end:  # a part that leaves now
-                continue
-            if end > self.now:
-                return list(overdue.values()), end
-            overdue[number] = job
-        return list(overdue.values()), inf
-
-    def _correct(self, job: Job) -> None:
-        """Prolong a prediction that ran out (Tsafrir, Etsion and Feitelson 2007)."""
-        assert self._predictor is not None
-        while job.estimate_s < job.spec.walltime_s and job.estimated_end <= self.now:
-            job.misses += 1
-            job.estimate_s = self._predictor.corrected(job)
-        self.expect(job)
+        self._due |= self._alarms.ring()
 
 
 def _is_under_way(job: Job, serial: int) -> bool:
