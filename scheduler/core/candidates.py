@@ -62,19 +62,23 @@ class Shelf:
 
     def first(self) -> Entry:
         """First entry; there is one."""
-        return self.first_within(LONGEST_S)
+        return self._block(LONGEST_S)[0]
 
     def first_within(self, estimate_s: float) -> Entry:
         """First entry of at most this estimate; there is one if `least` is not larger."""
+        for entry in self._block(estimate_s):
+            if entry[2].estimate_s <= estimate_s:
+                return entry
+        raise AssertionError(f"no job of at most {estimate_s} s where one was said to be")
+
+    def _block(self, estimate_s: float) -> list[Entry]:
+        """First block that holds such an entry."""
         tree, node, leaves = self._least, 1, self._leaves
         while node < leaves:
             node *= 2
             if tree[node] > estimate_s:
                 node += 1
-        for entry in self._blocks[node - leaves]:
-            if _estimate(entry[2]) <= estimate_s:
-                return entry
-        raise AssertionError(f"no job of at most {estimate_s} s where one was said to be")
+        return self._blocks[node - leaves]
 
     def _split(self, i: int) -> None:
         block = self._blocks[i]
@@ -127,7 +131,7 @@ def _estimate(job: Job) -> float:
 
 
 def _least(block: list[Entry]) -> float:
-    return min([_estimate(entry[2]) for entry in block], default=inf)
+    return min(LONGEST_S, min([entry[2].estimate_s for entry in block])) if block else inf
 
 
 class Candidates:
