@@ -131,7 +131,10 @@ def _estimate(job: Job) -> float:
 
 
 def _least(block: list[Entry]) -> float:
-    return min(LONGEST_S, min([entry[2].estimate_s for entry in block])) if block else inf
+    if not block:
+        return inf
+    least = min([entry[2].estimate_s for entry in block])
+    return least if least < inf else LONGEST_S
 
 
 class Candidates:

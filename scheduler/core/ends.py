@@ -38,9 +38,11 @@ class Ends:
     def any_at(self, time: float) -> bool:
         """Whether anything is expected back at this very time."""
         i = bisect_left(self._lasts, (time,)) if self._lasts else 0
-        block = self._blocks[i]
-        j = bisect_left(block, (time,))
-        return j < len(block) and block[j][0] == time
+        for block in self._blocks[i : i + 2]:  # what bounded the first may have gone
+            j = bisect_left(block, (time,))
+            if j < len(block):
+                return block[j][0] == time
+        return False
 
     def expect(self, job: int, *parts: tuple[float, int]) -> None:
         """Expect a job's processors back in (time, processors) parts, instead of as before."""
