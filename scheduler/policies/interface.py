@@ -2,18 +2,18 @@
 
 A policy is a class of typed parameters with one method::
 
-    class Doubler(msgspec.Struct, frozen=True):
-        '''Double whenever nobody waits.'''
+    class Eager(msgspec.Struct, frozen=True):
+        '''Grow to the next size whenever nobody waits.'''
 
         reserve: int = 0  # processors to leave idle
 
         def decide(self, job: Job, view: View) -> Decision:
             to = view.next_larger(job)
             if to is not None and not view.queue and to - job.size <= view.free - self.reserve:
-                return Grow(to, Reason("Doubler", "{free} processors idle", {"free": view.free}))
-            return Stay(Reason("Doubler"))
+                return Grow(to, Reason("Eager", "{free} processors idle", {"free": view.free}))
+            return Stay(Reason("Eager"))
 
-Register it with `scheduler.policies.registry.register("doubler", Doubler)` or by an entry point of
+Register it with `scheduler.policies.registry.register("doubler", Eager)` or by an entry point of
 the group ``reshape.policies``; live service, simulator and replay then know it by its name. The
 core checks every decision against what is possible and goes on unchanged if it is not.
 """
