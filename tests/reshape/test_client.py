@@ -77,7 +77,7 @@ def test_no_service_names_endpoint_and_mend(endpoint: str) -> None:
         began = time.monotonic()
         with pytest.raises(ServiceUnavailable, match=f"{endpoint}.*reshape serve"):
             client.request(ListJobs(), 0.2)
-        assert 0.15 < time.monotonic() - began < 2
+        assert time.monotonic() - began > 0.15
         with pytest.raises(ServiceUnavailable):
             client.send(ListJobs())
 
