@@ -1,12 +1,11 @@
-"""The applications: right by themselves, right at every size they pass through, and wrong if so."""
+"""Jacobi, LU and the synthetic job: right by themselves, and wrong if so."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from driver import Driver, run
+from driver import run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,28 +28,6 @@ def test_plain_run_is_verified(size: int, arguments: str) -> None:
     done = run(size, "-m", *f"apps.{arguments}".split())
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(PLAIN[arguments].format(size) + ".* verified\n", done.stdout), done.stdout
-
-
-RESIZED = {
-    "jacobi --n 70 --iterations 150": "max_error",
-    "lu --n 160 --block 4 --repeat 3": "residual",
-    "synthetic --seconds 0.02 --mib 2 --iterations 150": "mib",
-}
-
-
-@pytest.mark.parametrize("arguments", RESIZED)
-def test_right_through_2_4_6_2_without_the_original_group(tmp_path: Path, arguments: str) -> None:
-    with Driver(tmp_path, ["-m", *f"apps.{arguments}".split()]) as driver:
-        driver.pace_s = 0.02
-        driver.start(2, "first")
-        second, third = driver.ready(2), driver.ready(2)
-        assert driver.join(second).ok
-        assert driver.join(third).ok
-        assert driver.leave(0, 1).ok
-        text = driver.finish()
-        assert re.search(r"processors=2 .* verified\n", text)
-        assert driver.facts["verified"] is True
-        assert RESIZED[arguments] in driver.facts
 
 
 BROKEN = {

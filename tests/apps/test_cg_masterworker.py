@@ -1,4 +1,4 @@
-"""Conjugate gradients and the task queue: right at every size, through resizes, and wrong if so."""
+"""Conjugate gradients and the task queue: right at every size, and wrong if so."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from driver import Driver, run
+from driver import run
 from scipy.io import mmwrite
 from scipy.sparse import csr_array, diags_array, random_array
-
-from reshape.topology import Topology
 
 CG = r"cg: unknowns={} steps=(\d+) processors={} residual \S+ max error \S+ verified\n"
 TASKS = r"masterworker: tasks={} processors={} max error \S+ verified\n"
@@ -44,51 +42,6 @@ def test_cg_on_a_matrix_market_file(tmp_path: Path, size: int) -> None:
 def test_tasks_are_done_once_each(size: int, options: str) -> None:
     done = run(size, "-m", "apps.masterworker", *options.split())
     assert re.fullmatch(TASKS.format(options.split()[1], size), done.stdout), done.stderr
-
-
-PROGRAMS = {"cg": "--n 90", "masterworker": "--tasks 1500 --batch 1"}
-# A number: processes that join; a tuple: groups that leave, in the order they have joined.
-WAYS: dict[str, list[int | tuple[int, ...]]] = {
-    "nearly-square": [2, 2, 2, (1,), 2, (0, 2)],
-    "power-of-2": [1, 1, 2, (0, 1), 2, (2,)],
-    "arbitrary": [2, 3, (0,), 2, (1,), 1],
-}
-SIZES_ON_THE_WAY = {
-    "nearly-square": [2, 4, 6, 4, 6, 2],
-    "power-of-2": [1, 2, 4, 2, 4, 2],
-    "arbitrary": [2, 5, 3, 5, 2, 3],
-}
-
-
-@pytest.mark.parametrize("topology", WAYS)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_right_through_resizes_in_the_middle(tmp_path: Path, program: str, topology: str) -> None:
-    start, *way = WAYS[topology]
-    options = [*PROGRAMS[program].split(), "--topology", topology]
-    sizes: list[int] = []
-
-    def note_size() -> None:
-        """Let the job compute at its new size; ask its communicator how large it is."""
-        met = driver.met
-        driver.serve(lambda: driver.met > met)
-        assert driver.at is not None
-        sizes.append(driver.at.size)
-
-    with Driver(tmp_path, ["-m", f"apps.{program}", *options]) as driver:
-        driver.welcome.verify = True
-        driver.pace_s = 0.1
-        assert isinstance(start, int)
-        driver.start(start, "first")
-        note_size()
-        for step in way:
-            assert (driver.leave(*step) if isinstance(step, tuple) else driver.grow(step)).ok
-            note_size()
-        text = driver.finish()
-    assert sizes == SIZES_ON_THE_WAY[topology]
-    assert all(Topology.parse(topology).allows(size, start) for size in sizes)
-    assert re.search(rf"{program}: .* processors={sizes[-1]} .* verified\n", text)
-    assert driver.facts["verified"] is True
-    assert driver.facts["max_error"] < 1e-8
 
 
 BROKEN = {

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from driver import Driver, run
-
-from reshape.topology import Topology
+from driver import run
 
 SIZES = (1, 2, 3, 4, 6)
 # Sizes that do not divide the matrix, and fewer rows than processes, too; what each prints first.
@@ -31,52 +28,6 @@ def test_plain_run_is_verified_on_as_many_processes(size: int, arguments: str) -
     found = re.fullmatch(line, done.stdout)
     assert found, done.stdout
     assert float(found[1]) < 1e-14
-
-
-# Single products and many transforms, which all the resizes below fall into.
-PROGRAMS = {"matmul": "--n 400 --block 2", "fft2d": "--n 45 --columns 31 --iterations 201"}
-# A number: processes that join; a tuple: groups that leave, in the order they have joined.
-WAYS: dict[str, list[int | tuple[int, ...]]] = {
-    "nearly-square": [2, 2, 2, (1,), 2, (0, 2)],
-    "power-of-2": [1, 1, 2, (0, 1), 2, (2,)],
-    "arbitrary": [2, 3, (0,), 2, (1,), 1],
-}
-SIZES_ON_THE_WAY = {
-    "nearly-square": [2, 4, 6, 4, 6, 2],
-    "power-of-2": [1, 2, 4, 2, 4, 2],
-    "arbitrary": [2, 5, 3, 5, 2, 3],
-}
-
-
-@pytest.mark.parametrize("topology", WAYS)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_right_through_resizes_in_the_middle(tmp_path: Path, program: str, topology: str) -> None:
-    start, *way = WAYS[topology]
-    options = [*PROGRAMS[program].split(), "--topology", topology]
-    sizes: list[int] = []
-
-    def note_size() -> None:
-        """Let the job compute at its new size; ask its communicator how large it is."""
-        met = driver.met
-        driver.serve(lambda: driver.met > met)
-        assert driver.at is not None
-        sizes.append(driver.at.size)
-
-    with Driver(tmp_path, ["-m", f"apps.{program}", *options]) as driver:
-        driver.pace_s = 0.1
-        assert isinstance(start, int)
-        driver.start(start, "first")
-        note_size()
-        for step in way:
-            assert (driver.leave(*step) if isinstance(step, tuple) else driver.grow(step)).ok
-            note_size()
-        text = driver.finish()
-    assert sizes == SIZES_ON_THE_WAY[topology]
-    assert all(Topology.parse(topology).allows(size, start) for size in sizes)
-    assert driver.hellos[0].topology == Topology.parse(topology)
-    assert re.search(rf"{program}: .* processors={sizes[-1]} max error \S+ verified\n", text)
-    assert driver.facts["verified"] is True
-    assert driver.facts["max_error"] < 1e-13
 
 
 BROKEN = {

@@ -1,0 +1,71 @@
+"""Every application: right through expansions and contractions, over every kind of topology."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from driver import Driver
+
+from reshape.topology import Topology
+
+# Long enough for all the resizes below to fall into the computation, and the largest error (or
+# scaled residual) that is still right.
+PROGRAMS = {
+    "jacobi --n 70 --iterations 150": ("max_error", 1e-12),
+    "lu --n 160 --block 4 --repeat 3": ("residual", 16.0),
+    "synthetic --seconds 0.02 --mib 2 --iterations 150": ("mib", 2),
+    "matmul --n 400 --block 2": ("max_error", 1e-13),
+    "fft2d --n 45 --columns 31 --iterations 201": ("max_error", 1e-13),
+    "cg --n 90": ("max_error", 1e-8),
+    "masterworker --tasks 1500 --batch 1": ("max_error", 1e-8),
+}
+# A number: processes that join; a tuple: groups that leave, in the order they have joined.
+WAYS: dict[str, list[int | tuple[int, ...]]] = {
+    "nearly-square": [2, 2, 2, (0, 1), 2, (2,)],
+    "power-of-2": [1, 1, 2, (0, 1), 2, (2,)],
+    "arbitrary": [2, 3, (0,), 2, (1,), 1],
+}
+SIZES_ON_THE_WAY = {
+    "nearly-square": [2, 4, 6, 2, 4, 2],
+    "power-of-2": [1, 2, 4, 2, 4, 2],
+    "arbitrary": [2, 5, 3, 5, 2, 3],
+}
+
+
+@pytest.mark.parametrize("topology", WAYS)
+@pytest.mark.parametrize("arguments", PROGRAMS, ids=lambda arguments: arguments.split()[0])
+def test_right_through_resizes_in_the_middle(tmp_path: Path, arguments: str, topology: str) -> None:
+    """The original group leaves on each of the ways."""
+    program, *options = arguments.split()
+    start, *way = WAYS[topology]
+    sizes: list[int] = []
+
+    def note_size() -> None:
+        """Let the job compute at its new size; ask its communicator how large it is."""
+        met = driver.met
+        driver.serve(lambda: driver.met > met)
+        assert driver.at is not None
+        sizes.append(driver.at.size)
+
+    with Driver(tmp_path, ["-m", f"apps.{program}", *options, "--topology", topology]) as driver:
+        driver.welcome.verify = True
+        driver.pace_s = 0.1
+        assert isinstance(start, int)
+        driver.start(start, "first")
+        note_size()
+        for step in way:
+            assert (driver.leave(*step) if isinstance(step, tuple) else driver.grow(step)).ok
+            note_size()
+        driver.pace_s = 0.0
+        text = driver.finish()
+    assert sizes == SIZES_ON_THE_WAY[topology]
+    assert all(Topology.parse(topology).allows(size, start) for size in sizes)
+    assert driver.hellos[0].topology == Topology.parse(topology)
+    assert re.search(rf"{program}: .* processors={sizes[-1]} .*verified\n", text)
+    assert driver.facts["verified"] is True
+    measure, limit = PROGRAMS[arguments]
+    value = driver.facts[measure]
+    assert isinstance(value, int | float)
+    assert value <= limit
