@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from reshape.speedup import Prio, Speedup
 from reshape.topology import Topology
 from scheduler.core.events import JobSpec
-from simulator.runtimes import Prio, Speedup
 
 #: Smallest values of the generator's parameters; its large jobs take 136 processors.
 _LEAST = {"jobs": 0, "processors": 136, "mean_arrival_s": 0, "iterations": 1, "expand_step": 0}

@@ -6,10 +6,8 @@ import re
 
 import pytest
 from driver import run
-from hypothesis import given
-from hypothesis import strategies as st
 
-from apps.synthetic import speedup
+from reshape.speedup import Prio
 
 PLAIN = {
     "jacobi --n 60 --iterations 30": r"jacobi: n=60 iterations=30 processors={} max error 0\.0",
@@ -62,23 +60,6 @@ def test_help_and_bad_values(name: str) -> None:
     assert f"{option}" in done.stderr.splitlines()[-1]
 
 
-def test_speedup_is_the_papers_curve() -> None:
-    """PRIO 4.1 and figure 2, as the notes on the papers read them."""
-    assert speedup(400, 800, 0.8) == pytest.approx(1.74, abs=0.005)
-    curve = {x: speedup(400, 400 * x, 0.75) for x in (1, 2, 3, 4, 5)}
-    assert max(curve, key=lambda x: curve[x]) == 3
-    assert speedup(400, 1600, 0.8, "printed") == pytest.approx(4**2.4)
-
-
-@given(start=st.integers(1, 100), size=st.integers(1, 400), alpha=st.floats(0.1, 1))
-def test_speedup_is_one_at_the_start_and_grows_at_most_linearly(
-    start: int, size: int, alpha: float
-) -> None:
-    assert speedup(start, start, alpha) == 1
-    if size > start:
-        assert 1 <= speedup(start, size, alpha) <= size / start * (1 + 1e-12)
-
-
 def test_synthetic_takes_as_long_as_its_model_says() -> None:
     done = run(
         *(2, "-m", "apps.synthetic", "--seconds", "0.2", "--start-size", "1", "--mib", "0"),
@@ -92,5 +73,5 @@ def test_synthetic_takes_as_long_as_its_model_says() -> None:
         "m.main(); print(round(sum(slept), 6))"
     )
     done = run(2, "-c", code)
-    expected = round(5 * 0.2 / speedup(1, 2, 0.8), 6)
+    expected = round(5 * 0.2 / Prio(0.8).factor(1, 2), 6)
     assert done.stdout.count(str(expected)) == 2

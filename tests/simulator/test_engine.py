@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reshape.speedup import Amdahl, Prio
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.core.events import Event, JobSpec
@@ -23,7 +24,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
 from simulator.metrics import Result
-from simulator.runtimes import Amdahl, Prio, ResizeCost
+from simulator.runtimes import ResizeCost
 from simulator.workload import PrioWorkload, SimJob
 
 SMALL_RUN = Path(__file__).parent / "golden" / "small_run.txt"

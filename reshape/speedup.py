@@ -1,0 +1,251 @@
+"""Speedup models: how the time of an iteration depends on the number of processors.
+
+Pure formulas without MPI, shared by the simulator and by the application that waits as a model
+says (:mod:`apps.synthetic`), so that a live run and its simulation mean the same by one name.
+
+===============================  ================================================================
+``prio:alpha=0.8``               PRIO section 4.1, the reading that has sweet spots
+``prio:reading=printed``         the same as printed
+``amdahl:serial=0.05``           Amdahl's law
+``downey:A=64,sigma=0.5``        Downey's model: average parallelism A, its variance sigma
+``table:2=10,4=6,8=5``           measured: processors = seconds, interpolated
+===============================  ================================================================
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from math import inf, log
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from reshape.errors import nearest
+
+
+class Speedup(Protocol):
+    """How an iteration's time depends on the processors."""
+
+    def factor(self, start: int, size: int) -> float:
+        """How many times faster on `size` processors than on `start`."""
+
+
+class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="model"):
+    """Base of the models; the tag tells them apart in files."""
+
+
+class Prio(_Model, frozen=True, tag="prio"):
+    """Speedup model of PRIO (Sudarsan and Ribbens, Priority scheduling ...) section 4.1.
+
+    Parameters
+    ----------
+    alpha : node efficiency, 0 < alpha <= 1; the paper's experiments use 0.8.
+    reading : the formula is printed as ``(P2/P1) ** (alpha * (P2-P1)/P1)``, which is superlinear
+        from P2 > 2.25 P1 on and never falls, against the paper's own "realistic speedup" and sweet
+        spots. "sweet-spot" reads ``(P2/P1) ** (alpha ** ((P2-P1)/P1))``: the curve of figure 2,
+        which rises, peaks near three times the processors (alpha 0.75) and falls. "printed" is as
+        printed.
+
+    Raises
+    ------
+    ValueError : alpha is out of range.
+    """
+
+    alpha: float = 0.8
+    reading: Literal["sweet-spot", "printed"] = "sweet-spot"
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        if not 0 < self.alpha <= 1:
+            raise ValueError(f"alpha must be > 0 and <= 1, got {self.alpha}")
+
+    def factor(self, start: int, size: int) -> float:
+        """How many times faster on `size` processors than on `start`."""
+        ratio, growth = size / start, (size - start) / start
+        exponent = self.alpha * growth if self.reading == "printed" else self.alpha**growth
+        return float(ratio**exponent)
+
+
+class Amdahl(_Model, frozen=True, tag="amdahl"):
+    """Amdahl's law: a part of the work (on one processor) is serial, the rest scales perfectly.
+
+    Raises
+    ------
+    ValueError : serial is no fraction.
+    """
+
+    serial: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        if not 0 <= self.serial <= 1:
+            raise ValueError(f"serial must be >= 0 and <= 1, got {self.serial}")
+
+    def factor(self, start: int, size: int) -> float:
+        """How many times faster on `size` processors than on `start`."""
+        return self._time(start) / self._time(size)
+
+    def _time(self, size: int) -> float:
+        return self.serial + (1 - self.serial) / size
+
+
+class Downey(_Model, frozen=True, tag="downey"):
+    """Downey's model (A model for speedup of parallel programs, UCB/CSD-97-933, 1997).
+
+    A hypothetical parallelism profile gives the run time on n processors, and so the speedup:
+
+    low variance, ``sigma <= 1`` (the parallelism is A but for a share sigma of the time, half of it
+    1 and half 2A - 1)::
+
+        A n / (A + sigma (n - 1) / 2)                   1 <= n <= A
+        A n / (sigma (A - 1/2) + n (1 - sigma / 2))     A <= n <= 2A - 1
+        A                                               n >= 2A - 1
+
+    high variance, ``sigma >= 1`` (a sequential part of length sigma, and one of parallelism
+    A + A sigma - sigma)::
+
+        n A (sigma + 1) / (sigma (n + A - 1) + A)       1 <= n <= A + A sigma - sigma
+        A                                               n >= A + A sigma - sigma
+
+    Both are the same at sigma = 1.
+
+    Parameters
+    ----------
+    A : average parallelism, >= 1: the speedup that no number of processors exceeds.
+    sigma : coefficient of variance of the parallelism, >= 0; 0 is perfect scaling up to A.
+
+    Raises
+    ------
+    ValueError : a parameter is out of range.
+    """
+
+    A: float = 64.0
+    sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 1 <= self.A < inf:
+            raise ValueError(f"A must be >= 1, got {self.A}")
+        if not 0 <= self.sigma < inf:
+            raise ValueError(f"sigma must be >= 0, got {self.sigma}")
+
+    def speedup(self, n: int) -> float:
+        """How many times faster on `n` processors than on one."""
+        A, sigma = self.A, self.sigma
+        most = 2 * A - 1 if sigma <= 1 else A + A * sigma - sigma
+        if n >= most:
+            return A
+        if sigma > 1:
+            return n * A * (sigma + 1) / (sigma * (n + A - 1) + A)
+        if n <= A:
+            return A * n / (A + sigma * (n - 1) / 2)
+        return A * n / (sigma * (A - 0.5) + n * (1 - sigma / 2))
+
+    def factor(self, start: int, size: int) -> float:
+        """How many times faster on `size` processors than on `start`."""
+        return self.speedup(size) / self.speedup(start)
+
+
+class Tabulated(_Model, frozen=True, tag="table"):
+    """Measured times; between two sizes a power law joins them, as in the performance profiler.
+
+    Parameters
+    ----------
+    times : size -> seconds (of an iteration, or in any unit: only ratios count), at least one.
+    beyond : model for sizes outside the table, from its nearest end on; None: the time stays as
+        it is there, since nothing tells that more processors would help.
+
+    Raises
+    ------
+    ValueError : no size, a size below 1, or a time that is not above 0.
+    """
+
+    times: dict[int, float]
+    beyond: Prio | Amdahl | Downey | None = None
+
+    def __post_init__(self) -> None:
+        """Check the table."""
+        if not self.times:
+            raise ValueError("times must name at least one size")
+        for size, seconds in self.times.items():
+            if size < 1:
+                raise ValueError(f"times: a size must be >= 1, got {size}")
+            if not 0 < seconds < inf:
+                raise ValueError(f"times: the time on {size} must be > 0, got {seconds}")
+
+    def time(self, size: int) -> float:
+        """Time on so many processors."""
+        if size in self.times:
+            return self.times[size]
+        sizes = sorted(self.times)
+        place = bisect_left(sizes, size)
+        if 0 < place < len(sizes):
+            low, high = sizes[place - 1], sizes[place]
+            part = log(size / low) / log(high / low)
+            return float(self.times[low] ** (1 - part) * self.times[high] ** part)
+        end = sizes[0] if place == 0 else sizes[-1]
+        return self.times[end] / (1.0 if self.beyond is None else self.beyond.factor(end, size))
+
+    def factor(self, start: int, size: int) -> float:
+        """How many times faster on `size` processors than on `start`."""
+        return self.time(start) / self.time(size)
+
+
+Model: TypeAlias = Prio | Amdahl | Downey | Tabulated
+MODELS: Mapping[str, type[Model]] = {
+    "prio": Prio,
+    "amdahl": Amdahl,
+    "downey": Downey,
+    "table": Tabulated,
+}
+FORMS = (
+    "prio:alpha=0.8, prio:reading=printed, amdahl:serial=0.05, downey:A=64,sigma=0.5 "
+    "or table:2=10,4=6"
+)
+
+
+def parse(text: str) -> Model:
+    """Read a model as people write it: a name and its parameters, each of which may be left out.
+
+    Raises
+    ------
+    ValueError : an unknown name or parameter (the nearest is offered), or a value out of range.
+    """
+    name, _, rest = text.partition(":")
+    if name not in MODELS:
+        raise ValueError(
+            f"unknown speedup model {name!r}{nearest(name, MODELS)}; write it as in {FORMS}"
+        )
+    fields: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not equals:
+            raise ValueError(f"{part!r} in {text!r} has no value; write it as in {FORMS}")
+        fields[key] = value
+    if name == "table":
+        fields = {"times": fields}
+    try:
+        model: Model = msgspec.convert({"model": name} | fields, Model, strict=False)
+    except msgspec.ValidationError as error:
+        known = [field for field in MODELS[name].__struct_fields__ if name != "table"]
+        said = str(error).replace("Object contains unknown field", "unknown parameter")
+        offered = f"; {name} has {', '.join(known)}" if known else ""
+        raise ValueError(f"{text!r}: {said.partition(' - at')[0]}{offered}") from None
+    return model
+
+
+def written(model: Model) -> str:
+    """Write a model as `parse` reads it; of a table, what is beyond it is left out."""
+    fields: dict[str, Any] = msgspec.to_builtins(model)
+    name = fields.pop("model")
+    if isinstance(model, Tabulated):
+        fields = {str(size): seconds for size, seconds in model.times.items()}
+    defaults = msgspec.structs.fields(type(model))
+    changed = {
+        key: value
+        for key, value in fields.items()
+        if not any(field.name == key and field.default == value for field in defaults)
+    }
+    parts = ",".join(f"{key}={value}" for key, value in changed.items())
+    return f"{name}:{parts}" if parts else name

@@ -1,0 +1,102 @@
+"""Speedup models: their known values, limits, continuity, and the text they are written in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reshape.speedup import MODELS, Amdahl, Downey, Model, Prio, Tabulated, parse, written
+
+
+def test_the_two_readings_of_prio() -> None:
+    assert Prio(0.8).factor(10, 20) == pytest.approx(2**0.8)
+    assert Prio(0.8).factor(10, 40) == pytest.approx(4 ** (0.8**3))
+    assert Prio(0.8, "printed").factor(10, 40) == pytest.approx(4**2.4)
+    curve = [Prio(0.75).factor(400, size) for size in range(400, 2001, 50)]
+    assert curve.index(max(curve)) * 50 + 400 == pytest.approx(1200, abs=150)  # figure 2
+
+
+@given(start=st.integers(1, 100), size=st.integers(1, 400), alpha=st.floats(0.1, 1))
+def test_the_sweet_spot_reading_grows_at_most_linearly(start: int, size: int, alpha: float) -> None:
+    assert Prio(alpha).factor(start, start) == 1
+    if size > start:
+        assert 1 <= Prio(alpha).factor(start, size) <= size / start * (1 + 1e-12)
+
+
+def test_amdahl() -> None:
+    assert Amdahl(0.1).factor(1, 10) == pytest.approx(1 / (0.1 + 0.09))
+    assert Amdahl(0.0).factor(3, 12) == 4
+    assert Amdahl(1.0).factor(3, 12) == 1
+
+
+def downey_by_profile(A: float, sigma: float, n: int) -> float:
+    """Speedup worked out from the parallelism profile that stands behind Downey's formulas."""
+    if sigma <= 1:  # (share of time, parallelism)
+        profile = [(sigma / 2, 1.0), (1 - sigma, A), (sigma / 2, 2 * A - 1)]
+    else:
+        profile = [(sigma, 1.0), (1.0, A + A * sigma - sigma)]
+    work = sum(span * width for span, width in profile)
+    return work / sum(span * max(1.0, width / n) for span, width in profile)
+
+
+@given(A=st.floats(1, 500), sigma=st.floats(0, 5), n=st.integers(1, 2000))
+def test_downey_is_what_its_profile_gives(A: float, sigma: float, n: int) -> None:
+    assert Downey(A, sigma).speedup(n) == pytest.approx(downey_by_profile(A, sigma, n), rel=1e-9)
+
+
+def test_downey_at_its_edges() -> None:
+    assert Downey(64, 0).factor(1, 64) == 64
+    assert Downey(64, 0).factor(64, 640) == 1
+    low, high = Downey(64, 1.0), Downey(64, 1.0 + 1e-12)
+    assert [low.speedup(n) for n in (1, 50, 100, 127)] == pytest.approx(
+        [high.speedup(n) for n in (1, 50, 100, 127)]
+    )
+    assert Downey(10, 2.0).speedup(28) == 10  # A + A sigma - sigma
+
+
+def test_a_table_is_interpolated_and_holds_beyond_its_ends() -> None:
+    table = Tabulated({2: 12.0, 8: 3.0, 16: 3.0})
+    assert [table.time(size) for size in (2, 4, 8, 11, 99)] == pytest.approx([12, 6, 3, 3, 3])
+    assert table.time(1) == 12
+    assert table.factor(2, 8) == 4
+    longer = Tabulated({2: 12.0, 8: 3.0}, beyond=Amdahl(0.0))
+    assert (longer.time(16), longer.time(1)) == (1.5, 24)
+
+
+@given(
+    st.one_of(
+        st.builds(Prio, st.floats(0.01, 1), st.sampled_from(["sweet-spot", "printed"])),
+        st.builds(Amdahl, st.floats(0, 1)),
+        st.builds(Downey, st.floats(1, 1e6), st.floats(0, 100)),
+        st.builds(Tabulated, st.dictionaries(st.integers(1, 99), st.floats(1e-3, 1e6), min_size=1)),
+    )
+)
+def test_what_is_written_is_read_back(model: Model) -> None:
+    assert parse(written(model)) == model
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pro", "unknown speedup model 'pro'; did you mean prio?"),
+        ("prio:alpah=1", "unknown parameter `alpah`; prio has alpha, reading"),
+        ("prio:alpha=2", "alpha must be > 0 and <= 1, got 2.0"),
+        ("prio:alpha", "'alpha' in 'prio:alpha' has no value"),
+        ("amdahl:serial=-1", "serial must be >= 0 and <= 1, got -1.0"),
+        ("downey:A=0.5", "A must be >= 1, got 0.5"),
+        ("downey:sigma=-1", "sigma must be >= 0, got -1.0"),
+        ("table", "times must name at least one size"),
+        ("table:0=1", "a size must be >= 1, got 0"),
+        ("table:2=0", "the time on 2 must be > 0, got 0.0"),
+    ],
+)
+def test_a_wrong_model_is_told(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        parse(text)
+
+
+def test_every_model_by_its_name_alone() -> None:
+    assert [parse(name) for name in MODELS if name != "table"] == [Prio(), Amdahl(), Downey()]
