@@ -37,6 +37,7 @@ SUBCOMMANDS = {
     "cancel": Entry("scheduler.service.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.service.commands:stop", "Stop the scheduler service."),
     "simulate": Entry("simulator.simulate:simulate", "Simulate the jobs of a trace."),
+    "study": Entry("simulator.study_command:study", "Run a grid of simulations and report."),
     "workload": Entry("simulator.workload_command:workload", "Look at traces and convert them."),
     "agent": Entry(
         "scheduler.service.agent:main", "Start and watch the processes of a node.", True

@@ -15,6 +15,7 @@ import msgspec
 
 from reshape import messages as m
 from reshape.topology import Topology
+from scheduler.columns import render
 from scheduler.service import tables
 from scheduler.service.asking import ask, list_jobs, number_of, service_info, wait_for
 from scheduler.service.background import start
@@ -185,7 +186,7 @@ def queue(directory: Path, ended: bool, watch: bool, as_json: bool, parsable: bo
             _echo_json({"now": listing.now, "jobs": listing.jobs})
         else:
             table = tables.queue_table(listing.jobs, listing.now)
-            click.echo(tables.render(table, parsable))
+            click.echo(render(table, parsable))
 
     show()
     while watch:
@@ -234,14 +235,14 @@ def history(directory: Path, as_json: bool, parsable: bool, job: int | None) -> 
         if as_json:
             _echo_json(listing.jobs[0].resizes)
         else:
-            click.echo(tables.render(tables.resize_table(listing.jobs[0]), parsable))
+            click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
         return
     listing = list_jobs(directory, ended=True)
     ended = [job for job in listing.jobs if job.ended_at is not None]
     if as_json:
         _echo_json({"now": listing.now, "jobs": ended})
     else:
-        click.echo(tables.render(tables.history_table(ended, listing.now), parsable))
+        click.echo(render(tables.history_table(ended, listing.now), parsable))
 
 
 @click.command()

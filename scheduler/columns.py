@@ -1,0 +1,30 @@
+"""Tables of text in columns, as the commands print them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Table(NamedTuple):
+    """Headings and rows of text; columns whose heading is in `left` are aligned to the left."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: frozenset[str] = frozenset({"NAME", "USER", "ST", "STATE", "NODELIST(REASON)", "REASON"})
+
+
+def render(table: Table, parsable: bool = False) -> str:
+    """Write a table in columns, or (`parsable`) with `|` between the fields as Slurm does."""
+    lines = [table.headings, *table.rows]
+    if parsable:
+        return "\n".join("|".join(field.replace("|", "/") for field in line) for line in lines)
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.headings))]
+    aligned = [
+        "  ".join(
+            field.ljust(width) if heading in table.left else field.rjust(width)
+            for field, width, heading in zip(line, widths, table.headings, strict=True)
+        )
+        for line in lines
+    ]
+    return "\n".join(line.rstrip() for line in aligned)

@@ -1,0 +1,37 @@
+"""What backfilling gains, and in which order it should try the waiting jobs.
+
+Each seed keeps the jobs of the trace and puts the times between their submissions in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler.policies.scenarios import scenario
+from simulator import swf
+from simulator.normalise import NEEDED, machine_size
+from simulator.simulate import run as simulate
+from simulator.study import trace_path
+
+
+def run(parameters: Mapping[str, Any]) -> dict[str, float]:
+    """Simulate a trace under one policy.
+
+    Parameters
+    ----------
+    parameters : `trace`, `policy`, `backfill_order` (or None), `load` (times between submissions
+        are divided by it), `tau` (seconds), `seed`.
+    """
+    trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
+    gaps = np.diff(np.sort(trace.columns["submit"]))
+    gaps = np.random.default_rng(parameters["seed"]).permutation(gaps) / parameters["load"]
+    trace.columns["submit"] = np.concatenate([[0.0], np.cumsum(gaps)])
+    changes = {"backfill_order": parameters["backfill_order"] or "none"}
+    chosen = scenario(parameters["policy"], changes)
+    schedule, _ = simulate(trace, machine_size(trace), chosen)
+    numbers = msgspec.structs.asdict(schedule.numbers(parameters["tau"]))
+    return {name: numbers[name] for name in ("mean_wait_s", "mean_bounded_slowdown", "utilization")}
