@@ -120,7 +120,6 @@ class Core:
         self._scenario = scenario
         self.predictor = scenario.estimates.predictor()
         orders = scenario.order, scenario.backfill_order
-        self._ages = any(order is not None and order.ages for order in orders)
         self._corrects = self.predictor is not None or scenario.backfill.kill_at_reservation
         self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.reservations == 1)
         for job in queued:
@@ -142,7 +141,7 @@ class Core:
         if len(events) == 1 and type(events[0]) is not ResizePoint:
             event = events[0]
             _HANDLERS[type(event)](self, event)
-            if self._due or self._ages:
+            if self._due or self.queue.stale(self.now):
                 self._pass()
         elif self.order == "batch":
             self._batch(sorted(events, key=instant_order))
@@ -183,7 +182,7 @@ class Core:
                 points.append(event)
             else:
                 _HANDLERS[type(event)](self, event)
-        if self._due or self._ages:
+        if self._due or self.queue.stale(self.now):
             self._pass()
         for point in points:
             self.on_resize_point(point)
@@ -201,8 +200,7 @@ class Core:
         if not self.queue.jobs:
             return
         backfill = self._scenario.backfill
-        if self._ages:
-            self.queue.sort(self.now)
+        self.queue.sort(self.now)
         backfill.schedule(self.view, self._start)
         if backfill.kill_at_reservation:
             for job, reason in backfill.kills(self.view):

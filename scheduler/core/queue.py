@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Any, Protocol
 
 from scheduler.core.candidates import Candidates
@@ -20,7 +21,10 @@ class QueueOrder(Protocol):
 
     @property
     def ages(self) -> bool:
-        """Whether keys change while a job waits, so that each pass must sort anew."""
+        """Whether keys change while a job waits, so that the queue must be sorted anew.
+
+        At each pass; where the order has a `refresh_s`, when so many seconds have passed.
+        """
 
     def key(self, job: Job, now: float) -> Any:
         """What jobs are sorted by, ascending; ties by job number."""
@@ -38,6 +42,7 @@ class Queue:
     Attributes
     ----------
     jobs : job number -> job, in the order of their coming.
+    ages : whether the order changes with time.
     """
 
     def __init__(
@@ -48,6 +53,10 @@ class Queue:
         self.jobs: dict[int, Job] = {}
         self._heap: list[tuple[Any, int]] = []  # (key, job); some have left meanwhile
         self._new: dict[int, Job] = {}  # not yet filed
+        aging = [each for each in (order, self._passing) if each.ages]
+        self.ages = bool(aging)
+        self._refresh_s = min((getattr(each, "refresh_s", 0.0) for each in aging), default=inf)
+        self._sorted_at = -inf
         self._filed = Candidates() if filed and not self._passing.ages else None
 
     def __len__(self) -> int:
@@ -68,7 +77,8 @@ class Queue:
         """Put a job where it belongs."""
         number = job.id
         self.jobs[number] = self._new[number] = job
-        heappush(self._heap, (self._order.key(job, now), number))
+        at = max(self._sorted_at, job.submitted_at) if self.ages else now  # as the others' keys
+        heappush(self._heap, (self._order.key(job, at), number))
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -81,11 +91,17 @@ class Queue:
         if self._new.pop(job.id, None) is None and self._filed is not None:
             self._filed.remove(self._passing.key(job, 0.0), job)
 
+    def stale(self, now: float) -> bool:
+        """Whether so much time has passed that the order may be another."""
+        return self.ages and now >= self._sorted_at + self._refresh_s
+
     def sort(self, now: float) -> None:
-        """Bring the order up to date, if keys change with time."""
-        if self._order.ages:
-            self._heap = [(self._order.key(job, now), job.id) for job in self.jobs.values()]
-            heapify(self._heap)
+        """Bring the order up to date, if that is due."""
+        if self.stale(now):
+            self._sorted_at = now
+            if self._order.ages:
+                self._heap = [(self._order.key(job, now), job.id) for job in self.jobs.values()]
+                heapify(self._heap)
 
     def first(self, at_most: float) -> Job | None:
         """First job that asks for so many processors at most."""

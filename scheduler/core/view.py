@@ -12,6 +12,7 @@ from reshape.topology import Topology
 from scheduler.core.availability import Availability
 from scheduler.core.ends import End
 from scheduler.core.state import Job, JobState
+from scheduler.policies.priorities import Prioritised, running_priority
 
 if TYPE_CHECKING:
     from scheduler.core.core import Core
@@ -143,6 +144,22 @@ class View:
                 break
             numbers[job] = None
         return [self._core.live[job] for job in numbers]
+
+    @property
+    def prioritised(self) -> Prioritised | None:
+        """Order of the queue, if it is that of a priority."""
+        order = self._core.scenario.order
+        return order if isinstance(order, Prioritised) else None
+
+    def priority(self, job: Job) -> float:
+        """Priority of PRIO 3.1: by the order of the queue while it waits, then by the time left.
+
+        What was assigned by the user alone, if the order of the queue is no priority's.
+        """
+        if job.state is not JobState.PENDING:
+            return running_priority(job, self.now)
+        order = self.prioritised
+        return job.spec.priority if order is None else order.priority(job, self.now)
 
     def spare(self, until: float) -> int:
         """Idle processors that may be held up to `until` without delaying the head's reservation.

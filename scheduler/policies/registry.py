@@ -1,12 +1,18 @@
 """Policies and scenarios by name: ours, those registered by a program, and entry points.
 
-================  ===============================================================================
-``fcfs``          static, first come, first served, nobody passes anybody
-``easy``          static, EASY backfilling: the baseline of the paper and of the demo
-``easy++``        EASY by predicted run times, shortest job backfilled first (Tsafrir)
-``conservative``  static, every waiting job holds a reservation
-``fcfs-pr``       PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority, on top of EASY
-================  ===============================================================================
+====================  ===========================================================================
+``fcfs``              static, first come, first served, nobody passes anybody
+``easy``              static, EASY backfilling
+``easy++``            EASY by predicted run times, shortest job backfilled first (Tsafrir)
+``conservative``      static, every waiting job holds a reservation
+``static``            PRIO's baseline: EASY in the order of the aging priority, no job is resized
+``pba-pr``            PRIO 3.3 policy 1 scenario 1, performance-based allocation with priority
+``fcfs-pr``           PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority
+``max-b-pr``          PRIO 3.3 policy 2, Max-benefit with priority
+``pba``               these three without priorities: first come, first served with EASY, and every
+``fcfs-max-benefit``  queued job comes before every running one
+``max-b``
+====================  ===========================================================================
 
 An installed package offers its own under the entry point group ``reshape.policies``::
 
@@ -32,8 +38,10 @@ import msgspec
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.estimates import Tsafrir, UserEstimates
-from scheduler.policies.fcfs_pr import FcfsPr
 from scheduler.policies.orders import ByPriority, Fcfs, Lxwf, Sjf
+from scheduler.policies.priorities import Aging
+from scheduler.policies.queued_first import FcfsPr, PbaPr
+from scheduler.policies.running_first import MaxBPr
 from scheduler.policies.scenario import Scenario
 from scheduler.selection.first_fit import FirstFit
 
@@ -51,10 +59,16 @@ _known: dict[str, dict[str, Any]] = {
         "easy": Scenario("easy"),
         "easy++": Scenario("easy++", backfill_order=Sjf(), estimates=Tsafrir()),
         "conservative": Scenario("conservative", backfill=Backfill(reservations=None)),
-        "fcfs-pr": Scenario("fcfs-pr", resizing=FcfsPr()),
+        "static": Scenario("static", order=Aging()),
+        "pba-pr": Scenario("pba-pr", order=Aging(), resizing=PbaPr()),
+        "fcfs-pr": Scenario("fcfs-pr", order=Aging(), resizing=FcfsPr()),
+        "max-b-pr": Scenario("max-b-pr", order=Aging(), resizing=MaxBPr()),
+        "pba": Scenario("pba", resizing=PbaPr(higher="queued")),
+        "fcfs-max-benefit": Scenario("fcfs-max-benefit", resizing=FcfsPr(higher="queued")),
+        "max-b": Scenario("max-b", resizing=MaxBPr()),
     },
-    "resizing": {"fcfs-pr": FcfsPr},
-    "order": {"fcfs": Fcfs, "lxwf": Lxwf, "priority": ByPriority, "sjf": Sjf},
+    "resizing": {"fcfs-pr": FcfsPr, "max-b-pr": MaxBPr, "pba-pr": PbaPr},
+    "order": {"aging": Aging, "fcfs": Fcfs, "lxwf": Lxwf, "priority": ByPriority, "sjf": Sjf},
     "selection": {"first-fit": FirstFit},
     "estimates": {"tsafrir": Tsafrir, "user": UserEstimates},
 }

@@ -129,7 +129,9 @@ jobs = st.builds(
     st.sampled_from([5.0, 30.0, 300.0]),
     st.sampled_from([0.0, 0.1, 1.0]),
 )
-scenarios = st.sampled_from(["easy", "fcfs", "conservative", "fcfs-pr"])
+scenarios = st.sampled_from(
+    ["easy", "fcfs", "conservative", "static", "pba-pr", "fcfs-pr", "max-b-pr", "pba"]
+)
 costs = st.builds(
     ResizeCost,
     st.sampled_from([0.0, 3.0]),

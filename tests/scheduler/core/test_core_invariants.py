@@ -66,6 +66,9 @@ SCENARIOS = [
     scenario("easy"),
     scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
     scenario("fcfs-pr"),
+    scenario("pba-pr"),
+    scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
+    scenario("max-b-pr", {"order.qfactor_weight": 0}),
     scenario("fcfs-pr", {"backfill.reservations": 2, "resizing.remap_window_size": 1}),
 ]
 

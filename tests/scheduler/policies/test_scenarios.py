@@ -21,7 +21,8 @@ from scheduler.core.orders import Continue, Contract, Expand, Kill, Start
 from scheduler.core.procset import ProcSet
 from scheduler.policies import registry
 from scheduler.policies.backfill import Backfill
-from scheduler.policies.fcfs_pr import FcfsPr
+from scheduler.policies.priorities import Aging
+from scheduler.policies.queued_first import FcfsPr
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 
@@ -92,15 +93,21 @@ def _forget_entry_points() -> object:
 
 
 def test_the_scenarios_we_bring() -> None:
-    assert {"conservative", "easy", "fcfs", "fcfs-pr"} <= set(registry.known("scenario"))
+    assert set(registry.known("scenario")) == {
+        *("conservative", "easy", "easy++", "fcfs", "static", "pba-pr", "fcfs-pr", "max-b-pr"),
+        *("pba", "fcfs-max-benefit", "max-b"),
+    }
     assert scenario("fcfs").backfill == Backfill(0)
     assert scenario("easy").backfill == Backfill(1)
     assert scenario("easy").resizing is None
     assert scenario("conservative").backfill == Backfill(None)
     assert scenario("fcfs-pr").resizing == FcfsPr()
+    for name in ("static", "pba-pr", "fcfs-pr", "max-b-pr"):
+        assert scenario(name).order == Aging()
+        assert scenario(name).backfill == Backfill(1)
 
 
-@pytest.mark.parametrize("name", ["conservative", "easy", "fcfs", "fcfs-pr"])
+@pytest.mark.parametrize("name", registry.known("scenario"))
 def test_written_down_and_read_back(name: str) -> None:
     there = scenario(name, {"retry_after": 7})
     text = msgspec.json.encode(to_data(there))
