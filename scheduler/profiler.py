@@ -3,15 +3,23 @@
 PRIO (Sudarsan and Ribbens, Priority scheduling for resizable applications) section 2: it
 "maintains lists of the various processor sizes each application has run on and the performance of
 the application at each of those sizes"; section 3.2 draws the rest from them: the benefit of the
-last expansion, the sweet spot, the expand potential and the time of the next resize point.
+last expansion, the sweet spot, the expand potential and the time of the next resize point; and
+section 2 adds "the redistribution time for mapping the distributed data", from which that of a
+planned resize is predicted.
+
+Noise of iteration times is delay: caches that are cold after a start or resize, another program on
+the node. So first iterations are kept apart and compared with first ones, and of several times the
+lower median counts, which half of them may exceed at will.
 """
 
 from __future__ import annotations
 
 from math import inf, log
-from statistics import median
+from statistics import median, median_low
 
 import msgspec
+
+from scheduler.core.events import ResizeTimes
 
 KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
 
@@ -30,8 +38,40 @@ class Timing(msgspec.Struct, eq=False):
 
     @property
     def typical_s(self) -> float:
-        """Median; first iterations (cold caches, first touch) count only if there is no other."""
-        return median(self.later or self.first)
+        """Lower median; first iterations (cold caches) count only if there is no other."""
+        return median_low(self.later or self.first)
+
+    @property
+    def first_s(self) -> float | None:
+        """Lower median of first iterations alone; None if there is none."""
+        return median_low(self.first) if self.first else None
+
+
+class Moves(msgspec.Struct, eq=False):
+    """What resizes cost so far, of one job or of all, the latest `KEPT` of them.
+
+    Parameters
+    ----------
+    fixed_s : what a pause takes whatever the data: join, plan and resume, seconds.
+    byte_s : the move, in seconds for each byte of the job's data.
+    """
+
+    fixed_s: list[float] = []
+    byte_s: list[float] = []
+
+    def add(self, times: ResizeTimes, data_bytes: int) -> None:
+        """Take in a resize of a job of so much data (0: not known)."""
+        self.fixed_s.append(times.join_s + times.plan_s + times.resume_s)
+        del self.fixed_s[:-KEPT]
+        if data_bytes > 0:
+            self.byte_s.append(times.move_s / data_bytes)
+            del self.byte_s[:-KEPT]
+
+    def pause_s(self, data_bytes: int) -> float | None:
+        """Expected pause of a resize that moves so much data, seconds; None if nothing is known."""
+        if not self.fixed_s or (data_bytes > 0 and not self.byte_s):
+            return None
+        return median(self.fixed_s) + data_bytes * median(self.byte_s or [0.0])
 
 
 class History(msgspec.Struct, eq=False):
@@ -46,6 +86,8 @@ class History(msgspec.Struct, eq=False):
         after it, plus the iteration time expected on the present size.
     sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
     failures : size -> `points` when an expansion to it last failed.
+    data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
+    moves : what its resizes cost.
     """
 
     visits: list[int] = []
@@ -54,6 +96,8 @@ class History(msgspec.Struct, eq=False):
     next_point_at: float = -inf
     sweet_spot: int | None = None
     failures: dict[int, int] = {}
+    data_bytes: int = 0
+    moves: Moves = msgspec.field(default_factory=Moves)
     _timings: dict[int, Timing] = {}
     _typical_s: dict[int, float] = {}
     _potential: float | None = None
@@ -113,8 +157,13 @@ class History(msgspec.Struct, eq=False):
         before = self.expanded_from()
         if before is None:
             return None
-        old_s, new_s = self.time_s(before), self.time_s(self.visits[-1])
-        if old_s is None or new_s is None or new_s <= 0:
+        old, new = self._timings.get(before), self._timings.get(self.visits[-1])
+        if old is None or new is None:
+            return None
+        old_s, new_s = old.typical_s, new.typical_s
+        if not new.later and old.first_s is not None:  # like with like: both with cold caches
+            old_s = old.first_s
+        if new_s <= 0:
             return None
         gain, perfect = old_s / new_s - 1, self.visits[-1] / before - 1
         return gain > min_benefit * perfect
@@ -150,18 +199,33 @@ class History(msgspec.Struct, eq=False):
     def predict_s(self, size: int) -> float | None:
         """Expected iteration time on a size, seconds; None before the first measurement.
 
-        On a size it ran on: what was measured. Elsewhere: a power law through the two measured
-        sizes that lie nearest (on a log scale); perfect scaling if there is one only.
+        On a size it ran on: what was measured. Elsewhere: a power law through the measured size
+        that lies nearest (on a log scale), whose exponent is the median of those to the next three,
+        so that one size measured badly does not decide; perfect scaling if there is one size only.
         """
         known = self.time_s(size)
         if known is not None or not self._typical_s:
             return known
-        near = sorted(self._typical_s, key=lambda other: (abs(log(size / other)), other))[:2]
-        exponent = 1.0
-        if len(near) == 2 and min(self._typical_s[other] for other in near) > 0:
-            ratio = log(self._typical_s[near[0]] / self._typical_s[near[1]])
-            exponent = -ratio / log(near[0] / near[1])
-        return float(self._typical_s[near[0]] * (near[0] / size) ** exponent)
+        near, *others = sorted(self._typical_s, key=lambda other: (abs(log(size / other)), other))[
+            :4
+        ]
+        near_s = self._typical_s[near]
+        slopes = [
+            log(near_s / self._typical_s[other]) / log(other / near)
+            for other in others
+            if near_s > 0 and self._typical_s[other] > 0
+        ]
+        return float(near_s * (near / size) ** (median(slopes) if slopes else 1.0))
+
+    def predict_pause_s(self, everybody: Moves) -> float | None:
+        """Expected pause of a planned resize, seconds; None if nothing like it was seen.
+
+        Parameters
+        ----------
+        everybody : resizes of all jobs, for one that has had none of its own.
+        """
+        pause_s = self.moves.pause_s(self.data_bytes)
+        return everybody.pause_s(self.data_bytes) if pause_s is None else pause_s
 
     def next_resize_point(self, now: float) -> float:
         """Expected time of the next resize point, seconds, not before `now`.

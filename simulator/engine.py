@@ -271,7 +271,8 @@ class Engine:
         if done == progress.job.iterations:
             self._follows(job, JobEnded(end, job))
         else:
-            self._follows(job, ResizePoint(end, job, done, iteration_s))
+            data_bytes = progress.job.data_bytes
+            self._follows(job, ResizePoint(end, job, done, iteration_s, data_bytes=data_bytes))
 
     def _goes_on(self, event: JobStarted | ResizeDone) -> None:
         if self._next[event.job] is event:

@@ -40,6 +40,7 @@ from scheduler.core.queue import Queue
 from scheduler.core.state import FINAL, Job, JobState
 from scheduler.core.view import View
 from scheduler.policies.scenario import Scenario
+from scheduler.profiler import Moves
 
 S = JobState
 EventOrder = Literal["batch", "sequential"]
@@ -73,6 +74,7 @@ class Core:
     unforeseen : whether, since the last pass, processors came back (even at the time foreseen:
         places that later jobs left may have become of use to earlier ones) or are expected
         at another time.
+    moves : what the resizes of all jobs cost.
     standing : what the last pass of EASY found (head, its reservation, processors it leaves over);
         None if that may have changed since by more than arrivals.
     profile : free processors over time with all `reservations` taken out, kept up to date by early
@@ -101,6 +103,7 @@ class Core:
         self.reservations: dict[int, float] = {}
         self.freeing = 0
         self.unforeseen = False
+        self.moves = Moves()
         self.standing: tuple[Job, float, int] | None = None
         self.profile: Availability | None = None
         self.view = View(self)

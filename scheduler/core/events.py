@@ -102,6 +102,7 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     `iteration` counts the iterations finished so far, `iteration_s` is the time of the last.
     `topology` is what the program declares; it counts where the submission names none.
+    `data_bytes` is what a resize would have to move, over all processes; 0 if not known.
     """
 
     at: float
@@ -109,6 +110,7 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     iteration: int
     iteration_s: float
     topology: Topology | None = None
+    data_bytes: int = 0
 
 
 class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -31,6 +31,7 @@ def decide(core: Core, job: Job | None, event: ResizePoint) -> Expand | Contract
     if job.topology is None:
         job.topology = event.topology or Topology()
     job.history.record(event.iteration_s, event.at)
+    job.history.data_bytes = event.data_bytes or job.history.data_bytes
     if job.state in RESIZING:
         assert job.resize is not None
         return _go_on(
@@ -112,6 +113,8 @@ def commit(core: Core, job: Job, event: ResizeDone) -> None:
     job.size = resize.new
     job.sizes.append((event.at, job.size))
     job.times = (*job.times, event.times)
+    for moves in (core.moves, job.history.moves):
+        moves.add(event.times, job.history.data_bytes)
     job.history.configured(job.size, event.at)
     job.become(JobState.RUNNING)
     core.expect(job)

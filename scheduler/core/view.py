@@ -180,6 +180,10 @@ class View:
         size = larger_size(job.topology, job.size, spec.processors, spec.max_processors or 0)
         return None if size is None or self.failed_lately(job, size) else size
 
+    def pause_s(self, job: Job) -> float | None:
+        """Expected pause of a resize of this job, seconds; None if nothing like it was seen."""
+        return job.history.predict_pause_s(self._core.moves)
+
     def failed_lately(self, job: Job, size: int) -> bool:
         """Whether a resize to this size failed fewer than `retry_after` resize points ago."""
         failed = job.history.failures.get(size)

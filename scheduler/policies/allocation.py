@@ -50,6 +50,13 @@ def max_benefit_priority(
     if needed > idle - kept:
         return Stay(Reason(short, "{needed} processors wanted for {to}; {free} idle" + rest, facts))
     text = "from {size} to {to}: {needed} of {free} idle processors" + rest
+    facts["now_s"] = job.history.predict_s(job.size) or 0.0
+    facts["then_s"] = job.history.predict_s(to) or 0.0
+    text += "; an iteration of {now_s:.4g} s is expected to take {then_s:.4g} s"
+    pause_s = view.pause_s(job)
+    if pause_s:
+        facts["pause_s"] = pause_s
+        text += ", the pause {pause_s:.3g} s"
     return Grow(to, Reason(f"{rule}, Max-Benefit-Priority", text, facts))
 
 

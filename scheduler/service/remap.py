@@ -133,6 +133,7 @@ class RemapScheduler:
                 iteration=message.iteration,
                 iteration_s=message.iteration_s,
                 topology=message.topology,
+                data_bytes=message.registered_bytes,
             )
         )
         return events
