@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -120,47 +119,6 @@ class Schedule(msgspec.Struct, frozen=True):
         columns["run"] = _whole(np.where(np.isnan(run), self.jobs.run, run))
         columns["processors"] = self.jobs.processors
         return Trace(original.path, original.header, columns, original.oddities)
-
-    def rows(self, workload: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Rows of a ``jobs.csv`` as Batsim writes it and evalys reads it, with their head."""
-        jobs, run = self.jobs, self.ended - self.started
-        numbers = jobs.numbers.tolist()
-        first = {number: place for place, number in reversed([*enumerate(numbers)])}
-        table = zip(
-            (
-                str(number) if first[number] == place else f"{number}#{place + 1}"
-                for place, number in enumerate(numbers)
-            ),
-            jobs.submitted.tolist(),
-            jobs.processors.tolist(),
-            jobs.estimate.tolist(),
-            self.started.tolist(),
-            run.tolist(),
-            self.killed.tolist(),
-            strict=True,
-        )
-        rows: list[tuple[Any, ...]] = []
-        for place, (number, at, size, asked, start, run_s, killed) in enumerate(table, 1):
-            if start != start:
-                rows.append((number, workload, number, at, size, asked, 0, "REJECTED", *[""] * 7))
-                continue
-            state = "COMPLETED_WALLTIME_REACHED" if killed else "COMPLETED_SUCCESSFULLY"
-            turnaround = start + run_s - at
-            held = "" if self.allocated is None else str(self.allocated[place])
-            stretch = turnaround / run_s if run_s else ""
-            times = (start, run_s, start + run_s, start - at, turnaround, stretch)
-            rows.append(
-                (number, workload, number, at, size, asked, int(not killed), state, *times, held)
-            )
-        return list(COLUMNS), rows
-
-
-#: Columns of jobs.csv, in the order of Batsim 4.
-COLUMNS = (
-    "job_id", "workload_name", "profile", "submission_time", "requested_number_of_resources",
-    "requested_time", "success", "final_state", "starting_time", "execution_time", "finish_time",
-    "waiting_time", "turnaround_time", "stretch", "allocated_resources",
-)  # fmt: skip
 
 
 def _whole(column: Floats) -> Column:

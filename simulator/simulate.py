@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gc
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from simulator.engine import Engine
 from simulator.files import check_place, replace_all
 from simulator.normalise import NEEDED, Report, Rules, machine_size, normalise
 from simulator.options import rule_options, rules_of
+from simulator.outputs import jobs_csv
 from simulator.schedule import Schedule
 from simulator.usage import Usage
 
@@ -90,11 +89,12 @@ def simulate(trace: Path, **options: Any) -> None:
     result: dict[str, Any] = {"trace": read.path, "policy": options["policy"]}
     result |= {"processors": processors} | msgspec.structs.asdict(numbers)
     result |= {"report": msgspec.structs.asdict(report)}
+    workload = trace.name.removesuffix(".gz").removesuffix(".swf")
     files = {}
     if options["swf_file"] is not None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:
-        files[out / "jobs.csv"] = csv_bytes(schedule, trace)
+        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, workload)
         files[out / "schedule.swf"] = swf_bytes(schedule, read, options["policy"])
         files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
     replace_all(files)
@@ -205,16 +205,6 @@ def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
     """The trace with its wait column filled, as a file."""
     note = f"waits simulated by reshape, policy {policy}, {schedule.processors} processors"
     return swf.encode(schedule.trace(trace), note)
-
-
-def csv_bytes(schedule: Schedule, trace: Path) -> bytes:
-    """jobs.csv as a file."""
-    head, rows = schedule.rows(trace.name.removesuffix(".gz").removesuffix(".swf"))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
-    return text.getvalue().encode()
 
 
 def as_text(result: dict[str, Any], report: Report) -> str:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -21,12 +20,13 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from reshape.messages import JobInfo
+from scheduler import drawing
 from scheduler.core.procset import ProcSet
 from scheduler.demo.metrics import Segment, is_committed, segments
+from scheduler.drawing import INK
 
 Box = tuple[float, float, float, float]  # begin, lowest processor, seconds, processors
 Colour = tuple[float, float, float]
-_INK = "#22262b"
 #: Lightest and darkest shade of each kind, one hue a kind (told apart by the colour-blind too).
 _SHADES: tuple[tuple[Colour, Colour], ...] = (
     ((0.70, 0.84, 0.95), (0.16, 0.45, 0.72)),  # blue
@@ -53,9 +53,7 @@ def draw(panels: Sequence[Panel], kinds: Mapping[int, str], processors: int, tit
     processors : number of processors of the machine.
     """
     colours = job_colours(kinds)
-    figure = Figure(figsize=(11, 1.2 + 3.7 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=13, fontweight="bold", color=_INK)
+    figure = drawing.new_figure(1.2 + 3.7 * len(panels), title)
     axes = figure.subplots(
         2 * len(panels), 1, sharex=True, height_ratios=[5, 1] * len(panels), squeeze=False
     )[:, 0]
@@ -68,7 +66,7 @@ def draw(panels: Sequence[Panel], kinds: Mapping[int, str], processors: int, tit
     for i, panel in enumerate(panels):
         gantt, waiting = axes[2 * i], axes[2 * i + 1]
         _draw_run(gantt, panel, origins[i], colours, processors, narrow=longest / 50)
-        gantt.axvline(ends[i], color=_INK, linewidth=0.8, linestyle=(0, (2, 2)))
+        gantt.axvline(ends[i], color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
         _draw_waiting(waiting, panel.jobs, origins[i])
     axes[-1].set_xlim(0, 1.01 * longest)
     axes[-1].set_xlabel("time since the first submission (s)")
@@ -80,7 +78,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a picture as PNG and SVG."""
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     for path in paths:
-        figure.savefig(path, dpi=150)
+        path.write_bytes(drawing.encode(figure, path.suffix[1:]))
     return paths
 
 
@@ -121,19 +119,16 @@ def _draw_run(
             )
         ]
         axes.add_collection(
-            PatchCollection(
-                coming, facecolor="#ffffff90", edgecolor=_INK, hatch="////", linewidth=0
-            )
+            PatchCollection(coming, facecolor="#ffffff90", edgecolor=INK, hatch="////", linewidth=0)
         )
-        axes.add_collection(LineCollection(outline(parts), colors=_INK, linewidths=0.9))
+        axes.add_collection(LineCollection(outline(parts), colors=INK, linewidths=0.9))
         _write_number(axes, job.job, boxes, narrow)
     axes.set_ylim(-0.5, processors - 0.5)
     axes.set_yticks(range(0, processors, max(1, processors // 8)))
     axes.set_ylabel("processor")
-    axes.set_title(panel.title, loc="left", fontsize=10.5, color=_INK)
-    axes.tick_params(length=2)
-    axes.set_facecolor("#f7f7f5")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(panel.title, loc="left", fontsize=10.5, color=INK)
+    drawing.quiet(axes)
+    axes.set_facecolor(drawing.GROUND)
 
 
 def _boxes(part: Segment) -> list[Box]:
@@ -196,7 +191,7 @@ def _write_number(axes: Axes, number: int, boxes: Sequence[Box], narrow: float) 
             va="center",
             fontsize=9,
             fontweight="bold",
-            color=_INK,
+            color=INK,
             clip_on=True,
         )
 
@@ -221,20 +216,18 @@ def _touch(one: Box, other: Box) -> bool:
 
 
 def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:
-    changes: dict[float, int] = {}
+    moments: list[float] = []
     for job in jobs:
         ends = (job.started_at, job.ended_at)
         started = next((at for at in ends if at is not None), job.submitted_at)
-        changes[job.submitted_at - origin] = changes.get(job.submitted_at - origin, 0) + 1
-        changes[started - origin] = changes.get(started - origin, 0) - 1
-    times = sorted(changes)
-    counts = np.cumsum([changes[at] for at in times])
-    axes.fill_between(times, counts, step="post", color="#8d6a9f", alpha=0.75, linewidth=0)
+        moments += [job.submitted_at - origin, started - origin]
+    times, counts = drawing.steps(moments, [1, -1] * len(jobs))
+    axes.fill_between(times, counts, step="post", color=drawing.WAITING, alpha=0.75, linewidth=0)
     axes.set_ylim(0, max(2, counts.max() + 0.5))
     axes.set_ylabel("waiting", fontsize=8)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
-    axes.tick_params(length=2, labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
+    drawing.quiet(axes)
+    axes.tick_params(labelsize=8)
 
 
 def _legend(kinds: Mapping[int, str]) -> list[Patch]:
@@ -242,9 +235,9 @@ def _legend(kinds: Mapping[int, str]) -> list[Patch]:
     handles = []
     for kind, (light, dark) in zip(order, _SHADES, strict=False):
         middle = to_hex(((np.array(light) + np.array(dark)) / 2).tolist())
-        handles.append(Patch(facecolor=middle, edgecolor=_INK, linewidth=0.9, label=kind))
+        handles.append(Patch(facecolor=middle, edgecolor=INK, linewidth=0.9, label=kind))
     handles.append(
-        Patch(facecolor="white", edgecolor=_INK, hatch="////", linewidth=0.5, label="coming up")
+        Patch(facecolor="white", edgecolor=INK, hatch="////", linewidth=0.5, label="coming up")
     )
-    handles.append(Patch(facecolor="#8d6a9f", alpha=0.75, label="jobs that wait"))
+    handles.append(Patch(facecolor=drawing.WAITING, alpha=0.75, label="jobs that wait"))
     return handles
