@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from math import inf
 from typing import Any, TypeAlias
 
@@ -186,6 +187,35 @@ class Candidates:
             if size <= spare:
                 found = shelf.first()
             elif shelf.least <= within_s:
+                found = shelf.first_within(within_s)
+            else:
+                continue
+            if best is None or found < best:
+                best = found
+        return None if best is None else best[2]
+
+    def placeable(
+        self,
+        free: int,
+        within_s: float,
+        short: Callable[[int], bool],
+        always: Callable[[int], bool],
+    ) -> Job | None:
+        """First job of at most `free` processors for whose size there is a place.
+
+        Parameters
+        ----------
+        short, always : tell so of a number of processors, the one for jobs whose estimate is at
+            most `within_s`, the other for all.
+        """
+        best: Entry | None = None
+        for size in self._sizes:
+            if size > free:
+                break
+            shelf = self._shelves[size]
+            if always(size):
+                found = shelf.first()
+            elif shelf.least <= within_s and short(size):
                 found = shelf.first_within(within_s)
             else:
                 continue

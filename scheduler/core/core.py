@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Literal
 
-from scheduler.core import resizing, sequence
+from scheduler.core import places, resizing, sequence
 from scheduler.core.alarms import Alarms
 from scheduler.core.availability import Availability
 from scheduler.core.ends import Ends
@@ -37,6 +37,7 @@ from scheduler.core.orders import Kill, Order, Reason, Start
 from scheduler.core.pending import reason_pending
 from scheduler.core.procset import ProcSet
 from scheduler.core.queue import Queue
+from scheduler.core.space import NONE
 from scheduler.core.state import FINAL, Job, JobState
 from scheduler.core.view import View
 from scheduler.policies.scenario import Scenario
@@ -70,6 +71,7 @@ class Core:
     predictor : what it learns run times by; None if the scenario takes the users' estimates.
     queue, ends, machine : pending jobs, expected ends of the live ones, nodes and processors.
     reservations : promised starts of queued jobs, by job number, as of the last pass.
+    placing : whether the selection may refuse although enough processors are free.
     freeing : processors that contractions under way will free.
     unforeseen : whether, since the last pass, processors came back (even at the time foreseen:
         places that later jobs left may have become of use to earlier ones) or are expected
@@ -104,7 +106,7 @@ class Core:
         self.freeing = 0
         self.unforeseen = False
         self.moves = Moves()
-        self.standing: tuple[Job, float, int] | None = None
+        self.standing: tuple[Job, float, Any] | None = None
         self.profile: Availability | None = None
         self.view = View(self)
         self._alarms = Alarms(self)
@@ -119,6 +121,7 @@ class Core:
 
     @scenario.setter
     def scenario(self, scenario: Scenario) -> None:
+        self.placing = places.matter(self.machine, scenario)
         queued = list(self.queue)
         self._scenario = scenario
         self.predictor = scenario.estimates.predictor()
@@ -213,11 +216,11 @@ class Core:
             self.unforeseen = self.ends.any_by(self.now)
             self._alarms.promised()
 
-    def _start(self, job: Job, reason: Reason) -> bool:
+    def _start(self, job: Job, reason: Reason, avoiding: ProcSet = NONE) -> bool:
         """Start a queued job, if the selection finds acceptable processors; tell whether it did."""
         machine, spec, now, number = self.machine, job.spec, self.now, job.id
         wanted = spec.processors
-        chosen = machine.allocate(self._scenario.selection, wanted)
+        chosen = machine.allocate(self._scenario.selection, wanted, avoiding)
         if chosen is None:
             return False
         self.standing = None
@@ -246,8 +249,13 @@ class Core:
     # What the core does to a job; also used at resizes.
 
     def take(self, job: Job, processors: int) -> tuple[int, ProcSet] | None:
-        """Give so many processors to a job as a new group; tell its number and which they are."""
-        chosen = self.machine.allocate(self._scenario.selection, processors)
+        """Give so many processors to a job as a new group; tell its number and which they are.
+
+        Where places matter none of those kept for the head are given.
+        """
+        head = self.view.head if self.placing else None
+        kept = self.view.place(head).kept if head is not None else NONE
+        chosen = self.machine.allocate(self._scenario.selection, processors, kept)
         if chosen is None:
             return None
         self.standing = None

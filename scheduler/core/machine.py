@@ -8,20 +8,52 @@ that a job still holds not before the job gave it back.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Protocol
 
 import msgspec
 
+from scheduler.core.network import Tree
 from scheduler.core.procset import ProcSet
+from scheduler.core.space import NONE, Space
 
 
 class Selection(Protocol):
-    """Chooses the processors of a group."""
+    """Chooses the processors of a group: a class with typed parameters and this method.
 
-    def select(self, free: ProcSet, processors: int) -> ProcSet | None:
-        """Choose so many of the free processors (there are enough); None: no choice will do."""
+    It may also have an attribute `anywhere`, true if it never refuses when there are enough free
+    processors, an attribute `needs_network`, true if it works on a machine with a network alone,
+    and a method ``keep(then, now, processors) -> ProcSet``; see `anywhere` and `keep`.
+    """
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose so many of the free processors (there are enough); None: no choice will do.
+
+        Where something is acceptable, something must be so if more processors are free.
+        """
+
+
+def anywhere(selection: Selection) -> bool:
+    """Whether a selection never refuses when there are enough free processors."""
+    return bool(getattr(selection, "anywhere", False))
+
+
+def keep(selection: Selection, then: Space, now: Space, processors: int) -> ProcSet:
+    """Which of the processors free now must stay so for a job that is to start `then`.
+
+    A selection may have an opinion on this; otherwise it is those that it would choose then.
+
+    Parameters
+    ----------
+    then : what will be free; `select` accepts so many of it.
+    """
+    opinion = getattr(selection, "keep", None)
+    if opinion is not None:
+        kept: ProcSet = opinion(then, now, processors)
+        return kept
+    chosen = selection.select(then, processors)
+    return ProcSet() if chosen is None else chosen & now.free
 
 
 @cache
@@ -57,31 +89,50 @@ class Machine:
     Parameters
     ----------
     nodes : (name, number of processors) of the nodes that are there from the beginning.
+    network : how the nodes hang together.
+    places : numbers kept for the processors of nodes, by name: where they are in the network.
+        Other processors are numbered behind the network, as they come.
     counted : processors are counted, not told apart: a set then says how many, never which. For
         simulations that do not ask; the nodes of such a machine stay.
 
     Attributes
     ----------
     nodes : name -> node, in order of their first joining.
-    free : processors that may be taken now.
+    space : processors that may be taken now, by place.
     free_count, processors, installed : how many are free, belong to nodes that are up, belong to
         any node known, up or not.
     whole : whether every processor known is offered by its node.
     """
 
-    def __init__(self, nodes: Iterable[tuple[str, int]] = (), *, counted: bool = False) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[tuple[str, int]] = (),
+        *,
+        network: Tree | None = None,
+        places: Mapping[str, ProcSet] | None = None,
+        counted: bool = False,
+    ) -> None:
         self.counted = counted
         self.nodes: dict[str, Node] = {}
-        self.free = ProcSet()
+        self.space = Space(network=network)
         self.free_count = self.processors = self.installed = 0
         self.whole = True
         self._down = ProcSet()  # numbers that no node offers now
         self._owed = ProcSet()  # of nodes lost at some time: still held by a job
         self._firsts: list[int] = []  # first number of each run given to a node, ascending
         self._owners: list[str] = []
-        self._numbered = 0
+        self._places = {} if places is None else places
+        self._numbered = 0 if network is None else network.processors
+        for numbers in self._places.values():
+            self._numbered = max(self._numbered, numbers.intervals[-1][1] + 1)
+        self._able: dict[int, bool] = {}
         for name, processors in nodes:
             self.join(name, processors)
+
+    @property
+    def free(self) -> ProcSet:
+        """Processors that may be taken now."""
+        return self.space.free
 
     def join(self, name: str, processors: int) -> None:
         """Let a node offer its processors: for the first time, again, or another number of them.
@@ -96,10 +147,8 @@ class Machine:
         before = node.processors if node.up else ProcSet()
         more = processors - len(node.numbers)
         if more > 0:
-            node.numbers |= ProcSet.span(self._numbered, more)
-            self._firsts.append(self._numbered)
-            self._owners.append(name)
-            self._numbered += more
+            self._number(node, more)
+        self._able.clear()
         self.installed += processors - node.count
         node.count, node.up = processors, True
         self._offer(before, node.processors)
@@ -115,17 +164,25 @@ class Machine:
         self._offer(node.processors, ProcSet())
         return node.processors
 
-    def allocate(self, selection: Selection, processors: int) -> ProcSet | None:
+    def allocate(
+        self, selection: Selection, processors: int, avoiding: ProcSet = NONE
+    ) -> ProcSet | None:
         """Take so many processors, of which there are enough, as the selection chooses them.
 
-        None if it finds no acceptable ones.
+        None if it finds no acceptable ones, or only with some that are to be avoided.
         """
         if self.counted:
             self.free_count -= processors
             return some(processors)
-        chosen = selection.select(self.free, processors)
+        space = self.space
+        if avoiding:
+            space = space.copy()
+            space.take(avoiding)
+            if space.free.count() < processors:
+                return None
+        chosen = selection.select(space, processors)
         if chosen is not None:
-            self.free -= chosen
+            self.space.take(chosen)
             self.free_count -= processors
         return chosen
 
@@ -138,12 +195,31 @@ class Machine:
             self._owed -= processors
         if self._down:
             processors -= self._down
-        self.free |= processors
+        self.space.put(processors)
         self.free_count += processors.count()
+
+    def able(self, selection: Selection, processors: int) -> bool:
+        """Whether so many processors would be acceptable if every node was there and idle."""
+        if processors > self.installed:
+            return False
+        if self.counted or anywhere(selection):
+            return True
+        able = self._able.get(processors)
+        if able is None:
+            numbers = ProcSet()
+            for node in self.nodes.values():
+                numbers |= node.processors
+            space = Space(numbers, self.space.network)
+            able = self._able[processors] = selection.select(space, processors) is not None
+        return able
+
+    def coming(self, processors: ProcSet) -> ProcSet:
+        """Which of these would come into the pool if they were released now."""
+        return processors - self._down if self._down else processors
 
     def returning(self, processors: ProcSet) -> int:
         """How many of these would come into the pool if they were released now."""
-        return len(processors - self._down if self._down else processors)
+        return len(self.coming(processors))
 
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
         """Which of these processors lie on which node, in the order of their numbers."""
@@ -162,6 +238,19 @@ class Machine:
         """Nodes and how many processors on each, as in ``node1:4,node2:2`` (mpiexec's hosts)."""
         return ",".join(f"{name}:{len(part)}" for name, part in self.by_node(processors).items())
 
+    def _number(self, node: Node, more: int) -> None:
+        """Give numbers to so many more processors of a node."""
+        kept = self._places.get(node.name, ProcSet()) - node.numbers
+        numbers = kept.first(min(more, len(kept)))
+        behind = ProcSet.span(self._numbered, more - len(numbers))
+        self._numbered += len(behind)
+        numbers |= behind
+        node.numbers |= numbers
+        for first, _ in numbers.intervals:
+            run = bisect_right(self._firsts, first)
+            self._firsts.insert(run, first)
+            self._owners.insert(run, node.name)
+
     def _offer(self, before: ProcSet, after: ProcSet) -> None:
         """A node that offered `before` now offers `after`."""
         gone, come = before - after, after - before
@@ -171,6 +260,7 @@ class Machine:
         if self.counted:
             self.free_count += len(come)
         else:
-            self.free = (self.free - gone) | (come - self._owed)
+            self.space.take(gone & self.free)
+            self.space.put(come - self._owed)
             self.free_count = len(self.free)
         self.processors += len(come) - len(gone)

@@ -12,9 +12,10 @@ from scheduler.core.view import View
 def reason_pending(job: Job, view: View) -> Reason:
     """Say why a job is still in the queue; the rule is a word for a narrow column.
 
-    ``TooLarge`` no machine of ours could run it; ``Resources`` it is the first and waits for
-    processors; ``Reservation`` it holds a reservation behind others; ``Priority`` it may not pass
-    the jobs before it, or there is nothing free for it.
+    ``TooLarge`` no machine of ours could run it; ``NoPlace`` no place in it would be accepted even
+    if all of it were idle; ``Resources`` it is the first and waits for processors; ``Reservation``
+    it holds a reservation behind others; ``Priority`` it may not pass the jobs before it, or there
+    is nothing free for it.
     """
     facts: dict[str, int | float | str] = {
         "needed": job.spec.processors,
@@ -24,6 +25,9 @@ def reason_pending(job: Job, view: View) -> Reason:
     if job.spec.processors > view.installed:
         text = "{needed} processors wanted, the machine has {installed}"
         return Reason("TooLarge", text, facts)
+    if not view.able(job):
+        text = "no place for {needed} processors together, even if all {installed} are idle"
+        return Reason("NoPlace", text, facts)
     head = view.head
     assert head is not None, f"job {job.id} waits, so somebody is first"
     if job is head:

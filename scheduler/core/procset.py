@@ -132,6 +132,31 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
                 rest.append((first, last))
         return ProcSet(tuple(rest))
 
+    def between(self, first: int, last: int) -> ProcSet:
+        """Those of the numbers from `first` to `last`, in logarithmic time and what it gives."""
+        intervals = self.intervals
+        i = bisect_left(intervals, (first + 1,))
+        if i and intervals[i - 1][1] >= first:
+            i -= 1
+        j = bisect_left(intervals, (last + 1,), i)
+        part = list(intervals[i:j])
+        if part:
+            part[0] = max(first, part[0][0]), part[0][1]
+            part[-1] = part[-1][0], min(last, part[-1][1])
+        return ProcSet(tuple(part))
+
+    def last(self, count: int) -> ProcSet:
+        """Choose the `count` highest numbers, all if there are not as many."""
+        if count <= 0:
+            return ProcSet()
+        missing, intervals = count, self.intervals
+        for i in range(len(intervals) - 1, -1, -1):
+            first, last = intervals[i]
+            missing -= last - first + 1
+            if missing <= 0:
+                return ProcSet(((first - missing, last), *intervals[i + 1 :]))
+        return self
+
     def first(self, count: int) -> ProcSet:
         """Choose the `count` lowest numbers.
 

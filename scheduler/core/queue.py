@@ -7,7 +7,7 @@ hardly more than the count of it: only who has to wait is filed among the candid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Protocol
@@ -103,17 +103,18 @@ class Queue:
                 self._heap = [(self._order.key(job, now), job.id) for job in self.jobs.values()]
                 heapify(self._heap)
 
-    def first(self, at_most: float) -> Job | None:
-        """First job that asks for so many processors at most."""
+    def first(self, at_most: float, able: Callable[[Job], bool] | None = None) -> Job | None:
+        """First job that asks for so many processors at most, and is `able` if that is asked."""
         heap, jobs = self._heap, self.jobs
         while heap:
             job = jobs.get(heap[0][1])
             if job is None:
                 heappop(heap)
-            elif job.spec.processors <= at_most:
+            elif job.spec.processors <= at_most and (able is None or able(job)):
                 return job
             else:
-                return next((job for job in self if job.spec.processors <= at_most), None)
+                fitting = (job for job in self if job.spec.processors <= at_most)
+                return next((job for job in fitting if able is None or able(job)), None)
         return None
 
     def arrived(self, now: float) -> list[Job]:
@@ -153,6 +154,24 @@ class Queue:
         """
         assert self._filed is not None
         return self._filed.next(free, within_s, spare)
+
+    def placeable(
+        self,
+        free: int,
+        within_s: float,
+        short: Callable[[int], bool],
+        always: Callable[[int], bool],
+    ) -> Job | None:
+        """First filed job, in passing order, for whose size there is a place.
+
+        Parameters
+        ----------
+        free : it asks for so many processors at most.
+        short, always : whether so many processors have a place if the job's estimate is at most
+            `within_s`, or whatever it is.
+        """
+        assert self._filed is not None
+        return self._filed.placeable(free, within_s, short, always)
 
     def walk(self, free: int, now: float) -> Iterator[Job]:
         """Go through all jobs of so many processors at most, in passing order."""

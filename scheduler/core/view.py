@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from reshape.topology import Topology
 from scheduler.core.availability import Availability
 from scheduler.core.ends import End
+from scheduler.core.orders import Reason
+from scheduler.core.places import Place
+from scheduler.core.procset import ProcSet
+from scheduler.core.space import Space
 from scheduler.core.state import Job, JobState
 from scheduler.policies.priorities import Prioritised, running_priority
 
 if TYPE_CHECKING:
     from scheduler.core.core import Core
+
+
+class Start(Protocol):
+    """Starts a queued job if there are acceptable processors, and tells whether it did."""
+
+    def __call__(self, job: Job, reason: Reason, avoiding: ProcSet = ..., /) -> bool:
+        """Start it, on none of the processors to avoid."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -99,9 +110,18 @@ class View:
         return self._core.unforeseen
 
     @property
+    def placing(self) -> bool:
+        """Whether the selection may refuse although there are enough free processors."""
+        return self._core.placing
+
+    def able(self, job: Job) -> bool:
+        """Whether this machine could run a job at all, if every node was there and idle."""
+        return self.machine.able(self._core.scenario.selection, job.spec.processors)
+
+    @property
     def head(self) -> Job | None:
         """First job of the queue that this machine could run at all."""
-        return self.queue.first(self.installed)
+        return self.queue.first(self.installed, self.able if self.placing else None)
 
     @property
     def resizable(self) -> Iterator[Job]:
@@ -115,15 +135,37 @@ class View:
         None if no job that could ever run is queued.
         """
         head = self.head
-        return None if head is None else Reservation(head.id, *self.shadow(head))
+        if head is None:
+            return None
+        if not self.placing:
+            return Reservation(head.id, *self.shadow(head))
+        place = self.place(head)
+        return Reservation(head.id, place.at, self.free - place.kept.count())
+
+    def place(self, job: Job) -> Place:
+        """When there is a place for a job, and which processors that are free now it needs."""
+        return Place(self._core, job)
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose a place in some space, as the scenario's selection does; None: there is none."""
+        return self._core.scenario.selection.select(space, processors)
+
+    def held(self, job: Job) -> ProcSet:
+        """Processors of a live job that would be free if it ended."""
+        union = ProcSet()
+        for processors in job.groups.values():
+            union |= processors
+        return self.machine.coming(union)
 
     def shadow(self, job: Job) -> tuple[float, int]:
         """When there are enough processors for a job, in seconds, and how many more there are."""
         return self._core.ends.shadow(self.now, self.free, job.spec.processors)
 
     @property
-    def standing(self) -> tuple[Job, float, int] | None:
+    def standing(self) -> tuple[Job, float, Any] | None:
         """Last pass's head, its reservation and the processors it leaves over, if they still hold.
+
+        (Where places matter: the rule by which others may pass.)
 
         Nothing but arrivals came in between, and nothing is overdue, so that whoever could not pass
         then cannot pass now.
@@ -131,7 +173,7 @@ class View:
         core = self._core
         return None if core.standing is None or core.ends.any_by(core.now) else core.standing
 
-    def stand(self, head: Job, at: float, spare: int) -> None:
+    def stand(self, head: Job, at: float, spare: Any) -> None:
         """Keep for the next pass what `standing` tells."""
         self._core.standing = head, at, spare
 

@@ -8,19 +8,15 @@ first promise, if its policy does so; later ones may have to be made anew.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import isfinite
-from typing import TypeAlias
 
 import msgspec
 
 from scheduler.core.orders import Reason
 from scheduler.core.state import Job, JobState
-from scheduler.core.view import View
-from scheduler.policies import promises
-
-#: Starts a queued job if there are acceptable processors, and tells whether it did.
-Start: TypeAlias = Callable[[Job, Reason], bool]
+from scheduler.core.view import Start, View
+from scheduler.policies import places, promises
 
 
 class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +55,9 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def kills(self, view: View) -> Iterator[tuple[Job, Reason]]:
         """Jobs to end now because the head's reservation has come and they hold its processors."""
+        if view.placing:
+            yield from places.kills(view)
+            return
         head = view.head
         if head is None or head.spec.processors <= view.free or view.shadow(head)[0] > view.now:
             return
@@ -84,7 +83,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elif self.reservations == 1:
             head = _in_order(view, start, "EASY in order")
             if head is not None and len(view.queue.jobs) > 1:
-                _behind_the_head(view, start, head)
+                (places.behind_the_head if view.placing else _behind_the_head)(view, start, head)
         else:
             promises.schedule(view, start, self.reservations, self.name)
 
@@ -92,8 +91,9 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _in_order(view: View, start: Start, rule: str) -> Job | None:
     """Start the first jobs of the queue while they fit; tell the first one that has to wait."""
     queue, machine = view.queue, view.machine
+    able = view.able if view.placing else None
     text = "first in the queue: {needed} processors wanted, {free} free"
-    while queue.jobs and (job := queue.first(machine.installed)) is not None:
+    while queue.jobs and (job := queue.first(machine.installed, able)) is not None:
         needed, free = job.spec.processors, machine.free_count
         if needed > free or not start(job, Reason(rule, text, {"needed": needed, "free": free})):
             return job

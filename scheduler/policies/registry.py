@@ -43,7 +43,9 @@ from scheduler.policies.priorities import Aging
 from scheduler.policies.queued_first import FcfsPr, PbaPr
 from scheduler.policies.running_first import MaxBPr
 from scheduler.policies.scenario import Scenario
+from scheduler.selection.contiguous import Contiguous
 from scheduler.selection.first_fit import FirstFit
+from scheduler.selection.tree import TreeContiguous, TreeRelaxed
 
 GROUP = "reshape.policies"
 _KINDS = {
@@ -69,7 +71,12 @@ _known: dict[str, dict[str, Any]] = {
     },
     "resizing": {"fcfs-pr": FcfsPr, "max-b-pr": MaxBPr, "pba-pr": PbaPr},
     "order": {"aging": Aging, "fcfs": Fcfs, "lxwf": Lxwf, "priority": ByPriority, "sjf": Sjf},
-    "selection": {"first-fit": FirstFit},
+    "selection": {
+        "contiguous": Contiguous,
+        "first-fit": FirstFit,
+        "tree": TreeContiguous,
+        "tree-relaxed": TreeRelaxed,
+    },
     "estimates": {"tsafrir": Tsafrir, "user": UserEstimates},
 }
 

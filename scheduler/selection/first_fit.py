@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from scheduler.core.procset import ProcSet
+from scheduler.core.space import Space
 
 
 class FirstFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Take the lowest numbers, contiguous or not."""
+    """Take the lowest numbers, contiguous or not (LOC section 3, "Non-contiguous")."""
 
-    def select(self, free: ProcSet, processors: int) -> ProcSet | None:
+    anywhere: ClassVar[bool] = True
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose so many of the free processors."""
-        return free.first(processors)
+        return space.free.first(processors)

@@ -59,9 +59,8 @@ class LastComeFirst(msgspec.Struct, frozen=True):
 
 
 class HighestFirst(msgspec.Struct, frozen=True):
-    def select(self, free, processors):
-        kept = free.first(len(free) - processors)
-        return None if processors == 5 else free - kept
+    def select(self, space, processors):
+        return None if processors == 5 else space.free.last(processors)
 '''
 
 
