@@ -147,14 +147,17 @@ class Downey(_Model, frozen=True, tag="downey"):
         return self.speedup(size) / self.speedup(start)
 
 
+Formula: TypeAlias = Prio | Amdahl | Downey
+
+
 class Tabulated(_Model, frozen=True, tag="table"):
     """Measured times; between two sizes a power law joins them, as in the performance profiler.
 
     Parameters
     ----------
     times : size -> seconds (of an iteration, or in any unit: only ratios count), at least one.
-    beyond : model for sizes outside the table, from its nearest end on; None: the time stays as
-        it is there, since nothing tells that more processors would help.
+    beyond : model for sizes outside the table, scaled to meet its nearest end; None: the time
+        stays as it is there, since nothing tells that more processors would help.
 
     Raises
     ------
@@ -162,7 +165,7 @@ class Tabulated(_Model, frozen=True, tag="table"):
     """
 
     times: dict[int, float]
-    beyond: Prio | Amdahl | Downey | None = None
+    beyond: Formula | None = None
 
     def __post_init__(self) -> None:
         """Check the table."""
@@ -184,15 +187,18 @@ class Tabulated(_Model, frozen=True, tag="table"):
             low, high = sizes[place - 1], sizes[place]
             part = log(size / low) / log(high / low)
             return float(self.times[low] ** (1 - part) * self.times[high] ** part)
-        end = sizes[0] if place == 0 else sizes[-1]
-        return self.times[end] / (1.0 if self.beyond is None else self.beyond.factor(end, size))
+        first, end = sizes[0], sizes[0] if place == 0 else sizes[-1]
+        if self.beyond is None:
+            return self.times[end]
+        # Seen from the first size: PRIO's model means another curve from another start.
+        return self.times[end] * self.beyond.factor(first, end) / self.beyond.factor(first, size)
 
     def factor(self, start: int, size: int) -> float:
         """How many times faster on `size` processors than on `start`."""
         return self.time(start) / self.time(size)
 
 
-Model: TypeAlias = Prio | Amdahl | Downey | Tabulated
+Model: TypeAlias = Formula | Tabulated
 MODELS: Mapping[str, type[Model]] = {
     "prio": Prio,
     "amdahl": Amdahl,

@@ -53,7 +53,7 @@ class Workload(Protocol):
         """Events in order."""
 
     def run_times(self) -> Sequence[float]:
-        """Run times of the rigid jobs in order, seconds, their start-up not counted."""
+        """Run times of the rigid jobs in order, seconds, without their start and end."""
 
 
 class Given:
@@ -100,7 +100,8 @@ class Engine:
     jobs : jobs in any order, or a workload that numbers them itself; only the former may be
         resizable.
     cost : what a resize costs.
-    start_s : from the order to start a job until it computes, seconds.
+    start_s, end_s : from the order to start a job until it computes, and from its last iteration
+        until its processes are gone, seconds.
     watch : told (time, events, orders) of each call of the core.
     allocations : keep the processors of each rigid job.
 
@@ -118,13 +119,14 @@ class Engine:
         *,
         cost: ResizeCost | None = None,
         start_s: float = 0.0,
+        end_s: float = 0.0,
         watch: Watch | None = None,
         allocations: bool = False,
     ) -> None:
         workload: Workload = Given(jobs) if isinstance(jobs, Iterable) else jobs
         self.core = core
         self.cost = ResizeCost() if cost is None else cost
-        self.start_s = start_s
+        self.start_s, self.end_s = start_s, end_s
         self.watch = watch
         self.now = -inf
         self.started = [nan] * len(workload)
@@ -145,7 +147,8 @@ class Engine:
         """Run to the end of the last job that can run."""
         core, machine, heap = self.core, self.core.machine, self._heap
         given, rigid = bool(self._jobs), not self._jobs and self.allocated is None
-        started, ended, run_s, start_s = self.started, self.ended, self._run_s, self.start_s
+        started, ended, run_s = self.started, self.ended, self._run_s
+        around_s = self.start_s + self.end_s
         coming = next(self._submissions, None)
         while heap or coming is not None:
             now = coming.at if coming is not None else inf
@@ -172,7 +175,7 @@ class Engine:
                 if rigid and type(order) is Start:  # as `_start` does, without its questions
                     number = order.job
                     started[number - 1] = now
-                    end = now + (start_s + run_s[number - 1])
+                    end = now + (around_s + run_s[number - 1])
                     heappush(heap, (end, next(self._serial), JobEnded(end, number)))
                 else:
                     self._carry_out(order)
@@ -238,7 +241,7 @@ class Engine:
         if self.allocated is not None:
             self.allocated[number] = order.processors
         # Nobody asks between its start and its end.
-        end = now + (self.start_s + self._run_s[number - 1])
+        end = now + (self.start_s + self.end_s + self._run_s[number - 1])
         heappush(self._heap, (end, next(self._serial), JobEnded(end, number)))
 
     def _move_s(self, order: Expand | Contract) -> float:
@@ -269,7 +272,7 @@ class Engine:
         iteration_s = progress.job.time_s(progress.size)
         end, done = self.now + iteration_s, progress.iterations + 1
         if done == progress.job.iterations:
-            self._follows(job, JobEnded(end, job))
+            self._follows(job, JobEnded(end + self.end_s, job))
         else:
             data_bytes = progress.job.data_bytes
             self._follows(job, ResizePoint(end, job, done, iteration_s, data_bytes=data_bytes))

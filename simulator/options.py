@@ -1,13 +1,16 @@
-"""Options of the normalisation rules, shared by the commands that read traces."""
+"""Options that several commands share: the normalisation rules of traces, fields of a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 import msgspec
 
+from reshape.errors import ConfigError
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import changed, scenario
 from simulator.normalise import Rules
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,3 +49,32 @@ def rules_of(options: dict[str, Any], *, exact: bool = False) -> Rules:
     return msgspec.convert(
         {name: options[f"rule_{name}"] for name in _HELP} | {"exact": exact}, Rules
     )
+
+
+def set_fields(texts: Iterable[str]) -> dict[str, str]:
+    """Read what ``--set FIELD=VALUE`` says.
+
+    Raises
+    ------
+    click.UsageError : a text has no value.
+    """
+    fields = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {text!r} has no value; write --set {text}=VALUE")
+        fields[name] = value
+    return fields
+
+
+def scenario_of(base: Scenario | str, changes: Mapping[str, Any]) -> Scenario:
+    """Scenario, or that of a name, with fields changed as options say.
+
+    Raises
+    ------
+    click.UsageError : the name, a field or a value is wrong.
+    """
+    try:
+        return changed(scenario(base) if isinstance(base, str) else base, changes)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None

@@ -10,16 +10,15 @@ from typing import Any
 import click
 import msgspec
 
-from reshape.errors import ConfigError
+from reshape.helptext import example
 from scheduler.core.core import Core
 from scheduler.core.machine import Machine
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import changed, scenario
 from simulator import swf
 from simulator.engine import Engine
 from simulator.files import check_place, replace_all
 from simulator.normalise import NEEDED, Report, Rules, machine_size, normalise
-from simulator.options import rule_options, rules_of
+from simulator.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.outputs import jobs_csv
 from simulator.schedule import Schedule
 from simulator.usage import Usage
@@ -58,14 +57,13 @@ ESTIMATES_EXACT = "exact"
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for all results.")
 @click.option("--swf", "swf_file", type=click.Path(path_type=Path), help="Trace with the waits.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example(
+    "reshape simulate KTH-SP2.swf.gz",
+    "reshape simulate HPC2N.swf.gz --policy easy --backfill-order sjf --json",
+    "reshape simulate trace.swf --policy conservative --swf waits.swf.gz",
+)
 def simulate(trace: Path, **options: Any) -> None:
-    r"""Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
-
-    \b
-    reshape simulate KTH-SP2.swf.gz
-    reshape simulate HPC2N.swf.gz --policy easy --backfill-order sjf --json
-    reshape simulate trace.swf --policy conservative --event-order sequential --swf waits.swf.gz
-    """
+    """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz."""
     usage = Usage()
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
     chosen = chosen_scenario(options, rules)
@@ -166,16 +164,8 @@ def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
         changes["estimates"] = "user" if exact else options["estimates"]
     if options["kill_at_reservation"]:
         changes["backfill.kill_at_reservation"] = True
-    for field in options["fields"]:
-        name, equals, value = field.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {field!r} has no value; write --set {field}=VALUE")
-        changes[name] = value
-    try:
-        base = scenario(options["policy"])
-        chosen = changed(base, changes)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+    base = scenario_of(options["policy"], {})
+    chosen = scenario_of(base, changes | set_fields(options["fields"]))
     _check(options, rules, base, chosen)
     return chosen
 

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from reshape.errors import ConfigError
+from reshape.helptext import example
 from reshape.messages import JobInfo
 from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save
@@ -20,7 +21,6 @@ from scheduler.demo.report import Results, as_json, failures, print_report, writ
 from scheduler.demo.run import run_workload
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
 from scheduler.policies.scenarios import scenario as find_scenario
-from scheduler.service.options import example
 
 STATIC = "easy"
 

@@ -18,6 +18,7 @@ from reshape.errors import ReshapeError
 from reshape.messages import JobInfo, Jobs, ListJobs, Submit, Submitted
 from scheduler.demo.workload import DemoJob
 from scheduler.service.background import start, stop
+from scheduler.service.directory import ServiceDirectory
 from scheduler.service.submission import prepare
 
 LOOK_S = 0.25
@@ -34,7 +35,8 @@ def run_workload(
 
     Parameters
     ----------
-    folder : where the jobs run and leave their output.
+    folder : where the jobs run and leave their output, and the service its journal, for
+        `reshape replay`.
     watch : told how things are, several times a second.
 
     Returns
@@ -47,15 +49,20 @@ def run_workload(
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (
-        embedded_service(processors, scenario) as directory,
+        embedded_service(processors, scenario, folder / "journal.db") as directory,
         Client(endpoint_of(directory)) as client,
     ):
         return _drive(client, workload, folder, watch)
 
 
 @contextlib.contextmanager
-def embedded_service(processors: int, scenario: str) -> Iterator[Path]:
-    """Run a real service in a temporary directory; whatever happens, end it and all its jobs."""
+def embedded_service(processors: int, scenario: str, journal: Path) -> Iterator[Path]:
+    """Run a real service in a temporary directory; whatever happens, end it and all its jobs.
+
+    Parameters
+    ----------
+    journal : file to which its journal goes in the end.
+    """
     directory = Path(tempfile.mkdtemp(prefix="reshape-demo-"))
     process: subprocess.Popen[bytes] | None = None
     options = ["--processors", str(processors), "--scenario", scenario, "--verify"]
@@ -68,6 +75,8 @@ def embedded_service(processors: int, scenario: str) -> Iterator[Path]:
                 stop(directory, kill=True)
         finally:
             _end_what_is_left(directory, process)
+            with contextlib.suppress(FileNotFoundError):  # it did not come so far
+                shutil.copyfile(ServiceDirectory(directory).journal, journal)
             shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -49,18 +49,23 @@ class DemoJob(NamedTuple):
 Make = Callable[[np.random.Generator, float, int], DemoJob]
 
 
-def workload(processors: int, seed: int, jobs: int = JOBS) -> list[DemoJob]:
+def workload(
+    processors: int, seed: int, jobs: int = JOBS, *, computing: bool = True
+) -> list[DemoJob]:
     """Draw a workload; the same for the same arguments.
 
     Parameters
     ----------
     processors : of the machine, >= `FEWEST_PROCESSORS`; sizes grow with it.
     seed : of the numpy Generator.
+    computing : with jobs that compute; without them all jobs wait as their models say, and the
+        simulator can tell how long they take.
     """
     rng = np.random.default_rng(seed)
     gaps = rng.gamma(STEADY, GAP_S / STEADY, jobs)
     gaps[0] = 0.0
-    kinds = [_DEAL[i % len(_DEAL)] for i in range(jobs)]
+    deal = [make for make in _DEAL if computing or make not in _COMPUTING]
+    kinds = [deal[i % len(deal)] for i in range(jobs)]
     rng.shuffle(kinds)
     # The first job meets an empty machine: let it be one that computes, and be seen to grow.
     first = next((i for i, make in enumerate(kinds) if make in _COMPUTING), 0)

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from reshape import messages as m
+from reshape.helptext import example
 from reshape.topology import Topology
 from scheduler.columns import render
 from scheduler.service import tables
@@ -26,7 +27,6 @@ from scheduler.service.options import (
     TopologyText,
     Walltime,
     directory_option,
-    example,
     json_option,
     parsable_option,
 )

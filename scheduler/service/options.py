@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +84,3 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON."
 parsable_option = click.option(
     "--parsable", is_flag=True, help="Put | between the fields, for programs to read."
 )
-
-
-def example(*lines: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add examples below the docstring that click shows as the help of a command."""
-
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        text = "\n".join(f"  {line}" for line in lines)
-        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n{text}"
-        return function
-
-    return add

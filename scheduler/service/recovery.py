@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
-
 from scheduler.config import ServeConfig
 from scheduler.core.core import Core
 from scheduler.core.state import FINAL
-from scheduler.policies.scenarios import from_data, scenario, to_data
+from scheduler.policies.scenarios import scenario
+from scheduler.replay.compare import configure, replay, settings_of
 from scheduler.service.journal import Journal
 from scheduler.service.startup import Launch
 
@@ -27,30 +26,18 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[Core, dict[int, Laun
     ------
     ConfigError : the scenario of `config`, or one that the journal names, is not known.
     """
-    current = scenario(config.scenario, config.parameters)
-    encoded = msgspec.json.encode(
-        {"scenario": to_data(current), "kill_at_walltime": config.kill_at_walltime}
+    core = Core(
+        scenario(config.scenario, config.parameters), kill_at_walltime=config.kill_at_walltime
     )
+    current = settings_of(core)
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
-    known = journal.settings()
-    core = Core(current)
-    events = 0
-    for batch, batch_events in journal.batches():
-        if batch in known:
-            _configure(core, known[batch])
-        core.handle(batch_events)
-        events += len(batch_events)
+    events = sum(len(batch.events) for batch, _ in replay(journal.batches(), core))
     if events:
         live = sum(job.state not in FINAL for job in core.jobs.values())
         log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
-    if not known or list(known.values())[-1] != encoded:
-        journal.add_settings(encoded)
-    _configure(core, encoded)
+    # A scenario that is set anew forgets what it promised: so will a replay at this very batch.
+    noted = [*journal.settings().values()][-1:]
+    if noted != [current] or settings_of(core) != current:
+        journal.add_settings(current)
+        configure(core, current)
     return core, launches
-
-
-def _configure(core: Core, encoded: bytes) -> None:
-    """Let a core decide by settings as the journal holds them."""
-    settings = msgspec.json.decode(encoded)
-    core.scenario = from_data(settings["scenario"])
-    core.kill_at_walltime = settings["kill_at_walltime"]

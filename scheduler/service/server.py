@@ -89,6 +89,7 @@ class Service:
         self.journal = Journal(directory.journal)
         self.core, self.launches = recover(self.journal, config)
         self._last = max(self._last, self.core.now)
+        self._outbox: list[tuple[bytes, m.Message]] = []
         self.monitor = SystemMonitor(directory, config.nodes, self.send)
         self.startup = JobStartup(self.core, self.monitor, directory, self.launches)
         self.remap = RemapScheduler(
@@ -126,11 +127,18 @@ class Service:
         return self._last
 
     def send(self, identity: bytes, message: m.Message) -> None:
-        """Send to a peer; one that is gone loses the message and asks again."""
-        try:
-            self._plain.send_multipart([identity, *m.encode(message)], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            log.debug("cannot send %s: %s", type(message).__name__, error)
+        """Send to a peer at the end of the turn, when all it may follow from is in the journal."""
+        self._outbox.append((identity, message))
+
+    def _commit(self) -> None:
+        """Write the journal, then send; a peer that is gone loses its message and asks again."""
+        self.journal.commit()
+        outbox, self._outbox = self._outbox, []
+        for identity, message in outbox:
+            try:
+                self._plain.send_multipart([identity, *m.encode(message)], zmq.NOBLOCK)
+            except zmq.ZMQError as error:
+                log.debug("cannot send %s: %s", type(message).__name__, error)
 
     # ------------------------------------------------------------------ birth and death
 
@@ -203,6 +211,7 @@ class Service:
             log.warning("jobs %s go on under their agents; serve again to take them up", jobs)
         if self._asked_to_stop is not None:
             self.send(self._asked_to_stop[0], m.Done(id=self._asked_to_stop[1]))
+        self._commit()
         self.directory.server_file.unlink(missing_ok=True)
         self._socket.close(linger=1000)
         self._context.term()
@@ -212,15 +221,19 @@ class Service:
     # ------------------------------------------------------------------ the gate
 
     def _turn(self) -> None:
-        """Decide on what has come together, answer, and let processes follow."""
+        """Decide on what has come together, let processes follow, commit, and answer."""
         events, self._events = self._events, []
         after, self._after = self._after, []
         if events:
             self._decide(events)
         for answer in after:
             answer()
-        if not self._news:
-            return
+        if self._news:
+            self._follow()
+        self._commit()
+
+    def _follow(self) -> None:
+        """Let processes be what jobs say, and jobs what has become of processes."""
         self._news = False
         ended = [event for job in list(self.core.live.values()) for event in self.ends.examine(job)]
         if ended:
@@ -232,9 +245,8 @@ class Service:
 
     def _decide(self, events: list[Event]) -> list[Order]:
         durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
-        self.journal.record(events, durable=durable)
         orders = self.core.handle(events)
-        self.journal.record_orders(events[-1].at, orders)
+        self.journal.record(events, orders, durable=durable)
         for order in orders:
             if isinstance(order, WakeAt):
                 heapq.heappush(self._alarms, order.at)

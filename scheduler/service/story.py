@@ -18,7 +18,7 @@ from scheduler.core.events import (
 from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Start
 from scheduler.core.procset import ProcSet
 from scheduler.core.state import Job
-from scheduler.service.journal import Phase
+from scheduler.replay.journal import Phase
 
 Orders: TypeAlias = Sequence[tuple[float, Order]]
 

@@ -1,0 +1,138 @@
+"""A journal's events through the core again, and every order compared with what was decided then.
+
+The same code recovers a service that starts again (:mod:`scheduler.service.recovery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from scheduler.core.core import Core
+from scheduler.core.events import Event
+from scheduler.core.orders import Contract, Expand, Order, WakeAt
+from scheduler.policies.scenarios import from_data, scenario, to_data
+from scheduler.replay.journal import Batch
+
+_json = msgspec.json.Encoder()
+_order = msgspec.json.Decoder(Order)
+
+
+def replay(batches: Iterable[Batch], core: Core) -> Iterator[tuple[Batch, list[Order]]]:
+    """Hand batches to a core, each by the settings of its time; give what it decides now."""
+    for batch in batches:
+        if batch.settings is not None:
+            configure(core, batch.settings)
+        yield batch, core.handle(batch.events)
+
+
+def new_core() -> Core:
+    """Core that decides by nothing in particular until a batch's settings say by what."""
+    return Core(scenario("easy"))
+
+
+def settings_of(core: Core) -> bytes:
+    """Write down (JSON) what a core decides by."""
+    return _json.encode(
+        {"scenario": to_data(core.scenario), "kill_at_walltime": core.kill_at_walltime}
+    )
+
+
+def configure(core: Core, settings: bytes) -> None:
+    """Let a core decide by settings as the journal holds them.
+
+    Raises
+    ------
+    ConfigError : a policy they name is not known here.
+    """
+    data = msgspec.json.decode(settings)
+    core.scenario = from_data(data["scenario"])
+    core.kill_at_walltime = data["kill_at_walltime"]
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """The first order that is not what it was.
+
+    Parameters
+    ----------
+    batch, place : number of the batch, and of the order in it, from 0.
+    events : what happened.
+    then, now : the order as it was decided and as it is now; None: there was, or is, none.
+    """
+
+    batch: int
+    place: int
+    events: list[Event]
+    then: Order | None
+    now: Order | None
+
+    @property
+    def lines(self) -> list[str]:
+        """Event, then-order and now-order, with their reasons."""
+        happened = [f"event  {told(event)}" for event in self.events]
+        return [*happened, f"then   {told(self.then)}", f"now    {told(self.now)}"]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What a replay found.
+
+    Parameters
+    ----------
+    events, decisions : events handed over; orders that are identical.
+    resizes : those among them that start a resize.
+    difference : the first order that differs; the replay ends there.
+    """
+
+    events: int
+    decisions: int
+    resizes: int
+    difference: Difference | None = None
+
+
+def compare(batches: Iterable[Batch]) -> Comparison:
+    """Replay a journal up to the first difference, or to its end.
+
+    Raises
+    ------
+    ConfigError : the journal names a policy that is not known here.
+    """
+    events = decisions = resizes = 0
+    for batch, orders in replay(batches, new_core()):
+        events += len(batch.events)
+        now = [_json.encode(order) for order in orders]
+        if now != batch.orders:
+            found = _difference(batch, orders, now)
+            return Comparison(events, decisions + found.place, resizes, found)
+        decisions += len(now)
+        resizes += sum(isinstance(order, Expand | Contract) for order in orders)
+    return Comparison(events, decisions, resizes)
+
+
+def _difference(batch: Batch, orders: list[Order], now: list[bytes]) -> Difference:
+    pairs = enumerate(zip(batch.orders, now, strict=False))
+    shorter = min(len(batch.orders), len(now))
+    place = next((i for i, (a, b) in pairs if a != b), shorter)
+    return Difference(
+        batch.number,
+        place,
+        batch.events,
+        _order.decode(batch.orders[place]) if place < len(batch.orders) else None,
+        orders[place] if place < len(orders) else None,
+    )
+
+
+def told(what: Event | Order | None) -> str:
+    """An event or order in one line, its reason last."""
+    if what is None:
+        return "nothing"
+    if isinstance(what, WakeAt):
+        return f"WakeAt {what.at:.6f}"
+    fields: dict[str, Any] = {
+        name: getattr(what, name) for name in what.__struct_fields__ if name != "reason"
+    }
+    words = " ".join(f"{name}={value}" for name, value in fields.items() if value not in (None, ""))
+    reason = getattr(what, "reason", None)
+    end = "" if reason is None else f": {reason}"
+    return f"{type(what).__name__} {words}{end}"

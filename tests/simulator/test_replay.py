@@ -1,0 +1,250 @@
+"""`reshape replay`: journals of simulated and of live runs, whole, damaged and forged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from reshape.__main__ import main
+from reshape.speedup import Prio
+from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.core.events import Event, JobSpec, NodeJoined
+from scheduler.core.orders import Order
+from scheduler.demo.run import run_workload
+from scheduler.demo.workload import DemoJob
+from scheduler.policies.scenarios import scenario
+from scheduler.replay.compare import settings_of
+from scheduler.service.journal import Journal
+from simulator.engine import Engine
+from simulator.runtimes import ResizeCost
+from simulator.workload import SimJob
+
+PROCESSORS = 16
+STEP = Topology("arbitrary", step=2)
+
+
+def jobs() -> list[SimJob]:
+    """Build 14 jobs, every third one rigid."""
+    made = []
+    for number in range(14):
+        most = None if number % 3 == 2 else 12
+        spec = JobSpec(2 + 2 * (number % 2), 300.0, most, STEP)
+        made.append(SimJob(6.0 * number, spec, 4.0 + number % 5, 9, Prio(0.9), 1 << 20))
+    return made
+
+
+def write_journal(path: Path, chosen: str = "fcfs-pr") -> None:
+    """Simulate, and write down what a service would have written."""
+    core, journal = Core(scenario(chosen)), Journal(path)
+    journal.add_settings(settings_of(core))
+
+    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
+        journal.record(events, orders)
+
+    joined: list[Event] = [NodeJoined(0.0, "local", PROCESSORS)]
+    journal.record(joined, core.handle(joined))
+    cost = ResizeCost(start_s=0.4, join_s=0.05, bytes_per_s=1e9)
+    Engine(core, jobs(), cost=cost, start_s=0.5, watch=watch).run()
+    journal.close()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("journal") / "journal.db"
+    write_journal(path)
+    return path
+
+
+@pytest.fixture
+def journal(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(written, tmp_path / "journal.db"))
+
+
+@contextmanager
+def edited(journal: Path) -> Iterator[sqlite3.Connection]:
+    """Change a journal by hand."""
+    with closing(sqlite3.connect(journal, isolation_level=None)) as db:
+        yield db
+
+
+def replay(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["replay", *map(str, arguments)])
+
+
+def test_the_same_decisions_are_counted(journal: Path) -> None:
+    done = replay(journal)
+    assert done.exit_code == 0, done.output
+    facts = json.loads(replay(journal, "--json").stdout)
+    assert done.stdout == (
+        f"{facts['events']} events, {facts['decisions']} decisions identical, "
+        f"{facts['resizes']} of them resizes\n"
+    )
+    assert facts["identical"]
+    assert facts["resizes"] > 5
+    assert facts["decisions"] > facts["resizes"] + 14
+    assert replay(journal.parent, "--json").stdout == replay(journal, "--json").stdout
+
+
+def test_the_first_difference_is_told(journal: Path) -> None:
+    with edited(journal) as db:
+        rows = db.execute("SELECT seq, \"order\" FROM orders WHERE kind='Expand' ORDER BY seq")
+        seq, blob = rows.fetchall()[1]
+        forged = json.loads(blob)
+        forged["to"] += 2
+        db.execute('UPDATE orders SET "order"=? WHERE seq=?', (json.dumps(forged).encode(), seq))
+    done = replay(journal)
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert "decisions identical the first that is not" in lines[0]
+    assert any(line.startswith("event  ResizePoint") for line in lines)
+    then, now = lines[-2:]
+    assert then.startswith("then   Expand ")
+    assert f"to={forged['to']} " in then
+    assert f"to={forged['to'] - 2} " in now
+    assert "FCFS-PR" in now
+    facts = json.loads(replay(journal, "--json").stdout)
+    assert not facts["identical"]
+    assert facts["difference"]["lines"][-1] == now
+
+
+def test_an_order_too_few_is_a_difference(journal: Path) -> None:
+    with edited(journal) as db:
+        db.execute("DELETE FROM orders WHERE seq=(SELECT max(seq) FROM orders)")
+    done = replay(journal)
+    assert done.exit_code == 1
+    assert "then   nothing" in done.stdout
+
+
+def test_another_rule_decides_otherwise(journal: Path) -> None:
+    with edited(journal) as db:
+        ((settings,),) = db.execute("SELECT settings FROM settings").fetchall()
+        forged = json.loads(settings)
+        forged["scenario"]["resizing"] = None
+        db.execute("UPDATE settings SET settings=?", (json.dumps(forged).encode(),))
+    done = replay(journal)
+    assert done.exit_code == 1
+    assert "now    Continue" in done.stdout
+    assert "resizes no job" in done.stdout
+
+
+def test_the_end_may_be_missing(journal: Path) -> None:
+    whole = json.loads(replay(journal, "--json").stdout)
+    with edited(journal) as db:
+        db.execute("VACUUM")  # so that the tables lie one behind the other
+    data = journal.read_bytes()
+    found = []
+    for pages in range(1, len(data) // 4096):
+        journal.write_bytes(data[: pages * 4096])
+        done = replay(journal, "--json")
+        if done.exit_code == 1:
+            assert "not a readable journal" in done.stderr
+            continue
+        facts = json.loads(done.stdout)
+        assert facts["identical"]
+        found.append(facts["events"])
+        if facts["events"] < whole["events"]:
+            assert "not a readable journal" in facts["damage"]
+            assert "the journal's end is missing" in done.stderr
+    assert len(found) > 3
+    assert any(0 < events < whole["events"] for events in found)
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (b"0", "has journal format 0, this release reads 1: use the release that wrote it"),
+        (b"2", "has journal format 2, this release reads 1"),
+    ],
+)
+def test_another_format_is_told(journal: Path, change: bytes, words: str) -> None:
+    with edited(journal) as db:
+        db.execute("UPDATE meta SET value=?", (change.decode(),))
+    done = replay(journal)
+    assert done.exit_code == 1
+    assert words in done.stderr
+
+
+def test_what_is_no_journal_is_told(tmp_path: Path) -> None:
+    assert "there is no journal" in replay(tmp_path / "none").stderr
+    text = tmp_path / "text"
+    text.write_text("hello" * 1000)
+    done = replay(text)
+    assert done.exit_code == 1
+    assert "is not a readable journal" in done.stderr
+
+
+def test_what_if_is_simulated_from_what_was_measured(journal: Path) -> None:
+    same = json.loads(replay(journal, "--policy", "fcfs-pr", "--json").stdout)
+    live, again = same["live"], same["what_if"]
+    assert again["jobs"] == live["jobs"] == 14
+    assert again["mean_turnaround_s"] == pytest.approx(live["mean_turnaround_s"], rel=1e-3)
+    assert again["expansions"] == live["expansions"]
+    assert same["costs"]["start_s"] == pytest.approx(0.5)
+    assert same["costs"]["resize"]["start_s"] == pytest.approx(0.4)
+    other = json.loads(replay(journal, "--policy", "easy", "--json").stdout)
+    assert other["identical"]
+    assert other["what_if"]["expansions"] == 0
+    assert other["what_if"]["mean_execution_s"] > live["mean_execution_s"]
+    field = json.loads(replay(journal, "--set", "resizing=none", "--json").stdout)
+    assert field["what_if"] == other["what_if"]
+    assert "what-if" in replay(journal, "--policy", "easy").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--policy", "fcfs-rp"), "fcfs-pr"),
+        (("--set", "resizing"), "has no value; write --set resizing=VALUE"),
+        (("--set", "resizing.min_benefitt=1"), "did you mean min_benefit?"),
+        (("--policy", "easy", "--speedup", "downy"), "did you mean downey?"),
+        (("--policy", "easy", "--speedup", "table:2=1"), "need a formula, not a table"),
+    ],
+)
+def test_wrong_options(journal: Path, options: tuple[str, ...], words: str) -> None:
+    done = replay(journal, *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+def program(iterations: int, seconds: float) -> list[str]:
+    words = f"python -m apps.synthetic --iterations {iterations} --seconds {seconds} --mib 1"
+    return [*words.split(), "--alpha", "0.9"]
+
+
+def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
+    """Twelve real jobs on 16 virtual processors: how near the prediction is, is for people."""
+    drawn = [
+        DemoJob(
+            at_s=0.5 * number,
+            kind="synthetic",
+            argv=program(6 + number % 4, 0.2),
+            processors=1 + number % 3,
+            max_processors=None if number % 4 == 3 else 3 + number % 3,
+            topology=Topology("arbitrary", step=2),
+            walltime_s=60.0,
+        )
+        for number in range(12)
+    ]
+    run_workload(drawn, PROCESSORS, "fcfs-pr", tmp_path, lambda *_: None)
+    told = replay(tmp_path, "--predict")
+    assert told.exit_code == 0, told.stdout
+    assert "error of the predicted mean turnaround:" in told.stdout
+    facts = json.loads(replay(tmp_path, "--predict", "--json").stdout)
+    assert facts["identical"]
+    assert facts["resizes"] > 0
+    assert facts["predicted"]["jobs"] == facts["live"]["jobs"] == 12
+    assert facts["left_out"] == []
+    with edited(tmp_path / "journal.db") as db:
+        db.execute("UPDATE jobs SET submission=replace(submission, 'apps.synthetic', 'apps.lu')")
+    refused = replay(tmp_path, "--predict")
+    assert refused.exit_code == 1
+    assert "only the command line of apps.synthetic tells" in refused.stderr
