@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     "simulate": Entry("simulator.simulate:simulate", "Simulate the jobs of a trace."),
     "study": Entry("simulator.study_command:study", "Run a grid of simulations and report."),
     "replay": Entry("simulator.replay_command:replay", "Replay a live run, as it was or might be."),
+    "plot": Entry("simulator.plot_command:plot", "Draw the results of a simulation."),
     "workload": Entry("simulator.workload_command:workload", "Look at traces and convert them."),
     "agent": Entry(
         "scheduler.service.agent:main", "Start and watch the processes of a node.", True
