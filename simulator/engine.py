@@ -32,8 +32,9 @@ from scheduler.core.events import (
     Wakeup,
     instant_order,
 )
-from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Start, WakeAt
+from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start, WakeAt
 from scheduler.core.procset import ProcSet
+from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import Job, JobState
 from simulator.metrics import Outcome, Result
 from simulator.runtimes import ResizeCost
@@ -108,13 +109,14 @@ class Engine:
     Attributes
     ----------
     started, ended : time of each job, in the order of the workload; nan if it never came.
-    killed : numbers of the jobs that the core ended.
+    killed : numbers of the jobs that the core ended for good.
+    redirected : (job, start, end) of each run that was ended in order to begin again elsewhere.
     allocated : processors of each rigid job that started, by number, if they were to be kept.
     """
 
     def __init__(
         self,
-        core: Core,
+        core: Core | Redirecting,
         jobs: Iterable[SimJob] | Workload,
         *,
         cost: ResizeCost | None = None,
@@ -132,12 +134,14 @@ class Engine:
         self.started = [nan] * len(workload)
         self.ended = [nan] * len(workload)
         self.killed: set[int] = set()
+        self.redirected: list[tuple[int, float, float]] = []
         self.allocated: dict[int, ProcSet] | None = {} if allocations else None
         self._submissions = workload.submissions()
         self._run_s = workload.run_times()
         self._heap: list[tuple[float, int, Event]] = []
         self._serial = count()
         self._next: dict[int, Event] = {}  # of the jobs whose next event may be replaced
+        self._replaced: set[int] = set()  # of those, whose earlier ones are in the heap
         self._jobs = workload.jobs if isinstance(workload, Given) else []
         self._progress: dict[int, Progress] = {}
         self._outcomes: list[Outcome] = []
@@ -148,7 +152,7 @@ class Engine:
         core, machine, heap = self.core, self.core.machine, self._heap
         given, rigid = bool(self._jobs), not self._jobs and self.allocated is None
         started, ended, run_s = self.started, self.ended, self._run_s
-        around_s = self.start_s + self.end_s
+        around_s, replaceable = self.start_s + self.end_s, self._next
         coming = next(self._submissions, None)
         while heap or coming is not None:
             now = coming.at if coming is not None else inf
@@ -172,8 +176,8 @@ class Engine:
                 continue
             orders = core.handle(events)
             for order in orders:
-                if rigid and type(order) is Start:  # as `_start` does, without its questions
-                    number = order.job
+                if rigid and type(order) is Start and order.job not in replaceable:
+                    number = order.job  # as `_start` does, without its questions
                     started[number - 1] = now
                     end = now + (around_s + run_s[number - 1])
                     heappush(heap, (end, next(self._serial), JobEnded(end, number)))
@@ -220,7 +224,11 @@ class Engine:
             self._happens(Wakeup(order.at))
         elif isinstance(order, Kill):
             self.killed.add(order.job)
+            self._replaced.add(order.job)
             self._follows(order.job, JobEnded(self.now, order.job, signal=SIGTERM))
+        elif isinstance(order, Requeue):
+            self.killed.discard(order.job)
+            self.redirected.append((order.job, self.started[order.job - 1], self.now))
         elif isinstance(order, Continue):
             self._go_on(order.job)
         elif isinstance(order, Expand):
@@ -242,7 +250,11 @@ class Engine:
             self.allocated[number] = order.processors
         # Nobody asks between its start and its end.
         end = now + (self.start_s + self.end_s + self._run_s[number - 1])
-        heappush(self._heap, (end, next(self._serial), JobEnded(end, number)))
+        ends = JobEnded(end, number)
+        if number in self._next:  # it had an earlier life, the end of which is not to count
+            self._follows(number, ends)
+        else:
+            self._happens(ends)
 
     def _move_s(self, order: Expand | Contract) -> float:
         return self.cost.move_s(self._progress[order.job].job.data_bytes)
@@ -284,11 +296,12 @@ class Engine:
     def _collect(self, number: int) -> None:
         """Keep what is needed of a job that ended, and let the core forget it."""
         job = self.core.jobs[number]
-        if job.ended_at is not None:
-            self._outcomes.append(outcome(job))
-            self.core.forget(number)
+        if job.ended_at is None:
+            return  # it goes on, in another life
+        self._outcomes.append(outcome(job))
+        self.core.forget(number)
         self._progress.pop(number, None)
-        if number not in self.killed:  # of those an earlier end may still come out of the heap
+        if number not in self._replaced:
             self._next.pop(number, None)
 
 

@@ -12,7 +12,10 @@ from scheduler.core.state import JobState
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one job. Times in seconds; `sizes` are (time, processors), the start first."""
+    """What became of one job. Times in seconds; `sizes` are (time, processors), the start first.
+
+    `started_at` is its last start; size 0 stands between two lives.
+    """
 
     job: int
     spec: JobSpec
@@ -43,9 +46,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> list[int]:
-        """Changes of size, in processors."""
+        """Changes of size, in processors; a redirection is none."""
         sizes = [size for _, size in self.sizes]
-        return [new - old for old, new in pairwise(sizes)]
+        return [new - old for old, new in pairwise(sizes) if old and new]
 
 
 class Metrics(msgspec.Struct, frozen=True):

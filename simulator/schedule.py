@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import nan
 
 import msgspec
 import numpy as np
@@ -23,8 +24,10 @@ class Numbers(msgspec.Struct, frozen=True):
     ----------
     jobs, unstarted, killed : that ended; that never could start; ended before their run was over
         (by the cut at the request, or by the policy).
-    mean_bounded_slowdown : max(1, (wait + run) / max(run, tau)).
+    mean_bounded_slowdown, max_bounded_slowdown : max(1, (wait + run) / max(run, tau)). The wait of
+        a redirected job lasts until its second start.
     utilization : processor-seconds held over those there were, first submission to last end.
+    redirected, lost_processor_s : jobs that were redirected, and what their first lives held.
     """
 
     jobs: int
@@ -37,6 +40,9 @@ class Numbers(msgspec.Struct, frozen=True):
     tau: float
     utilization: float
     makespan_s: float
+    max_bounded_slowdown: float = nan
+    redirected: int = 0
+    lost_processor_s: float = 0.0
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -49,6 +55,7 @@ class Schedule(msgspec.Struct, frozen=True):
     started, ended : (n,) float64, seconds; nan where a job could not run.
     killed : (n,) bool.
     allocated : processors of each job, by its place in `jobs` from 1, if they were told apart.
+    redirected : (place in `jobs` from 1, start, end) of the runs that were ended to begin again.
     """
 
     jobs: TraceJobs
@@ -57,6 +64,7 @@ class Schedule(msgspec.Struct, frozen=True):
     ended: Floats
     killed: NDArray[np.bool_]
     allocated: Mapping[int, ProcSet] | None = None
+    redirected: Sequence[tuple[int, float, float]] = ()
 
     @classmethod
     def of(cls, engine: Engine, jobs: TraceJobs) -> Schedule:
@@ -70,6 +78,7 @@ class Schedule(msgspec.Struct, frozen=True):
             np.array(engine.ended),
             killed,
             engine.allocated,
+            engine.redirected,
         )
 
     @property
@@ -86,12 +95,13 @@ class Schedule(msgspec.Struct, frozen=True):
         """
         there = ~np.isnan(self.ended)
         if not there.any():
-            nan = float("nan")
             return Numbers(0, len(there), 0, nan, nan, nan, nan, tau, nan, 0.0)
         wait, run = self.wait[there], (self.ended - self.started)[there]
         slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, tau))
         makespan = float(self.ended[there].max() - self.jobs.submitted[there].min())
-        held = float((run * self.jobs.processors[there]).sum())
+        sizes = self.jobs.processors
+        lost = sum(int(sizes[job - 1]) * (end - start) for job, start, end in self.redirected)
+        held = float((run * sizes[there]).sum()) + lost
         return Numbers(
             jobs=int(there.sum()),
             unstarted=int((~there).sum()),
@@ -101,8 +111,11 @@ class Schedule(msgspec.Struct, frozen=True):
             mean_turnaround_s=float((wait + run).mean()),
             mean_bounded_slowdown=float(slowdown.mean()),
             tau=tau,
-            utilization=held / (self.processors * makespan) if makespan else float("nan"),
+            utilization=held / (self.processors * makespan) if makespan else nan,
             makespan_s=makespan,
+            max_bounded_slowdown=float(slowdown.max()),
+            redirected=len(self.redirected),
+            lost_processor_s=lost,
         )
 
     def trace(self, original: Trace) -> Trace:

@@ -10,9 +10,11 @@ from typing import Any
 import click
 import msgspec
 
+from reshape.errors import ConfigError
 from reshape.helptext import example
-from scheduler.core.core import Core
+from scheduler.core.core import Core, EventOrder
 from scheduler.core.machine import Machine
+from scheduler.core.redirecting import Redirecting
 from scheduler.policies.scenario import Scenario
 from simulator import swf
 from simulator.engine import Engine
@@ -126,13 +128,7 @@ def run(
     rules = Rules() if rules is None else rules
     jobs, report = normalise(trace, processors, rules)
     jobs = jobs if first is None else jobs.first(first)
-    core = Core(
-        chosen,
-        Machine([("machine", processors)], counted=counted),
-        kill_at_walltime=False,  # the rules have cut the runs, or shall let them outlive it
-        order="sequential" if event_order == "sequential" else "batch",
-        keep_ended=False,
-    )
+    core = _core(chosen, processors, event_order, counted)
     engine = Engine(core, jobs, allocations=not counted)
     collecting = gc.isenabled()
     gc.disable()  # nothing that a run makes refers to itself
@@ -142,6 +138,21 @@ def run(
         if collecting:
             gc.enable()
     return Schedule.of(engine, jobs), report
+
+
+def _core(chosen: Scenario, processors: int, event_order: str, counted: bool) -> Core | Redirecting:
+    """Core for a machine of so many processors, with a redirection group beside it if asked for."""
+    machine = Machine([("machine", processors)], counted=counted)
+    kill = False  # the rules have cut the runs, or shall let them outlive their estimates
+    order: EventOrder = "sequential" if event_order == "sequential" else "batch"
+    if chosen.redirection is None:
+        return Core(chosen, machine, kill_at_walltime=kill, order=order, keep_ended=False)
+    try:
+        extra = chosen.redirection.group_size(processors)
+    except ValueError as error:
+        raise ConfigError(str(error), field="redirection") from None
+    group = Machine([("redirection", extra)], counted=counted, numbering=machine.numbering)
+    return Redirecting(chosen, machine, group, kill_at_walltime=kill, order=order, keep_ended=False)
 
 
 def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:

@@ -122,7 +122,7 @@ class Core:
     @scenario.setter
     def scenario(self, scenario: Scenario) -> None:
         self.placing = places.matter(self.machine, scenario)
-        queued = list(self.queue)
+        queued = list(self.queue.jobs.values())
         self._scenario = scenario
         self.predictor = scenario.estimates.predictor()
         orders = scenario.order, scenario.backfill_order
@@ -287,8 +287,8 @@ class Core:
             self.freeing -= job.resize.old - job.resize.new
         job.resize = None
 
-    def finish(self, job: Job, state: JobState) -> None:
-        """Give everything back and record the end."""
+    def vacate(self, job: Job) -> None:
+        """Take everything back that a live job holds."""
         if job.resize is not None:
             self.end_resize(job)
         assert job.started_at is not None
@@ -301,18 +301,29 @@ class Core:
         self.standing = None
         self._due = True
         job.groups.clear()
-        job.become(state)
-        job.ended_at = self.now
         self.ends.forget(job.id)
         del self.live[job.id]
         if job.spec.max_processors is not None:
             self.resizable.pop(job.id, None)
+
+    def finish(self, job: Job, state: JobState) -> None:
+        """Give everything back and record the end."""
+        self.vacate(job)
+        job.become(state)
+        job.ended_at = self.now
         if self.predictor is not None:
             self._lessons.append(job)
             if self.order == "batch":
                 self._learn()
         if not self.keep_ended:
             del self.jobs[job.id]
+
+    def admit(self, job: Job) -> None:
+        """Queue a job: a new one, or one that had a life in another core."""
+        if self.predictor is not None:
+            job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
+        self.queue.add(job, self.now)
+        self._due = True
 
     def _free_early(self, job: Job, end: float) -> None:
         """Let the profile know that a job ended before its estimate, if it is as simple as that."""
@@ -341,12 +352,9 @@ class Core:
             return
         spec = event.spec
         job = self.jobs[event.job] = Job(event.job, spec, event.at, spec.walltime_s)
-        if self.predictor is not None:
-            job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
         if spec.topology is not None:
             job.topology = spec.topology
-        self.queue.add(job, self.now)
-        self._due = True
+        self.admit(job)
 
     def on_job_started(self, event: JobStarted) -> None:
         """Count the job as running; a restarted one goes on at the size it had."""

@@ -155,11 +155,15 @@ class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A node offers its processors (for the first time, or again)."""
+    """A node offers its processors (for the first time, or again).
+
+    So many of them as are `reserved` belong to the redirection group, if there is one.
+    """
 
     at: float
     node: str
     processors: int
+    reserved: int = 0
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -83,6 +83,50 @@ class Node(msgspec.Struct):
         return self.numbers.first(self.count)
 
 
+class Numbering:
+    """Gives processors their numbers, each once, and knows whose they are.
+
+    Parameters
+    ----------
+    places : numbers kept for the processors of nodes, by name.
+    behind : others are numbered from here on, or behind the places, as they come.
+    """
+
+    def __init__(self, places: Mapping[str, ProcSet] | None = None, behind: int = 0) -> None:
+        self._firsts: list[int] = []  # first number of each run given to a node, ascending
+        self._owners: list[str] = []
+        self._places = {} if places is None else places
+        self._numbered = behind
+        for numbers in self._places.values():
+            self._numbered = max(self._numbered, numbers.intervals[-1][1] + 1)
+
+    def give(self, node: Node, more: int) -> None:
+        """Give numbers to so many more processors of a node."""
+        kept = self._places.get(node.name, ProcSet()) - node.numbers
+        numbers = kept.first(min(more, len(kept)))
+        behind = ProcSet.span(self._numbered, more - len(numbers))
+        self._numbered += len(behind)
+        numbers |= behind
+        node.numbers |= numbers
+        for first, _ in numbers.intervals:
+            run = bisect_right(self._firsts, first)
+            self._firsts.insert(run, first)
+            self._owners.insert(run, node.name)
+
+    def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
+        """Which of these processors lie on which node, in the order of their numbers."""
+        found: dict[str, ProcSet] = {}
+        for first, last in processors.intervals:
+            run = bisect_right(self._firsts, first) - 1
+            while first <= last:
+                end = self._firsts[run + 1] if run + 1 < len(self._firsts) else last + 1
+                part = ProcSet.span(first, min(last + 1, end) - first)
+                name = self._owners[run]
+                found[name] = found.get(name, ProcSet()) | part
+                first, run = end, run + 1
+        return found
+
+
 class Machine:
     """Nodes and free processors.
 
@@ -94,6 +138,8 @@ class Machine:
         Other processors are numbered behind the network, as they come.
     counted : processors are counted, not told apart: a set then says how many, never which. For
         simulations that do not ask; the nodes of such a machine stay.
+    numbering : that of another machine, which offers other processors of the same nodes; it knows
+        their places already.
 
     Attributes
     ----------
@@ -111,20 +157,18 @@ class Machine:
         network: Tree | None = None,
         places: Mapping[str, ProcSet] | None = None,
         counted: bool = False,
+        numbering: Numbering | None = None,
     ) -> None:
         self.counted = counted
+        if numbering is None:
+            numbering = Numbering(places, 0 if network is None else network.processors)
+        self.numbering = numbering
         self.nodes: dict[str, Node] = {}
         self.space = Space(network=network)
         self.free_count = self.processors = self.installed = 0
         self.whole = True
         self._down = ProcSet()  # numbers that no node offers now
         self._owed = ProcSet()  # of nodes lost at some time: still held by a job
-        self._firsts: list[int] = []  # first number of each run given to a node, ascending
-        self._owners: list[str] = []
-        self._places = {} if places is None else places
-        self._numbered = 0 if network is None else network.processors
-        for numbers in self._places.values():
-            self._numbered = max(self._numbered, numbers.intervals[-1][1] + 1)
         self._able: dict[int, bool] = {}
         for name, processors in nodes:
             self.join(name, processors)
@@ -147,7 +191,7 @@ class Machine:
         before = node.processors if node.up else ProcSet()
         more = processors - len(node.numbers)
         if more > 0:
-            self._number(node, more)
+            self.numbering.give(node, more)
         self._able.clear()
         self.installed += processors - node.count
         node.count, node.up = processors, True
@@ -223,33 +267,11 @@ class Machine:
 
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
         """Which of these processors lie on which node, in the order of their numbers."""
-        found: dict[str, ProcSet] = {}
-        for first, last in processors.intervals:
-            run = bisect_right(self._firsts, first) - 1
-            while first <= last:
-                end = self._firsts[run + 1] if run + 1 < len(self._firsts) else last + 1
-                part = ProcSet.span(first, min(last + 1, end) - first)
-                name = self._owners[run]
-                found[name] = found.get(name, ProcSet()) | part
-                first, run = end, run + 1
-        return found
+        return self.numbering.by_node(processors)
 
     def node_list(self, processors: ProcSet) -> str:
         """Nodes and how many processors on each, as in ``node1:4,node2:2`` (mpiexec's hosts)."""
         return ",".join(f"{name}:{len(part)}" for name, part in self.by_node(processors).items())
-
-    def _number(self, node: Node, more: int) -> None:
-        """Give numbers to so many more processors of a node."""
-        kept = self._places.get(node.name, ProcSet()) - node.numbers
-        numbers = kept.first(min(more, len(kept)))
-        behind = ProcSet.span(self._numbered, more - len(numbers))
-        self._numbered += len(behind)
-        numbers |= behind
-        node.numbers |= numbers
-        for first, _ in numbers.intervals:
-            run = bisect_right(self._firsts, first)
-            self._firsts.insert(run, first)
-            self._owners.insert(run, node.name)
 
     def _offer(self, before: ProcSet, after: ProcSet) -> None:
         """A node that offered `before` now offers `after`."""

@@ -7,8 +7,11 @@
        |               +-------+--------+----------------------+
        v                       v
     CANCELLED              COMPLETING -----> COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL
+                               |
+    PENDING (requeued) <-------+
 
-A job in COMPLETING was told to end and still holds its processors. Names follow Slurm's.
+A job in COMPLETING was told to end and still holds its processors. One that was told so in order to
+be redirected goes back to PENDING then, and begins a second life. Names follow Slurm's.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     S.RUNNING: RESIZING | _ENDINGS,
     S.EXPANDING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
     S.CONTRACTING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
-    S.COMPLETING: FINAL,
+    S.COMPLETING: FINAL | {S.PENDING},
     **dict.fromkeys(FINAL, frozenset[JobState]()),
 }
 
@@ -101,7 +104,10 @@ class Job:
         times that the prediction ran out.
     passed : whether it started before one that was first in the queue.
     times : where each of its resizes spent its time.
-    cause, why : why a job in COMPLETING ends (the final state it will take) and the words for it.
+    cause, why : why a job in COMPLETING ends (the state it will take) and the words for it.
+    queued_at, redirected_at : when it came to the queue in which it stands or stood last; when it
+        left an earlier one to be started again in the redirection group, None if it did not.
+    first_group : number of the first group of its present life.
     """
 
     state: JobState = S.PENDING
@@ -111,6 +117,7 @@ class Job:
     size: int = 0
     resize: Resize | None = None
     resizes: int = 0
+    first_group: int = 1
     next_group: int = 1
     restarts: int = 0
     first_estimate_s: float = 0.0
@@ -121,12 +128,13 @@ class Job:
     why: str = ""
     exit_code: int = 0
     signal: int = 0
+    redirected_at: float | None = None
     _history: History | None = None
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float, estimate_s: float) -> None:
         self.id = id
         self.spec = spec
-        self.submitted_at = submitted_at
+        self.submitted_at = self.queued_at = submitted_at
         self.estimate_s = estimate_s
         self.groups: dict[int, ProcSet] = {}
         self.sizes: list[tuple[float, int]] = []
@@ -141,6 +149,21 @@ class Job:
         if state not in TRANSITIONS[self.state]:
             raise ValueError(f"job {self.id} cannot go from {self.state.name} to {state.name}")
         self.state = state
+
+    def redirect(self, at: float) -> None:
+        """Begin a second life: PENDING again, and nothing of the first one counts for it.
+
+        Numbers of groups and of resizes go on, so that no two in the life of a job are the same;
+        so does the list of its sizes, with a 0 between the lives.
+        """
+        self.become(S.PENDING)
+        self.redirected_at = self.queued_at = at
+        self.first_group = self.next_group
+        self.sizes.append((at, 0))
+        self.started_at = self.cause = self._history = None
+        self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
+        self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
+        self.topology, self.passed, self.why = self.spec.topology, False, ""
 
     @property
     def history(self) -> History:

@@ -16,8 +16,8 @@ class Fcfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ages: ClassVar[bool] = False
 
     def key(self, job: Job, now: float) -> float:
-        """Time of submission; ties by job number."""
-        return job.submitted_at
+        """Time of its coming to the queue; ties by job number."""
+        return job.queued_at
 
 
 class Sjf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,8 +26,8 @@ class Sjf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ages: ClassVar[bool] = False
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Estimate, then time of submission."""
-        return job.estimate_s, job.submitted_at
+        """Estimate, then the time of its coming."""
+        return job.estimate_s, job.queued_at
 
 
 class ByPriority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,8 +36,8 @@ class ByPriority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ages: ClassVar[bool] = False
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Priority, then time of submission."""
-        return -job.spec.priority, job.submitted_at
+        """Priority, then the time of its coming."""
+        return -job.spec.priority, job.queued_at
 
 
 class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"weight_per_hour must be >= 0, got {self.weight_per_hour}")
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Priority, the largest first, then time of submission."""
-        wait_s = now - job.submitted_at
+        """Priority, the largest first, then the time of its coming."""
+        wait_s = now - job.queued_at
         expansion = wait_s / max(job.estimate_s, 1.0)
-        return -(expansion + self.weight_per_hour * wait_s / 3600.0), job.submitted_at
+        return -(expansion + self.weight_per_hour * wait_s / 3600.0), job.queued_at

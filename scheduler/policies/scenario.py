@@ -15,6 +15,7 @@ from scheduler.policies.backfill import Backfill
 from scheduler.policies.estimates import Estimates, UserEstimates
 from scheduler.policies.interface import Resizing
 from scheduler.policies.orders import Fcfs
+from scheduler.policies.redirection import Redirection
 from scheduler.selection.first_fit import FirstFit
 
 
@@ -33,6 +34,7 @@ class Scenario(msgspec.Struct, frozen=True):
     selection : which processors a group gets.
     max_restarts : times a job is started again after its processes died in a resize.
     retry_after : resize points before an expansion that failed is tried again.
+    redirection : when jobs are started again in a redirection group; None: there is no such group.
     """
 
     name: str
@@ -44,3 +46,4 @@ class Scenario(msgspec.Struct, frozen=True):
     selection: Selection = FirstFit()
     max_restarts: int = 3
     retry_after: int = 3
+    redirection: Redirection | None = None

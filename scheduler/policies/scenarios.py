@@ -9,6 +9,7 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill import Backfill
+from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.scenario import Scenario
 
@@ -21,7 +22,9 @@ _POLICIES = {
     "selection": "selection",
 }
 #: Fields that may hold none, and the words for it.
-_NONE = {"resizing": ("none", "static"), "backfill_order": ("none",)}
+_NONE = {"resizing": ("none", "static"), "backfill_order": ("none",), "redirection": ("none",)}
+#: Fields that may hold none and otherwise parameters alone; naming one of these makes it.
+_PARTS: dict[str, Any] = {"redirection": Redirection}
 
 
 def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:
@@ -49,7 +52,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     changes : field -> value. A field may be dotted (``backfill.reservations``) or its value a
         mapping; numbers may be given as text. `order`, `backfill_order`, `estimates`, `resizing`
         and `selection` take the name of a policy (alone, or as ``policy`` beside its parameters),
-        `resizing` and `backfill_order` also None.
+        `resizing`, `backfill_order` and `redirection` also None.
 
     Raises
     ------
@@ -58,15 +61,17 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     data = to_data(base)
     for field, value in _flat(changes):
         *path, last = field.split(".")
+        if isinstance(value, str) and value in _NONE.get(field, ()):
+            data[field] = None
+            continue
         if path == [] and last in _POLICIES and isinstance(value, str):
             path, last = [last], "policy"
-            if value in _NONE.get(field, ()):
-                data[field] = None
-                continue
         place: Any = data
         for step in path:
             place = _member(place, step, field)
-            if place[step] is None:
+            if place[step] is None and step in _PARTS:
+                place[step] = msgspec.to_builtins(_PARTS[step]())
+            elif place[step] is None:
                 if last != "policy":
                     mend = f"choose one first, as in {step}={known(_POLICIES[step])[0]}"
                     raise ConfigError(f"there is no {step} policy; {mend}", field=field)
@@ -106,15 +111,38 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
             fields[field] = _convert(parameters, cls, field)
     if "backfill" in fields:
         fields["backfill"] = _convert(fields["backfill"], Backfill, "backfill")
+    for field, part in _PARTS.items():
+        if fields.get(field) is not None:
+            fields[field] = _convert(fields[field], part, field)
     for number in ("max_restarts", "retry_after"):
         if number in fields:
             fields[number] = _convert(fields[number], int, number)
             if fields[number] < 0:
                 raise ConfigError(f"must be >= 0, got {fields[number]}", field=number)
     try:
-        return Scenario(**fields)
+        made = Scenario(**fields)
     except TypeError as error:
         raise ConfigError(f"scenario: {error}") from None
+    if made.redirection is not None:
+        of_redirection_group(made)
+    return made
+
+
+def of_redirection_group(base: Scenario) -> Scenario:
+    """Scenario by which the redirection group of a scenario is scheduled; it redirects no more.
+
+    Raises
+    ------
+    ConfigError : there is none of the name that its `redirection.scenario` gives.
+    """
+    named = None if base.redirection is None else base.redirection.scenario
+    if named is None:
+        return msgspec.structs.replace(base, redirection=None)
+    try:
+        return msgspec.structs.replace(scenario(named), redirection=None)
+    except ConfigError as error:
+        what = str(error).removeprefix(f"{error.field}: ")
+        raise ConfigError(what, field="redirection.scenario") from None
 
 
 def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

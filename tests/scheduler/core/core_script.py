@@ -8,7 +8,7 @@ the events of a block that have the same time are handed over together.
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P]
     @TIME started JOB | ended JOB [exit=N] [signal=N] | cancel JOB | wake
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
-    @TIME join NODE N | lose NODE
+    @TIME join NODE N [reserved=N] | lose NODE
     table | why JOB | forget JOB
 """
 
@@ -34,12 +34,13 @@ from scheduler.core.events import (
 )
 from scheduler.core.machine import Machine
 from scheduler.core.orders import Contract, Expand, Order, Start, WakeAt
+from scheduler.core.redirecting import Redirecting
 from scheduler.policies.scenarios import scenario
 
 
 def replay(path: Path) -> str:
     """Run a script and give its text with the output that came of it."""
-    core: Core | None = None
+    core: Core | Redirecting | None = None
     blocks = []
     for block in path.read_text().strip("\n").split("\n\n"):
         lines = block.split("\n----")[0].split("\n")
@@ -54,7 +55,7 @@ def replay(path: Path) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def set_up(commands: list[str]) -> Core:
+def set_up(commands: list[str]) -> Core | Redirecting:
     machine = Machine()
     chosen, options = scenario("easy"), {}
     for command in commands:
@@ -70,10 +71,11 @@ def set_up(commands: list[str]) -> Core:
         else:
             raise ValueError(f"{command!r} cannot stand in the first block")
     order = options.get("order", "batch")
-    return Core(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
+    kind = Core if chosen.redirection is None else Redirecting
+    return kind(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
 
 
-def run(core: Core, commands: list[str]) -> list[str]:
+def run(core: Core | Redirecting, commands: list[str]) -> list[str]:
     output, events = [], []
     for command in [*commands, ""]:
         event = read_event(command) if command.startswith("@") else None
@@ -117,7 +119,7 @@ def read_event(line: str) -> Event:
     if what == "failed":
         return ResizeFailed(time, *numbers, "the group did not come up", "restart" in words)
     if what == "join":
-        return NodeJoined(time, words[0], int(words[1]))
+        return NodeJoined(time, words[0], int(words[1]), int(named.get("reserved", 0)))
     if what == "lose":
         return NodeLost(time, words[0])
     plain = {"started": JobStarted, "done": ResizeDone, "cancel": JobCancelled, "wake": Wakeup}
@@ -140,11 +142,14 @@ def order_line(order: Order) -> str:
     return f"{name} {order.job}{' ' + what if what else ''} | {order.reason}"
 
 
-def table(core: Core) -> list[str]:
+def table(core: Core | Redirecting) -> list[str]:
     lines = []
     for job in core.jobs.values():
         sizes = "-".join(str(size) for _, size in job.sizes) or "-"
         groups = "  ".join(f"{group}: {held}" for group, held in job.groups.items())
         why = f"  ({job.why})" if job.why else ""
         lines.append(f"job {job.id}  {job.state.value:2}  {sizes:9}  {groups}{why}".rstrip())
-    return [*lines, f"free  {core.machine.free}".rstrip()]
+    if isinstance(core, Core):
+        return [*lines, f"free  {core.machine.free}".rstrip()]
+    free = f"{core.principal.machine.free} | {core.redirection.machine.free}"
+    return [*lines, f"free  {free}".rstrip()]

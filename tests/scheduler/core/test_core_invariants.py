@@ -83,6 +83,10 @@ class AnyLife(RuleBasedStateMachine):
     )
     def begin(self, chosen: Scenario, order: str, kill: bool) -> None:
         self.core = Core(chosen, Machine([("n1", 4)]), kill_at_walltime=kill, order=order)
+        self.start([self.core])
+
+    def start(self, cores: list[Core]) -> None:
+        self.cores = cores
         self.time = 0.0
         self.submitted: set[int] = set()
         self.before: dict[int, JobState] = {}
@@ -160,8 +164,10 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(sorted(NODES)), lose=st.booleans())
     def nodes(self, node: str, lose: bool) -> None:
-        event = NodeLost(self.time, node) if lose else NodeJoined(self.time, node, NODES[node])
-        self.waiting.append(event)
+        self.waiting.append(NodeLost(self.time, node) if lose else self.joined(node))
+
+    def joined(self, node: str) -> NodeJoined:
+        return NodeJoined(self.time, node, NODES[node])
 
     def deliver(self) -> None:
         events, self.waiting = self.waiting, []
@@ -187,19 +193,23 @@ class AnyLife(RuleBasedStateMachine):
 
     @invariant()
     def every_processor_in_one_place(self) -> None:
-        machine, seen = self.core.machine, machine_numbers(self.core.machine)
-        held = [held for job in self.core.jobs.values() for held in job.groups.values()]
-        assert all(held)
-        taken: set[int] = set()
-        for part in [*held, machine.free]:
-            assert not taken & set(part), "given twice"
-            taken |= set(part)
-        up = {n for node in machine.nodes.values() if node.up for n in node.processors}
-        assert set(machine.free) <= up
-        assert up <= taken, "lost"
-        assert taken <= seen
-        assert machine.free_count == len(machine.free)
-        assert machine.processors == len(up)
+        everywhere: set[int] = set()
+        for core in self.cores:
+            machine, seen = core.machine, machine_numbers(core.machine)
+            held = [held for job in core.live.values() for held in job.groups.values()]
+            assert all(held)
+            taken: set[int] = set()
+            for part in [*held, machine.free]:
+                assert not taken & set(part), "given twice"
+                taken |= set(part)
+            up = {n for node in machine.nodes.values() if node.up for n in node.processors}
+            assert set(machine.free) <= up
+            assert up <= taken, "lost"
+            assert taken <= seen
+            assert machine.free_count == len(machine.free)
+            assert machine.processors == len(up)
+            assert not everywhere & seen, "in two groups"
+            everywhere |= seen
 
     @invariant()
     def every_job_in_one_place(self) -> None:
@@ -207,14 +217,17 @@ class AnyLife(RuleBasedStateMachine):
         known = self.submitted - {e.job for e in self.waiting if isinstance(e, JobSubmitted)}
         assert set(core.jobs) == known
         for job in core.jobs.values():
-            places = [job.id in core.queue, job.id in core.live, job.state in FINAL]
+            queued = [job.id in core.queue for core in self.cores]
+            live = [job.id in core.live for core in self.cores]
+            places = [*queued, *live, job.state in FINAL]
             assert sum(places) == 1, f"job {job.id} {job.state.name}: {places}"
-            assert (job.id in core.queue) == (job.state is JobState.PENDING)
-            assert bool(job.groups) == (job.id in core.live)
+            assert any(queued) == (job.state is JobState.PENDING)
+            assert bool(job.groups) == any(live)
             assert (job.ended_at is not None) == (job.state in FINAL)
-        wanted = sum(job.spec.processors for job in core.queue if job.spec.processors <= 5)
-        assert not core.queue.wants_more(wanted, at_most=5)
-        assert wanted == 0 or core.queue.wants_more(wanted - 1, at_most=5)
+        for queue in [core.queue for core in self.cores]:
+            wanted = sum(job.spec.processors for job in queue if job.spec.processors <= 5)
+            assert not queue.wants_more(wanted, at_most=5)
+            assert wanted == 0 or queue.wants_more(wanted - 1, at_most=5)
 
     @invariant()
     def sizes_and_groups_agree(self) -> None:
@@ -233,33 +246,35 @@ class AnyLife(RuleBasedStateMachine):
 
     @invariant()
     def what_will_come_back_is_known(self) -> None:
-        core = self.core
-        expected = Counter()
-        for _, job, processors in core.ends:
-            expected[job] += processors
-        returning = core.machine.returning
-        for job in core.live.values():
-            assert expected.pop(job.id, 0) == sum(map(returning, job.groups.values()))
-        assert not +expected
-        assert list(core.ends) == sorted(core.ends)
-        resizes = [job.resize for job in core.live.values() if job.resize is not None]
-        assert core.freeing == sum(r.old - r.new for r in resizes if not r.expands)
+        for core in self.cores:
+            expected = Counter()
+            for _, job, processors in core.ends:
+                expected[job] += processors
+            returning = core.machine.returning
+            for job in core.live.values():
+                assert expected.pop(job.id, 0) == sum(map(returning, job.groups.values()))
+            assert not +expected
+            assert list(core.ends) == sorted(core.ends)
+            resizes = [job.resize for job in core.live.values() if job.resize is not None]
+            assert core.freeing == sum(r.old - r.new for r in resizes if not r.expands)
 
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
-        head = self.core.view.head
-        assert head is None or head.spec.processors > self.core.machine.free_count
-        for job in self.core.queue:
-            assert str(self.core.reason_pending(job.id))
+        for core in self.cores:
+            head = core.view.head
+            assert head is None or head.spec.processors > core.machine.free_count
+            for job in core.queue:
+                assert str(self.core.reason_pending(job.id))
 
     def teardown(self) -> None:
         """Every job told to end ends, and all processors of nodes that are there come back."""
         if not hasattr(self, "core"):
             return
         self.deliver()
-        while self.core.live or len(self.core.queue):
+        while self.core.live or any(len(core.queue) for core in self.cores):
             self.time += 1
-            self.waiting = [JobCancelled(self.time, job.id) for job in self.core.queue]
+            queued = [job for core in self.cores for job in core.queue]
+            self.waiting = [JobCancelled(self.time, job.id) for job in queued]
             self.waiting += [JobEnded(self.time, job) for job in self.core.live]
             self.deliver()
         assert self.core.machine.free_count == self.core.machine.processors

@@ -1,0 +1,284 @@
+"""A core with a redirection group: two cores over disjoint processors of one machine.
+
+Jobs come to the principal core. One that makes too many others wait there is ended, and when its
+processes are gone it is queued in the core of the redirection group, as the same job of the same
+number: `Kill`, the driver's `JobEnded`, `Requeue`, `Start`. Each group is scheduled by a scenario
+of its own and knows nothing of the other; here events are led to the one or the other, arrivals are
+counted and redirections decided (`scheduler.policies.redirection`, REDIR algorithms 1 and 2).
+
+The pass comes first, then the counting: an arrival that starts at once, nobody before it being left
+in the queue, is not counted; every other one is, also one that passes others. So what an instant
+finds in the queue is scheduled with the processors that are there; those of a redirected job are
+free when its processes are gone, with a pass of their own.
+
+Without a rule of redirection and without such a group all of this is the principal core.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from math import inf
+
+import msgspec
+
+from scheduler.core.core import Core, EventOrder
+from scheduler.core.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    Wakeup,
+    instant_order,
+)
+from scheduler.core.machine import Machine, Node
+from scheduler.core.orders import Order, Reason, Requeue, Start
+from scheduler.core.state import Job, JobState
+from scheduler.policies.redirection import Counted, Counters
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import of_redirection_group
+
+S = JobState
+
+
+class Groups:
+    """The machine of both groups, for drivers that ask what there is and whose it is."""
+
+    def __init__(self, principal: Machine, redirection: Machine) -> None:
+        self._parts = principal, redirection
+        self.by_node = principal.numbering.by_node
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name; of one that belongs to both groups, its part of the principal group."""
+        principal, redirection = self._parts
+        return redirection.nodes | principal.nodes
+
+    @property
+    def free_count(self) -> int:
+        """Processors nobody holds."""
+        return sum(part.free_count for part in self._parts)
+
+    @property
+    def processors(self) -> int:
+        """Processors of nodes that are up."""
+        return sum(part.processors for part in self._parts)
+
+
+class Redirecting:
+    """Two cores that a driver uses as one; see `Core` for what is not told here.
+
+    Parameters
+    ----------
+    scenario : what the principal group is scheduled by, with its rule of redirection, if any.
+    machine : processors of the principal group that are there already.
+    group : those of the redirection group, of the same numbering; none if None. More come to both
+        by `NodeJoined`.
+
+    Attributes
+    ----------
+    principal, redirection : the cores.
+    jobs : job number -> job, of both groups.
+    live : those of them that hold processors.
+    machine : what both groups have together.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        machine: Machine | None = None,
+        group: Machine | None = None,
+        *,
+        kill_at_walltime: bool = True,
+        order: EventOrder = "batch",
+        keep_ended: bool = True,
+    ) -> None:
+        machine = Machine() if machine is None else machine
+        if group is None:
+            group = Machine(counted=machine.counted, numbering=machine.numbering)
+        if group.numbering is not machine.numbering:
+            raise ValueError("the machines of the two groups must share their numbering")
+        self.principal, self.redirection = (
+            Core(
+                chosen,
+                part,
+                kill_at_walltime=kill_at_walltime,
+                order=order,
+                keep_ended=keep_ended,
+            )
+            for chosen, part in ((scenario, machine), (of_redirection_group(scenario), group))
+        )
+        self.jobs = self.redirection.jobs = self.principal.jobs
+        self.live: Mapping[int, Job] = ChainMap(self.principal.live, self.redirection.live)
+        self.machine = Groups(machine, group)
+        self._rule = scenario.redirection
+        self._counters = None if self._rule is None else Counters(self._rule)
+
+    @property
+    def now(self) -> float:
+        """Time of the latest instant handled."""
+        return self.principal.now
+
+    @property
+    def scenario(self) -> Scenario:
+        """What the core decides by; may be set between two instants.
+
+        Under another rule of redirection the counts begin anew.
+        """
+        return self.principal.scenario
+
+    @scenario.setter
+    def scenario(self, scenario: Scenario) -> None:
+        self.principal.scenario = scenario
+        self.redirection.scenario = of_redirection_group(scenario)
+        if scenario.redirection == self._rule:
+            return
+        self._rule, self._counters = scenario.redirection, None
+        if self._rule is not None:
+            self._counters = Counters(self._rule)
+            for job in self.principal.live.values():
+                self._counters.started(job)
+
+    @property
+    def kill_at_walltime(self) -> bool:
+        """Whether jobs that outlive their walltime are ended; a second life has all of it again."""
+        return self.principal.kill_at_walltime
+
+    @kill_at_walltime.setter
+    def kill_at_walltime(self, kill: bool) -> None:
+        self.principal.kill_at_walltime = self.redirection.kill_at_walltime = kill
+
+    def reason_pending(self, job: int) -> Reason:
+        """Why a queued job waits.
+
+        Raises
+        ------
+        KeyError : no job of this number is queued.
+        """
+        if job not in self.redirection.queue:
+            return self.principal.reason_pending(job)
+        reason = self.redirection.reason_pending(job)
+        return Reason(reason.rule, f"in the redirection group: {reason.text}", reason.facts)
+
+    def forget(self, job: int) -> None:
+        """Drop the record of a finished job; see `Core.forget`."""
+        self.principal.forget(job)
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Take in what happened at one instant and say what shall be done."""
+        if self._rule is None and not self.redirection.machine.nodes:
+            return self.principal.handle(events)
+        now = max((event.at for event in events), default=-inf)
+        self.principal.now = self.redirection.now = max(self.now, now)
+        mine: list[Event] = []
+        theirs: list[Event] = []
+        orders: list[Order] = []
+        new: dict[int, None] = {}
+        for event in events if len(events) == 1 else sorted(events, key=instant_order):
+            if type(event) is JobSubmitted and event.job not in self.jobs:
+                new[event.job] = None
+            self._lead(event, mine, theirs, orders)
+        if orders:  # a pass for what became free, and for whom
+            mine = mine or [Wakeup(self.now)]
+            theirs = theirs or [Wakeup(self.now)]
+        decided = self.principal.handle(mine) if mine else []
+        others = self.redirection.handle(theirs) if theirs else []
+        if mine:
+            self._follow(mine, decided, new)  # a redirection adds its order to `decided`
+        return [*orders, *decided, *others]
+
+    # Where an event goes.
+
+    def _lead(
+        self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
+    ) -> None:
+        """Hand an event to the group, or groups, that it is about."""
+        if isinstance(event, Wakeup | NodeLost):
+            mine.append(event)
+            theirs.append(event)
+            return
+        if isinstance(event, NodeJoined):
+            mine.append(_part(event, event.processors - event.reserved))
+            theirs.append(_part(event, event.reserved))
+            return
+        job = self.jobs.get(event.job)
+        if job is None or job.redirected_at is None:
+            if job is not None and job.cause is S.PENDING:
+                self._leaves(job, event, mine, orders)
+            else:
+                mine.append(event)
+        else:
+            theirs.append(event)
+
+    def _leaves(self, job: Job, event: Event, mine: list[Event], orders: list[Order]) -> None:
+        """Take in what happens to a job that is being redirected."""
+        if isinstance(event, JobCancelled):
+            job.cause, job.why = S.CANCELLED, event.why
+        elif isinstance(event, JobEnded) and (event.exit_code or event.signal):
+            reason = Reason("redirection", "{why}", {"why": job.why})
+            self.principal.vacate(job)
+            job.redirect(self.now)
+            self.redirection.admit(job)
+            if self._counters is not None and job.id in self._counters:
+                self._counters.forget(job.id)
+            orders.append(Requeue(job.id, reason))
+        else:
+            if isinstance(event, JobEnded):  # it was over before anybody ended it
+                job.cause, job.why = None, ""
+            mine.append(event)
+
+    # Counting and redirecting.
+
+    def _follow(self, events: list[Event], orders: list[Order], new: dict[int, None]) -> None:
+        """Bring the counts up to date with what an instant did in the principal group."""
+        if self._counters is None:
+            return
+        live = self.principal.live
+        for event in events:
+            number = getattr(event, "job", 0)
+            if number in self._counters and number not in live:
+                self._counters.forget(number)
+        started = {order.job for order in orders if type(order) is Start and not order.restart}
+        started &= live.keys()  # in sequential order one may have ended meanwhile
+        for number in started - new.keys():
+            self._counters.started(live[number])
+        for number in new:
+            job = self.jobs.get(number)
+            if job is not None and self._waits(job):
+                self._redirect(self._counters.arrived(job, self.redirection.machine.processors))
+            if job is not None and number in started:
+                self._counters.started(job)
+
+    def _waits(self, job: Job) -> bool:
+        """Whether a job that just came found others waiting, or has to wait itself."""
+        if job.state is S.PENDING:
+            return True
+        queue = self.principal.queue.jobs
+        first = next(iter(queue.values()), None)
+        if first is None or job.id not in self.principal.live:
+            return False
+        return (first.queued_at, first.id) < (job.queued_at, job.id)
+
+    def _redirect(self, over: list[Counted]) -> None:
+        """End one of the jobs that have counted too many others, if there is one for the group."""
+        rule = self._rule
+        candidates = [entry for entry in over if entry[0].state is not S.COMPLETING]
+        if not candidates or rule is None or self._counters is None:
+            return
+        job, count = rule.choose(candidates)
+        self._counters.reset()
+        facts: dict[str, int | str] = {"count": count, "theta": rule.theta}
+        text = "{count} jobs came and had to wait while it ran, more than {theta}"
+        if len(candidates) > 1:
+            facts |= {"jobs": len(candidates), "conflict": rule.conflict}
+            text += "; chosen of {jobs} such jobs by {conflict}"
+        self.principal.kill(job, S.PENDING, Reason("redirection", text, facts))
+
+
+def _part(event: NodeJoined, processors: int) -> Event:
+    """Give what a node that joins brings to one group; with nothing now it may have had some."""
+    if processors < 1:
+        return NodeLost(event.at, event.node)
+    return msgspec.structs.replace(event, processors=processors, reserved=0)

@@ -1,0 +1,102 @@
+"""The rule of redirection: its parameters, and how they are named."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from reshape.errors import ConfigError
+from scheduler.core.events import JobSpec
+from scheduler.core.machine import Machine
+from scheduler.core.redirecting import Redirecting
+from scheduler.core.state import Job
+from scheduler.policies.redirection import Counters, Redirection
+from scheduler.policies.scenarios import from_data, of_redirection_group, scenario, to_data
+
+
+def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0) -> Job:
+    made = Job(number, JobSpec(processors, walltime_s), 0.0, walltime_s)
+    made.started_at = started_at
+    return made
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("theta", -1, "theta must be >= 0, got -1"),
+        ("theta", "many", "Expected `int`, got `str`"),
+        ("alpha", 1, "alpha must be > 0 and < 1, got 1"),
+        ("processors", 0, "processors must be >= 1, got 0"),
+        ("conflict", "longest", "unknown conflict policy 'longest'"),
+        ("conflict", "longest_walltime", "did you mean longest-walltime"),
+        ("filter", "size", "filter"),
+        ("scenario", "eazy", "redirection.scenario: unknown scenario 'eazy'; did you mean easy"),
+        ("teta", 3, "redirection.teta: unknown field 'teta'; did you mean theta?"),
+    ],
+)
+def test_what_is_wrong_is_named(field: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigError, match="redirection") as raised:
+        scenario("easy", {f"redirection.{field}": value})
+    assert words in str(raised.value)
+
+
+def test_alpha_or_processors() -> None:
+    assert Redirection(alpha=0.29).group_size(100) == 29
+    assert Redirection().group_size(100) == 15
+    assert Redirection(processors=7).group_size(3) == 7
+    with pytest.raises(ValueError, match="give alpha or processors, not both"):
+        Redirection(alpha=0.1, processors=2)
+    with pytest.raises(ValueError, match=r"alpha 0.1 of 9 processors is less than 1"):
+        Redirection(alpha=0.1).group_size(9)
+
+
+def test_as_options_and_as_data() -> None:
+    chosen = scenario("easy", {"redirection.theta": "25", "redirection.scenario": "fcfs"})
+    assert chosen.redirection == Redirection(theta=25, scenario="fcfs")
+    assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(chosen)))) == chosen
+    assert of_redirection_group(chosen) == scenario("fcfs")
+    assert scenario("easy", {"redirection": {"theta": 1}}).redirection == Redirection(theta=1)
+    assert scenario("easy", {"redirection": "none"}) == scenario("easy", {"redirection": None})
+
+
+@pytest.mark.parametrize(
+    ("conflict", "number"),
+    [
+        ("longest-walltime", 3),
+        ("most-counted", 2),
+        ("fewest-processors", 1),
+        ("most-processors", 2),
+        ("latest-start", 4),
+        ("latest-end", 4),
+    ],
+)
+def test_conflicts(conflict: str, number: int) -> None:
+    jobs = [
+        (job(4, 2, 50.0, 90.0), 3),
+        (job(3, 2, 100.0, 10.0), 3),
+        (job(2, 8, 50.0, 10.0), 5),
+        (job(1, 1, 100.0 - 1, 10.0), 4),
+    ]
+    assert Redirection(conflict=conflict).choose(jobs)[0].id == number
+    assert Redirection(conflict=conflict).choose(jobs[::-1])[0].id == number
+
+
+def test_counts() -> None:
+    counters = Counters(Redirection(theta=1))
+    counters.started(job(1, 4, 10.0))
+    assert counters.arrived(job(9, 5, 1.0), 8) == []
+    counters.arrived(job(10, 4, 1.0), 8)
+    counters.started(job(2, 4, 10.0))
+    assert (counters[1], counters[2]) == (1, 0)
+    assert [(over.id, count) for over, count in counters.arrived(job(11, 1, 1.0), 8)] == [(1, 2)]
+    assert counters.arrived(job(12, 1, 1.0), 3) == [], "neither finds room"
+    counters.reset()
+    assert (counters[1], counters[2]) == (0, 0)
+    counters.forget(1)
+    assert 1 not in counters
+    assert 2 in counters
+
+
+def test_groups_of_two_machines() -> None:
+    with pytest.raises(ValueError, match="must share their numbering"):
+        Redirecting(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))

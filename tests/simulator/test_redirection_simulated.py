@@ -1,0 +1,101 @@
+"""Redirection in the simulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_simulate_command import SMALL, reshape
+
+from reshape.errors import ConfigError
+from reshape.speedup import Amdahl
+from reshape.topology import Topology
+from scheduler.core.events import JobSpec
+from scheduler.core.machine import Machine
+from scheduler.core.redirecting import Redirecting
+from scheduler.core.state import JobState
+from scheduler.policies.scenarios import scenario
+from simulator import swf
+from simulator.engine import Engine
+from simulator.normalise import Rules
+from simulator.simulate import run
+from simulator.workload import SimJob
+
+
+def two_lives(job: SimJob, policy: str = "easy") -> Engine:
+    """A job that makes two others wait for all 4 processors and has 4 more for its second life."""
+    machine = Machine([("n1", 4)])
+    group = Machine([("n2", 4)], numbering=machine.numbering)
+    core = Redirecting(scenario(policy, {"redirection.theta": 1}), machine, group)
+    others = [SimJob(at, JobSpec(4, 10.0), 10.0) for at in (10.0, 20.0)]
+    return Engine(core, [job, *others])
+
+
+def test_two_lives_of_a_job() -> None:
+    engine = two_lives(SimJob(0.0, JobSpec(4, 100.0), 100.0))
+    result = engine.run()
+    assert engine.started == [20.0, 20.0, 30.0]
+    assert engine.ended == [120.0, 30.0, 40.0]
+    assert engine.redirected == [(1, 0.0, 20.0)]
+    assert engine.killed == set()
+    redirected = result.outcomes[-1]
+    assert redirected.sizes == ((0.0, 4), (20.0, 0), (20.0, 4))
+    assert redirected.state is JobState.COMPLETED, "its walltime began anew"
+    assert (redirected.turnaround_s, redirected.execution_s) == (120.0, 100.0)
+    assert result.busy_s == 4 * (20 + 100 + 10 + 10)
+    assert result.metrics().expansions == result.metrics().contractions == 0
+
+
+def test_two_lives_of_a_resizable_job() -> None:
+    spec = JobSpec(4, 200.0, 8, Topology())
+    engine = two_lives(SimJob(0.0, spec, 7.0, 20, Amdahl(0.0)), "fcfs-pr")
+    result = engine.run()
+    assert engine.ended == [20.0 + 20 * 7.0, 30.0, 40.0]
+    assert engine.redirected == [(1, 0.0, 20.0)]
+    assert result.left == []
+
+
+def test_a_threshold_never_reached_changes_nothing() -> None:
+    trace = swf.read(SMALL)
+    for counted in (True, False):
+        plain, _ = run(trace, 64, scenario("easy"), counted=counted)
+        never = scenario("easy", {"redirection.theta": 10**9, "redirection.alpha": 0.25})
+        grouped, _ = run(trace, 64, never, counted=counted)
+        assert np.array_equal(plain.started, grouped.started)
+        assert grouped.processors == 64 + 16
+        assert grouped.redirected == []
+
+
+def test_counted_processors_are_as_good_as_numbered_ones() -> None:
+    trace, rules = swf.read(SMALL), Rules(exact=True, overrun="extend")
+    chosen = scenario("easy", {"redirection.theta": 3, "redirection.processors": 16})
+    counted, _ = run(trace, 64, chosen, rules)
+    numbered, _ = run(trace, 64, chosen, rules, counted=False)
+    assert np.array_equal(counted.started, numbered.started)
+    numbers = counted.numbers()
+    assert numbers.redirected == len(counted.redirected) > 5
+    assert numbers.killed == 0
+    assert not np.isnan(counted.ended).any()
+    assert numbered.allocated is not None
+    moved = {number for number, _, _ in counted.redirected}
+    for number, held in numbered.allocated.items():
+        assert (min(held) >= 64) == (number in moved), "the group's processors come behind"
+    lives = sum(counted.jobs.processors[n - 1] * (b - a) for n, a, b in counted.redirected)
+    assert numbers.lost_processor_s == lives > 0
+
+
+def test_as_a_command(tmp_path: Path) -> None:
+    options = ("--set", "redirection.theta=3", "--set", "redirection.processors=16")
+    told = json.loads(reshape("simulate", SMALL, "--estimates", "exact", *options, "--json").stdout)
+    assert told["redirected"] > 0
+    assert told["max_bounded_slowdown"] >= told["mean_bounded_slowdown"]
+    assert told["processors"] == 64
+    wrong = reshape("simulate", SMALL, "--set", "redirection.conflict=latest", code=2)
+    assert "did you mean latest-end or latest-start?" in wrong.stderr
+
+
+def test_a_group_of_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"redirection: alpha 0.01 of 64 processors is less"):
+        run(swf.read(SMALL), 64, scenario("easy", {"redirection.alpha": 0.01}))
