@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
 
 INK = "#22262b"
 GROUND = "#f7f7f5"
@@ -39,19 +37,3 @@ def encode(figure: Figure, form: str) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "reshape"}):  # names inside of it
         figure.savefig(data, format=form, dpi=DPI, metadata=FORMATS[form])
     return data.getvalue()
-
-
-def steps(times: ArrayLike, changes: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Add up changes to a quantity that was 0 before the first of them.
-
-    Parameters
-    ----------
-    times, changes : (n,) when, in any order, and by how much.
-
-    Returns
-    -------
-    (m,) float64 times, ascending, each once; (m,) float64 the quantity from each of them on.
-    """
-    moments, which = np.unique(np.asarray(times, dtype=np.float64), return_inverse=True)
-    amounts = np.asarray(changes, dtype=np.float64)
-    return moments, np.cumsum(np.bincount(which, weights=amounts, minlength=len(moments)))

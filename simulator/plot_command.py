@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from reshape.errors import ReshapeError
+from reshape.helptext import example
 from simulator.files import check_place, replace_all
 from simulator.outputs import jobs_csv
 
@@ -21,14 +22,14 @@ FORMATS = ("png", "svg")
 @click.option("--processors", type=click.IntRange(min=1), help="Of the machine (metrics.json's).")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory (that of the results).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example(
+    "reshape simulate trace.swf --select first-fit --out results",
+    "reshape plot results --format png",
+)
 def plot(
     directory: Path, formats: str, processors: int | None, out: Path | None, as_json: bool
 ) -> None:
-    r"""Draw gantt, load and queue from the jobs.csv in DIRECTORY, as PNG and SVG.
-
-    \b
-    reshape simulate trace.swf --select first-fit --out results
-    reshape plot results --format png
+    """Draw gantt, load and queue from the jobs.csv in DIRECTORY, as PNG and SVG.
 
     The Gantt chart shows processors where they were told apart (--select), else how many were in
     use. Any jobs.csv in the columns of Batsim will do.

@@ -21,7 +21,7 @@ from simulator.engine import Engine
 from simulator.files import check_place, replace_all
 from simulator.normalise import NEEDED, Report, Rules, machine_size, normalise
 from simulator.options import rule_options, rules_of, scenario_of, set_fields
-from simulator.outputs import jobs_csv
+from simulator.outputs import jobs_csv, paraver
 from simulator.schedule import Schedule
 from simulator.usage import Usage
 
@@ -58,6 +58,7 @@ ESTIMATES_EXACT = "exact"
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for all results.")
 @click.option("--swf", "swf_file", type=click.Path(path_type=Path), help="Trace with the waits.")
+@click.option("--paraver", is_flag=True, help="Also put a Paraver trace into --out; may be large.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @example(
     "reshape simulate KTH-SP2.swf.gz",
@@ -70,6 +71,8 @@ def simulate(trace: Path, **options: Any) -> None:
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
     chosen = chosen_scenario(options, rules)
     out: Path | None = options["out"]
+    if options["paraver"] and out is None:
+        raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     for place in (options["swf_file"], out and out / "jobs.csv"):
         if place is not None:
             check_place(place, make_parent=place.parent == out)
@@ -95,6 +98,11 @@ def simulate(trace: Path, **options: Any) -> None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:
         files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, workload)
+        if options["paraver"]:
+            began = (read.declared("UnixStartTime") or 0) + int(schedule.jobs.submitted[0])
+            jobs = jobs_csv.Jobs.of(schedule, workload)
+            for name, data in paraver.encode(jobs, processors, began).items():
+                files[out / name] = data
         files[out / "schedule.swf"] = swf_bytes(schedule, read, options["policy"])
         files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
     replace_all(files)

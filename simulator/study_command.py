@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from reshape.errors import ReshapeError, nearest
+from reshape.helptext import example
 from simulator.files import check_place
 from simulator.study import (
     TRACES,
@@ -52,16 +53,16 @@ SHOWN_FAILURES = 5
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of all results.")
 @click.option("--fresh", is_flag=True, help="Run again what is done already.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example(
+    "reshape study backfilling --seeds 5",
+    "reshape study my.yaml --traces ~/traces --out results --set 'load=[0.8, 1]'",
+    "mpiexec -n 9 reshape study my.yaml --mpi --traces ~/traces --out results",
+)
 def study(name: str | None, workers: int | None, mpi: bool, **options: Any) -> None:
-    r"""Run the study NAME, one that comes with the package or a YAML file of your own.
+    """Run the study NAME, one that comes with the package or a YAML file of your own.
 
     Without NAME, list the studies there are. With --out, runs are kept as they are done: after an
     interruption the same command computes what is missing.
-
-    \b
-    reshape study backfilling --seeds 5
-    reshape study loc --traces ~/traces --out loc --set trace=HPC2N-2002-2.2-cln.swf.gz
-    mpiexec -n 9 reshape study redir --mpi --traces ~/traces --out redir
     """
     if name is None:
         click.echo(_listing())

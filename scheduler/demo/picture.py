@@ -24,6 +24,7 @@ from scheduler import drawing
 from scheduler.core.procset import ProcSet
 from scheduler.demo.metrics import Segment, is_committed, segments
 from scheduler.drawing import INK
+from scheduler.steps import steps
 
 Box = tuple[float, float, float, float]  # begin, lowest processor, seconds, processors
 Colour = tuple[float, float, float]
@@ -221,7 +222,7 @@ def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:
         ends = (job.started_at, job.ended_at)
         started = next((at for at in ends if at is not None), job.submitted_at)
         moments += [job.submitted_at - origin, started - origin]
-    times, counts = drawing.steps(moments, [1, -1] * len(jobs))
+    times, counts = steps(moments, [1, -1] * len(jobs))
     axes.fill_between(times, counts, step="post", color=drawing.WAITING, alpha=0.75, linewidth=0)
     axes.set_ylim(0, max(2, counts.max() + 0.5))
     axes.set_ylabel("waiting", fontsize=8)

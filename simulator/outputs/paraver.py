@@ -61,47 +61,47 @@ def encode(jobs: Jobs, processors: int, began: int) -> dict[str, bytes]:
             " give --select count, and the trace says how many were in use"
         )
     origin = float(jobs.submitted.min())
-    lines = _queue(jobs, origin, 2 if apart else 1)
+    blocks = _queue(jobs, origin, 2 if apart else 1)
     if apart:
-        lines += _machine(jobs, origin)
-    lines.sort()
+        blocks += _machine(jobs, origin)
+    blocks.sort()
     date = datetime.fromtimestamp(began, UTC).strftime("%d/%m/%Y at %H:%M")
     end = int(_ns(jobs.ended.max(), origin))
     threads = f"2:1({processors}:1):1(1:1)" if apart else "1:1(1:1)"
     header = f"#Paraver ({date}):{end}_ns:1({processors}):{threads},0"
     return {
-        f"{NAME}.prv": "\n".join([header, *(line for _, _, line in lines), ""]).encode(),
+        f"{NAME}.prv": "\n".join([header, *(lines for _, _, lines in blocks), ""]).encode(),
         f"{NAME}.pcf": _labels().encode(),
         f"{NAME}.row": _names(processors, apart).encode(),
     }
 
 
-Line = tuple[int, int, str]  # time, what comes first at that time, text
+Block = tuple[int, int, str]  # time, what comes first at that time, lines
 
 
-def _machine(jobs: Jobs, origin: float) -> list[Line]:
+def _machine(jobs: Jobs, origin: float) -> list[Block]:
     """A state and two events a processor of each job."""
     assert jobs.allocated is not None
     begins, ends = _ns(jobs.started, origin).tolist(), _ns(jobs.ended, origin).tolist()
     waits = np.round(jobs.started - jobs.submitted).astype(np.int64).tolist()
     sizes = jobs.processors.tolist()
     numbers = [number.partition("#")[0] for number in jobs.numbers]
-    lines: list[Line] = []
+    blocks: list[Block] = []
     for place, held in enumerate(jobs.allocated):
         begin, end = begins[place], ends[place]
         if begin == end:
             continue
         told = f"{JOB}:{numbers[place]}:{SIZE}:{sizes[place]}:{WAIT}:{waits[place]}"
-        for processor in held:
-            where = f"{processor + 1}:1:1:{processor + 1}"
-            lines.append((begin, 2, f"1:{where}:{begin}:{end}:{RUNNING}"))
-            lines.append((begin, 3, f"2:{where}:{begin}:{told}"))
-            lines.append((end, 1, f"2:{where}:{end}:{JOB}:0:{SIZE}:0:{WAIT}:0"))
-    return lines
+        where = [f"{processor}:1:1:{processor}" for processor in (n + 1 for n in held)]
+        states = (f"1:{at}:{begin}:{end}:{RUNNING}\n2:{at}:{begin}:{told}" for at in where)
+        blocks.append((begin, 2, "\n".join(states)))
+        over = f"{end}:{JOB}:0:{SIZE}:0:{WAIT}:0"
+        blocks.append((end, 1, "\n".join(f"2:{at}:{over}" for at in where)))
+    return blocks
 
 
-def _queue(jobs: Jobs, origin: float, application: int) -> list[Line]:
-    lines: list[Line] = []
+def _queue(jobs: Jobs, origin: float, application: int) -> list[Block]:
+    blocks: list[Block] = []
     for kind, counted in (
         (WAITING, series.waiting(jobs)),
         (WANTED, series.demand(jobs)),
@@ -109,8 +109,8 @@ def _queue(jobs: Jobs, origin: float, application: int) -> list[Line]:
     ):
         times = _ns(counted.times, origin).tolist()
         for at, value in zip(times, counted.values.astype(np.int64).tolist(), strict=True):
-            lines.append((at, 4, f"2:0:{application}:1:1:{at}:{kind}:{value}"))
-    return lines
+            blocks.append((at, 3, f"2:0:{application}:1:1:{at}:{kind}:{value}"))
+    return blocks
 
 
 def _ns(times: NDArray[np.float64], origin: float) -> NDArray[np.int64]:

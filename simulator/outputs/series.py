@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.drawing import steps
+from scheduler.steps import steps
 from simulator.outputs.jobs_csv import Jobs
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.drawing import steps
+from scheduler.steps import steps
 from simulator.outputs import jobs_csv, raster, series
 
 TRACE = Path(__file__).parents[3] / "examples" / "traces" / "synthetic.swf"
