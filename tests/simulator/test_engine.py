@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from itertools import count, pairwise
 from math import inf
 from pathlib import Path
@@ -20,6 +21,7 @@ from scheduler.core.events import Event, JobSpec
 from scheduler.core.machine import Machine
 from scheduler.core.orders import Order
 from scheduler.core.state import JobState
+from scheduler.policies.priorities import CLASSES
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
@@ -257,6 +259,20 @@ def test_the_papers_workload(seed: int, resizable: float) -> None:
     assert len(workload) == 120
     assert sum(job.spec.resizable for job in workload) == 120 * resizable
     assert [job.at for job in workload] == sorted(job.at for job in workload)
+    types = Counter((job.spec.name, job.spec.topology) for job in workload)
+    assert sorted(types.values()) == [4, 4, 4, 12, 12, 12, 24, 24, 24]
+    for chosen, share in (
+        (lambda job: job.spec.resizable, resizable),
+        (lambda job: job.spec.user == "platinum", 0.5),
+    ):
+        some = Counter((job.spec.name, job.spec.topology) for job in workload if chosen(job))
+        assert all(some[kind] == share * number for kind, number in types.items())
+    everything = PrioWorkload(user_priorities=True).generate(np.random.default_rng(seed))
+    assert [(job.at, job.iteration_s, job.spec.topology, job.spec.user) for job in everything] == [
+        (job.at, job.iteration_s, job.spec.topology, job.spec.user) for job in workload
+    ]
+    assert {job.spec.priority for job in workload} == {0.0}
+    assert {(j.spec.user, j.spec.priority) for j in everything} == {*CLASSES.items()}
     names = [job.spec.name for job in workload]
     assert {name: names.count(name) for name in names} == {"small": 40, "medium": 40, "large": 40}
     kinds = [job.spec.topology.kind for job in workload if job.spec.topology is not None]
