@@ -37,7 +37,7 @@ from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import Job, JobState
 from simulator.metrics import Outcome, Result
-from simulator.runtimes import ResizeCost
+from simulator.runtimes import Contiguity, ResizeCost
 from simulator.workload import SimJob
 
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
@@ -105,6 +105,7 @@ class Engine:
         until its processes are gone, seconds.
     watch : told (time, events, orders) of each call of the core.
     allocations : keep the processors of each rigid job.
+    contiguity : what rigid jobs gain where their processors are contiguous; they are told apart.
 
     Attributes
     ----------
@@ -124,12 +125,14 @@ class Engine:
         end_s: float = 0.0,
         watch: Watch | None = None,
         allocations: bool = False,
+        contiguity: Contiguity | None = None,
     ) -> None:
         workload: Workload = Given(jobs) if isinstance(jobs, Iterable) else jobs
         self.core = core
         self.cost = ResizeCost() if cost is None else cost
         self.start_s, self.end_s = start_s, end_s
         self.watch = watch
+        self.contiguity = contiguity
         self.now = -inf
         self.started = [nan] * len(workload)
         self.ended = [nan] * len(workload)
@@ -150,7 +153,8 @@ class Engine:
     def run(self) -> Result:
         """Run to the end of the last job that can run."""
         core, machine, heap = self.core, self.core.machine, self._heap
-        given, rigid = bool(self._jobs), not self._jobs and self.allocated is None
+        given = bool(self._jobs)
+        rigid = not given and self.allocated is None and self.contiguity is None
         started, ended, run_s = self.started, self.ended, self._run_s
         around_s, replaceable = self.start_s + self.end_s, self._next
         coming = next(self._submissions, None)
@@ -248,8 +252,11 @@ class Engine:
             return
         if self.allocated is not None:
             self.allocated[number] = order.processors
+        run_s = self._run_s[number - 1]
+        if self.contiguity is not None:
+            run_s = self.contiguity.run_s(run_s, order.processors)
         # Nobody asks between its start and its end.
-        end = now + (self.start_s + self.end_s + self._run_s[number - 1])
+        end = now + (self.start_s + self.end_s + run_s)
         ends = JobEnded(end, number)
         if number in self._next:  # it had an earlier life, the end of which is not to count
             self._follows(number, ends)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.procset import ProcSet
 from simulator.engine import Engine
+from simulator.fragmentation import Fragmentation
 from simulator.normalise import TraceJobs
 from simulator.swf import Column, Trace
 
@@ -56,6 +57,7 @@ class Schedule(msgspec.Struct, frozen=True):
     killed : (n,) bool.
     allocated : processors of each job, by its place in `jobs` from 1, if they were told apart.
     redirected : (place in `jobs` from 1, start, end) of the runs that were ended to begin again.
+    fragmentation : what was lost to places, if they were told apart.
     """
 
     jobs: TraceJobs
@@ -65,6 +67,7 @@ class Schedule(msgspec.Struct, frozen=True):
     killed: NDArray[np.bool_]
     allocated: Mapping[int, ProcSet] | None = None
     redirected: Sequence[tuple[int, float, float]] = ()
+    fragmentation: Fragmentation | None = None
 
     @classmethod
     def of(cls, engine: Engine, jobs: TraceJobs) -> Schedule:

@@ -16,16 +16,20 @@ from scheduler.core.core import Core, EventOrder
 from scheduler.core.machine import Machine
 from scheduler.core.redirecting import Redirecting
 from scheduler.policies.scenario import Scenario
-from simulator import swf
+from simulator import platform, swf
 from simulator.engine import Engine
 from simulator.files import check_place, replace_all
+from simulator.fragmentation import ExternalLoss, fragmentation
 from simulator.normalise import NEEDED, Report, Rules, machine_size, normalise
 from simulator.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.outputs import jobs_csv, paraver
+from simulator.platform import Platform
+from simulator.runtimes import Contiguity
 from simulator.schedule import Schedule
 from simulator.usage import Usage
 
 ESTIMATES_EXACT = "exact"
+COUNT = "count"
 
 
 @click.command()
@@ -45,10 +49,20 @@ ESTIMATES_EXACT = "exact"
 )
 @click.option(
     "--select",
-    type=click.Choice(["count", "first-fit"]),
-    default="count",
+    default=COUNT,
     show_default=True,
-    help="Count processors, or tell them apart.",
+    help="count, or tell processors apart: first-fit, contiguous, tree, tree-relaxed.",
+)
+@click.option(
+    "--machine",
+    "machine_file",
+    type=click.Path(path_type=Path),
+    help="Nodes and network; see docs/machines.md.",
+)
+@click.option(
+    "--contiguity-speedup",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    help="Share of its run time that a job saves where its processors are contiguous.",
 )
 @click.option("--kill-at-reservation", is_flag=True, help="EASY's reservation is enforced.")
 @click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="Field of the policy.")
@@ -64,12 +78,15 @@ ESTIMATES_EXACT = "exact"
     "reshape simulate KTH-SP2.swf.gz",
     "reshape simulate HPC2N.swf.gz --policy easy --backfill-order sjf --json",
     "reshape simulate trace.swf --policy conservative --swf waits.swf.gz",
+    "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
 )
 def simulate(trace: Path, **options: Any) -> None:
     """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz."""
     usage = Usage()
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
     chosen = chosen_scenario(options, rules)
+    machine_file: Path | None = options["machine_file"]
+    machine = None if machine_file is None else platform.read(machine_file)
     out: Path | None = options["out"]
     if options["paraver"] and out is None:
         raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
@@ -78,19 +95,23 @@ def simulate(trace: Path, **options: Any) -> None:
             check_place(place, make_parent=place.parent == out)
     writes_swf = options["swf_file"] is not None or out is not None
     read = swf.read(trace, fields=swf.FIELDS if writes_swf else NEEDED, lenient=options["lenient"])
-    processors = options["processors"] or machine_size(read)
+    if machine is None:
+        machine = platform.flat(options["processors"] or machine_size(read))
     schedule, report = run(
         read,
-        processors,
+        machine,
         chosen,
         rules,
         event_order=options["event_order"],
-        counted=options["select"] == "count",
+        counted=options["select"] == COUNT,
         first=options["jobs"],
+        contiguity_speedup=options["contiguity_speedup"],
     )
     numbers = schedule.numbers(options["tau"])
     result: dict[str, Any] = {"trace": read.path, "policy": options["policy"]}
-    result |= {"processors": processors} | msgspec.structs.asdict(numbers)
+    result |= {"processors": machine.processors} | msgspec.structs.asdict(numbers)
+    if schedule.fragmentation is not None:
+        result |= msgspec.structs.asdict(schedule.fragmentation)
     result |= {"report": msgspec.structs.asdict(report)}
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
     files = {}
@@ -112,32 +133,43 @@ def simulate(trace: Path, **options: Any) -> None:
 
 def run(
     trace: swf.Trace,
-    processors: int,
+    machine: int | Platform,
     chosen: Scenario,
     rules: Rules | None = None,
     *,
     event_order: str = "batch",
     counted: bool = True,
     first: int | None = None,
+    contiguity_speedup: float | None = None,
 ) -> tuple[Schedule, Report]:
     """Simulate a trace.
 
     Parameters
     ----------
-    processors : of the machine.
+    machine : or its number of processors, if that is all there is to it.
     event_order : "batch" or "sequential"; see `Core`.
     counted : count processors instead of telling them apart.
     first : only so many jobs, by submission.
+    contiguity_speedup : what jobs gain where their processors are contiguous (`Contiguity`). Runs
+        are then cut at the request as they pass it, not beforehand.
 
     Raises
     ------
-    ReshapeError : no job can run by these rules, or a rule refuses one.
+    ReshapeError : no job can run by these rules, or a rule refuses one; the policy and the machine
+        do not go together.
     """
     rules = Rules() if rules is None else rules
-    jobs, report = normalise(trace, processors, rules)
+    machine = platform.flat(machine) if isinstance(machine, int) else machine
+    contiguity = contiguity_speedup and Contiguity(contiguity_speedup, machine.tree)
+    cut_later = contiguity and rules.overrun == "cut"
+    if cut_later:
+        rules = msgspec.structs.replace(rules, overrun="keep")
+    jobs, report = normalise(trace, machine.processors, rules)
     jobs = jobs if first is None else jobs.first(first)
-    core = _core(chosen, processors, event_order, counted)
-    engine = Engine(core, jobs, allocations=not counted)
+    asked, jobs = jobs.processors, machine.whole_nodes(jobs)
+    core = _core(chosen, machine, event_order, counted=counted, kill=bool(cut_later))
+    loss = ExternalLoss(core) if isinstance(core, Core) and not counted else None
+    engine = Engine(core, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
     collecting = gc.isenabled()
     gc.disable()  # nothing that a run makes refers to itself
     try:
@@ -145,18 +177,28 @@ def run(
     finally:
         if collecting:
             gc.enable()
-    return Schedule.of(engine, jobs), report
+    schedule = Schedule.of(engine, jobs)
+    if loss is not None:
+        found = fragmentation(schedule, loss.lost, asked)
+        schedule = msgspec.structs.replace(schedule, fragmentation=found)
+    return schedule, report
 
 
-def _core(chosen: Scenario, processors: int, event_order: str, counted: bool) -> Core | Redirecting:
-    """Core for a machine of so many processors, with a redirection group beside it if asked for."""
-    machine = Machine([("machine", processors)], counted=counted)
-    kill = False  # the rules have cut the runs, or shall let them outlive their estimates
+def _core(
+    chosen: Scenario, platform: Platform, event_order: str, *, counted: bool, kill: bool
+) -> Core | Redirecting:
+    """Core for a machine, with a redirection group beside it if asked for.
+
+    Parameters
+    ----------
+    kill : end jobs at their walltimes (else the rules have cut the runs, or let them outlive it).
+    """
+    machine = platform.machine(counted=counted)
     order: EventOrder = "sequential" if event_order == "sequential" else "batch"
     if chosen.redirection is None:
         return Core(chosen, machine, kill_at_walltime=kill, order=order, keep_ended=False)
     try:
-        extra = chosen.redirection.group_size(processors)
+        extra = chosen.redirection.group_size(platform.processors)
     except ValueError as error:
         raise ConfigError(str(error), field="redirection") from None
     group = Machine([("redirection", extra)], counted=counted, numbering=machine.numbering)
@@ -178,6 +220,8 @@ def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
     ):
         if options[option] is not None:
             changes[field] = options[option]
+    if options["select"] != COUNT:
+        changes["selection"] = options["select"]
     if options["estimates"] is not None:
         exact = options["estimates"] == ESTIMATES_EXACT
         changes["estimates"] = "user" if exact else options["estimates"]
@@ -202,6 +246,17 @@ def _check(options: dict[str, Any], rules: Rules, base: Scenario, chosen: Scenar
         raise click.UsageError(
             "--backfill-order says something with 1 reservation (EASY) alone; otherwise jobs are"
             " tried in the --queue-order"
+        )
+    if options["processors"] is not None and options["machine_file"] is not None:
+        raise click.UsageError("--machine says how many processors there are; leave --processors")
+    if options["contiguity_speedup"] is not None and options["select"] == COUNT:
+        raise click.UsageError(
+            "--contiguity-speedup with --select count: nobody knows where jobs are; give --select"
+            " tree or another that tells processors apart"
+        )
+    if getattr(chosen.selection, "needs_network", False) and options["machine_file"] is None:
+        raise click.UsageError(
+            f"--select {options['select']} needs a machine with a network; give --machine FILE"
         )
     if options["kill_at_reservation"] and rules.overrun != "keep":
         raise click.UsageError(

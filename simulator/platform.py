@@ -1,0 +1,168 @@
+"""Machines of the simulator: nodes, processors, network, read from a machine file.
+
+.. code-block:: yaml
+
+    nodes: 240                # or their names, in the order of the leaves
+    processors_per_node: 1
+    exclusive: false          # true: a job gets whole nodes
+    network:                  # without it the machine is flat
+      topology: tree          # a k-ary n-tree
+      k: 4
+      levels: 4
+      not_installed: 240-255  # leaves without a node; default: those behind the last node
+
+The node at leaf i has the processors of the numbers from ``i * processors_per_node`` on; in a flat
+machine the nodes stand side by side from 0 on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from scheduler.core.machine import Machine
+from scheduler.core.network import Tree
+from scheduler.core.procset import ProcSet
+from scheduler.located import Located
+from simulator.normalise import TraceJobs
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Names = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands under `network`; see the head of this module."""
+
+    topology: Literal["tree"]
+    k: int
+    levels: int
+    not_installed: str | int | None = None
+
+
+class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in a machine file; see the head of this module."""
+
+    nodes: Count | Names
+    processors_per_node: Count = 1
+    exclusive: bool = False
+    network: NetworkFields | None = None
+
+
+class Platform(msgspec.Struct, frozen=True):
+    """A machine to simulate.
+
+    Parameters
+    ----------
+    leaves : places of its nodes, in order.
+    processors_per_node : of each node.
+    exclusive : a job gets whole nodes.
+    tree : how the nodes hang together; None: nothing is known of it.
+    names : of the nodes, if they have some.
+    """
+
+    leaves: ProcSet
+    processors_per_node: int = 1
+    exclusive: bool = False
+    tree: Tree | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def processors(self) -> int:
+        """How many there are."""
+        return len(self.leaves) * self.processors_per_node
+
+    @property
+    def numbers(self) -> ProcSet:
+        """Numbers of the processors."""
+        per_node = self.processors_per_node
+        intervals = self.leaves.intervals
+        return ProcSet(tuple((a * per_node, (b + 1) * per_node - 1) for a, b in intervals))
+
+    @property
+    def places(self) -> dict[str, ProcSet]:
+        """Numbers of the processors of each named node, for a machine whose nodes come and go."""
+        per_node = self.processors_per_node
+        pairs = zip(self.names, self.leaves, strict=True) if self.names else ()
+        return {name: ProcSet.span(leaf * per_node, per_node) for name, leaf in pairs}
+
+    def machine(self, *, counted: bool = False) -> Machine:
+        """Machine for a core; its nodes stay, so they are one to it."""
+        if counted:
+            return Machine([("machine", self.processors)], counted=True)
+        places = {"machine": self.numbers}
+        return Machine([("machine", self.processors)], network=self.tree, places=places)
+
+    def whole_nodes(self, jobs: TraceJobs) -> TraceJobs:
+        """Let each job ask for whole nodes, if nodes are exclusive."""
+        if not self.exclusive:
+            return jobs
+        per_node = self.processors_per_node
+        processors = -(-jobs.processors // per_node) * per_node
+        return msgspec.structs.replace(jobs, processors=processors.astype(np.int64))
+
+
+def flat(processors: int) -> Platform:
+    """Machine of so many processors of which nothing else is known."""
+    return Platform(ProcSet.span(0, processors))
+
+
+def tree(nodes: int, k: int, levels: int) -> Platform:
+    """Nodes of one processor at the first leaves of a k-ary n-tree, as in LOC section 3.
+
+    Raises
+    ------
+    ValueError : the numbers make no tree, or it has fewer leaves.
+    """
+    shape = Tree(k, levels)
+    if nodes > shape.leaves:
+        raise ValueError(f"{nodes} nodes do not fit on the {shape.leaves} leaves of {k}**{levels}")
+    return Platform(ProcSet.span(0, nodes), tree=shape)
+
+
+def read(file: Path) -> Platform:
+    """Read a machine file.
+
+    Raises
+    ------
+    ConfigError : names file, line and field.
+    """
+    found = Located.read(file)
+    fields = found.convert(MachineFields)
+    names = () if isinstance(fields.nodes, int) else tuple(fields.nodes)
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            found.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
+    count = fields.nodes if isinstance(fields.nodes, int) else len(names)
+    per_node, network = fields.processors_per_node, fields.network
+    if network is None:
+        return Platform(ProcSet.span(0, count), per_node, fields.exclusive, names=names)
+    try:
+        shape = Tree(network.k, network.levels, per_node)
+    except ValueError as error:
+        found.fail(("network",), str(error))
+    leaves = ProcSet.span(0, shape.leaves)
+    if network.not_installed is not None:
+        place = ("network", "not_installed")
+        try:
+            missing = ProcSet.parse(str(network.not_installed))
+        except ValueError as error:
+            found.fail(place, str(error))
+        if missing - leaves:
+            found.fail(place, f"{missing - leaves} are no leaves; there are 0-{shape.leaves - 1}")
+        leaves -= missing
+        if len(leaves) != count:
+            found.fail(
+                place,
+                f"it leaves {len(leaves)} of {shape.leaves} leaves for {count} nodes; name the"
+                " leaves without a node, all of them",
+            )
+    elif count > shape.leaves:
+        found.fail(
+            ("nodes",),
+            f"{count} nodes do not fit on the {shape.leaves} leaves of a tree of k {shape.k} and"
+            f" {shape.levels} levels; give it more levels",
+        )
+    return Platform(leaves.first(count), per_node, fields.exclusive, shape, names)
