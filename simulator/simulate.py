@@ -122,7 +122,7 @@ def simulate(trace: Path, **options: Any) -> None:
         if options["paraver"]:
             began = (read.declared("UnixStartTime") or 0) + int(schedule.jobs.submitted[0])
             jobs = jobs_csv.Jobs.of(schedule, workload)
-            for name, data in paraver.encode(jobs, processors, began).items():
+            for name, data in paraver.encode(jobs, machine.processors, began).items():
                 files[out / name] = data
         files[out / "schedule.swf"] = swf_bytes(schedule, read, options["policy"])
         files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
