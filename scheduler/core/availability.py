@@ -1,4 +1,4 @@
-"""Free processors over time, as the expected ends of what runs and the reservations foretell it."""
+"""What is free over time, as the expected ends of what runs and the reservations foretell it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,34 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from math import inf, nextafter
 
+from scheduler.core.ends import End
+from scheduler.core.resources import Quantity, highest
+
 
 class Availability:
-    """Step function of time: how many processors will be free.
+    """Step function of time: how many processors, or how much of each resource, will be free.
 
     Parameters
     ----------
     now : time at which it begins, seconds.
-    free : processors free now.
-    ends : (time, job, processors) of what will come back, ascending in time. What should be back
+    free : what is free now.
+    ends : (time, job, quantity) of what will come back, ascending in time. What should be back
         by now but is not is expected a moment later.
 
     Attributes
     ----------
-    times, frees : `frees[i]` processors are free from `times[i]` up to `times[i + 1]`, the last
+    none : nothing, as a quantity of this kind.
+    times, frees : `frees[i]` is free from `times[i]` up to `times[i + 1]`, the last
         for ever.
     gained : time before which there may be more free than when the reservations were placed.
     """
 
-    def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int, int]] = ()) -> None:
+    def __init__(self, now: float, free: Quantity, ends: Iterable[End] = ()) -> None:
         self.now = now
         self.gained = inf
         self.times = [now]
         self.frees = [free]
+        self.none = free - free
         soon = nextafter(now, inf)
         for time, _, processors in ends:
             time = max(time, soon)
@@ -38,40 +43,40 @@ class Availability:
                 self.times.append(time)
                 self.frees.append(self.frees[-1] + processors)
 
-    def free_at(self, time: float) -> int:
-        """Processors free at a time >= now."""
+    def free_at(self, time: float) -> Quantity:
+        """What is free at a time >= now."""
         return self.frees[bisect_right(self.times, time) - 1]
 
-    def earliest(self, processors: int, duration: float, after: float) -> float:
-        """First time >= `after` from which so many processors are free for the whole duration.
+    def earliest(self, needed: Quantity, duration: float, after: float) -> float:
+        """First time >= `after` from which so much is free for the whole duration.
 
         Returns
         -------
-        seconds; inf if there will never be as many.
+        seconds; inf if there will never be as much.
         """
         start = max(after, self.now)
         i = bisect_right(self.times, start) - 1
         while i < len(self.times):
-            if self.frees[i] < processors:
+            if self.frees[i] < needed:
                 i += 1
                 continue
             start = max(start, self.times[i])
             end = start + duration
             j = i + 1
-            while j < len(self.times) and self.times[j] < end and self.frees[j] >= processors:
+            while j < len(self.times) and self.times[j] < end and self.frees[j] >= needed:
                 j += 1
             if j == len(self.times) or self.times[j] >= end:
                 return start
             i = j
         return inf
 
-    def earlier(self, processors: int, duration: float, than: float) -> float:
+    def earlier(self, needed: Quantity, duration: float, than: float) -> float:
         """First time before `than` to which a reservation made for `than` could be moved.
 
         It is one before `gained`, since nothing has changed behind that.
 
-        What it holds itself is there for it, too; so it is enough that the others leave as many
-        processors up to the end of its duration or up to `than`, whichever comes first.
+        What it holds itself is there for it, too; so it is enough that the others leave as much
+        up to the end of its duration or up to `than`, whichever comes first.
 
         Returns
         -------
@@ -81,7 +86,7 @@ class Availability:
         i, steps, last = 0, len(times), bisect_left(times, min(self.gained, than))
         while True:
             for i in range(i, last):  # noqa: B020 - goes on where it stood
-                if frees[i] >= processors:
+                if frees[i] >= needed:
                     break
             else:
                 return than
@@ -90,14 +95,14 @@ class Availability:
             if end > than:
                 end = than
             i += 1
-            while i < steps and times[i] < end and frees[i] >= processors:
+            while i < steps and times[i] < end and frees[i] >= needed:
                 i += 1
             if i == steps or times[i] >= end:
                 return begin
 
-    def peak(self, until: float) -> int:
-        """Most processors that are free at any time before `until`."""
-        return max(self.frees[: max(1, bisect_left(self.times, until))])
+    def peak(self, until: float) -> Quantity:
+        """Most that is free, of each resource, at any time before `until`."""
+        return highest(self.frees[: max(1, bisect_left(self.times, until))])
 
     def advance(self, now: float) -> None:
         """Let time pass: forget what was before."""
@@ -106,21 +111,21 @@ class Availability:
         if i > 0:
             del self.times[:i], self.frees[:i]
 
-    def reserve(self, processors: int, start: float, duration: float) -> None:
-        """Take processors out for a while; `earliest` said that they are there."""
-        self._change(-processors, start, duration)
+    def reserve(self, needed: Quantity, start: float, duration: float) -> None:
+        """Take something out for a while; `earliest` said that it is there."""
+        self._change(-needed, start, duration)
 
-    def lift(self, processors: int, start: float, duration: float) -> None:
+    def lift(self, needed: Quantity, start: float, duration: float) -> None:
         """Take a reservation back."""
-        self._change(processors, start, duration)
+        self._change(needed, start, duration)
 
-    def _change(self, processors: int, start: float, duration: float) -> None:
+    def _change(self, change: Quantity, start: float, duration: float) -> None:
         if duration <= 0 or start == inf:
             return
-        first, last = self._cut(start), self._cut(start + duration)
+        first, last, none = self._cut(start), self._cut(start + duration), self.none
         for i in range(first, last):
-            self.frees[i] += processors
-            assert self.frees[i] >= 0, f"{-processors} processors reserved at {start} are not free"
+            self.frees[i] += change
+            assert self.frees[i] >= none, f"{-change} reserved at {start} is not free"
         for i in (last, first):  # steps that are none any more
             if 0 < i < len(self.times) and self.frees[i] == self.frees[i - 1]:
                 del self.times[i], self.frees[i]

@@ -37,6 +37,7 @@ from scheduler.core.orders import Kill, Order, Reason, Start
 from scheduler.core.pending import reason_pending
 from scheduler.core.procset import ProcSet
 from scheduler.core.queue import Queue
+from scheduler.core.resources import Quantity
 from scheduler.core.space import NONE
 from scheduler.core.state import FINAL, Job, JobState
 from scheduler.core.view import View
@@ -77,8 +78,10 @@ class Core:
         places that later jobs left may have become of use to earlier ones) or are expected
         at another time.
     moves : what the resizes of all jobs cost.
-    standing : what the last pass of EASY found (head, its reservation, processors it leaves over);
-        None if that may have changed since by more than arrivals.
+    pooled : whether a node or a job ever named a further resource, so that quantities are
+        `Amounts`, not numbers of processors.
+    standing : what the last pass of EASY found (head, its reservation, what it leaves over); None
+        if that may have changed since by more than arrivals.
     profile : free processors over time with all `reservations` taken out, kept up to date by early
         ends; None if it has to be made anew.
     """
@@ -101,7 +104,8 @@ class Core:
         self.live: dict[int, Job] = {}
         self.resizable: dict[int, Job] = {}
         self.queue = Queue(scenario.order)
-        self.ends = Ends()
+        self.pooled = bool(self.machine.pools.names)
+        self.ends = Ends(self.quantity(0))
         self.reservations: dict[int, float] = {}
         self.freeing = 0
         self.unforeseen = False
@@ -127,7 +131,7 @@ class Core:
         self.predictor = scenario.estimates.predictor()
         orders = scenario.order, scenario.backfill_order
         self._corrects = self.predictor is not None or scenario.backfill.kill_at_reservation
-        self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.reservations == 1)
+        self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.files)
         for job in queued:
             self.queue.add(job, self.now)
         self.reservations.clear()
@@ -236,8 +240,13 @@ class Core:
         job.size = wanted
         job.sizes.append((now, wanted))
         self._orders.append(Start(number, group, chosen, reason))
-        end = now + job.estimate_s
-        self.ends.expect_first(number, end, wanted if machine.whole else machine.returning(chosen))
+        if self.pooled:
+            machine.pools.take(spec.resources)
+            self.expect(job)
+        else:
+            end = now + job.estimate_s
+            held = wanted if machine.whole else machine.returning(chosen)
+            self.ends.expect_first(number, end, held)
         if self.kill_at_walltime or self._corrects:
             self._alarms.started(job)
         return True
@@ -270,16 +279,23 @@ class Core:
         self.standing = self.profile = None
         self.unforeseen = self._due = True
 
+    def quantity(self, processors: int, job: Job | None = None) -> Quantity:
+        """So many processors and the further resources of a job, if there are any."""
+        if not self.pooled:
+            return processors
+        return self.machine.pools.needs(processors, {} if job is None else job.spec.resources)
+
     def expect(self, job: Job) -> None:
-        """Say when which of the job's processors will be back (at once if it was told to end)."""
+        """Say when what the job holds will be back (at once if it was told to end)."""
         self.standing = self.profile = None
         held = sum(map(self.machine.returning, job.groups.values()))
         end = self.now if job.state is S.COMPLETING else job.estimated_end
         if job.state is S.CONTRACTING and job.resize is not None:
             leaving = sum(self.machine.returning(job.groups[g]) for g in job.resize.leaving)
-            self.ends.expect(job.id, (end, held - leaving), (job.resize.at, leaving))
+            staying = self.quantity(held - leaving, job)
+            self.ends.expect(job.id, (end, staying), (job.resize.at, self.quantity(leaving)))
         else:
-            self.ends.expect(job.id, (end, held))
+            self.ends.expect(job.id, (end, self.quantity(held, job)))
 
     def end_resize(self, job: Job) -> None:
         """Forget the resize under way, if there is one."""
@@ -298,6 +314,8 @@ class Core:
             self._free_early(job, end)
         for processors in job.groups.values():
             self.machine.release(processors)
+        if self.pooled:
+            self.machine.pools.take(job.spec.resources, -1)
         self.standing = None
         self._due = True
         job.groups.clear()
@@ -322,6 +340,10 @@ class Core:
         """Queue a job: a new one, or one that had a life in another core."""
         if self.predictor is not None:
             job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
+        resources = job.spec.resources
+        if resources and (self.machine.pools.know(resources) or not self.pooled):
+            self._pool()
+        job.needs = self.quantity(job.spec.processors, job) if self.pooled else job.spec.processors
         self.queue.add(job, self.now)
         self._due = True
 
@@ -332,7 +354,7 @@ class Core:
             self.profile = None
         else:
             self.profile.advance(self.now)
-            self.profile.lift(job.size, self.now, end - self.now)
+            self.profile.lift(self.quantity(job.size, job), self.now, end - self.now)
             self.profile.gained = max(self.profile.gained, end)
 
     def kill(self, job: Job, cause: JobState, reason: Reason) -> None:
@@ -343,6 +365,17 @@ class Core:
         self.expect(job)
         self.unforeseen = True
         self._orders.append(Kill(job.id, reason))
+
+    def _pool(self) -> None:
+        """Reckon with all resources named so far."""
+        self.pooled = True
+        self.ends = Ends(self.quantity(0))
+        self.standing = self.profile = None
+        for job in self.queue.jobs.values():
+            job.needs = self.quantity(job.spec.processors, job)
+        for job in self.live.values():
+            job.needs = self.quantity(job.spec.processors, job)
+            self.expect(job)
 
     # One method for each event.
 
@@ -412,7 +445,9 @@ class Core:
     def on_node_joined(self, event: NodeJoined) -> None:
         """Let the pool grow."""
         self.standing = self.profile = None
-        self.machine.join(event.node, event.processors)
+        self.machine.join(event.node, event.processors, event.resources)
+        if event.resources:
+            self._pool()
         for job in self.live.values():
             self.expect(job)
         self._due = self.unforeseen = True

@@ -1,4 +1,4 @@
-"""When processors that are held now are expected back, soonest first."""
+"""When what is held now is expected back, soonest first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from itertools import chain
 from math import inf
 from typing import TypeAlias
 
-End: TypeAlias = tuple[float, int, int]  #: time (s), job, processors
+from scheduler.core.resources import Quantity, excess
+
+End: TypeAlias = tuple[float, int, Quantity]  #: time (s), job, what comes back
 
 BLOCK = 128  # ends of a block at which it is split in two
 
@@ -16,14 +18,19 @@ BLOCK = 128  # ends of a block at which it is split in two
 class Ends:
     """Expected ends of allocations, sorted. A job has one, or two while a part of it leaves.
 
-    They are kept in blocks, each with the processors in it, so that the time by which so many are
-    back is found without walking through all the ends before it.
+    They are kept in blocks, each with the sum of what is in it, so that the time by which so much
+    is back is found without walking through all the ends before it.
+
+    Parameters
+    ----------
+    none : nothing, as a quantity of the kind that will be expected.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, none: Quantity = 0) -> None:
+        self._none = none
         self._blocks: list[list[End]] = [[]]
         self._lasts: list[End] = []  # last end of all blocks but the last
-        self._sums = [0]
+        self._sums = [none]
         self._of: dict[int, tuple[End, ...]] = {}
 
     def __iter__(self) -> Iterator[End]:
@@ -44,22 +51,22 @@ class Ends:
                 return block[j][0] == time
         return False
 
-    def expect(self, job: int, *parts: tuple[float, int]) -> None:
-        """Expect a job's processors back in (time, processors) parts, instead of as before."""
+    def expect(self, job: int, *parts: tuple[float, Quantity]) -> None:
+        """Expect what a job holds back in (time, quantity) parts, instead of as before."""
         self.forget(job)
-        ends = self._of[job] = tuple((time, job, processors) for time, processors in parts)
+        ends = self._of[job] = tuple((time, job, quantity) for time, quantity in parts)
         for end in ends:
             self._add(end)
 
-    def expect_first(self, job: int, time: float, processors: int) -> None:
-        """Expect the processors back of a job of which nothing was expected so far."""
-        end = time, job, processors
+    def expect_first(self, job: int, time: float, quantity: Quantity) -> None:
+        """Expect back what a job holds of which nothing was expected so far."""
+        end = time, job, quantity
         self._of[job] = (end,)
         if self._lasts or len(self._blocks[0]) >= BLOCK:
             self._add(end)
         else:
             insort(self._blocks[0], end)
-            self._sums[0] += processors
+            self._sums[0] += quantity
 
     def forget(self, job: int) -> None:
         """Expect nothing of this job (any more)."""
@@ -72,30 +79,29 @@ class Ends:
                 del self._blocks[i], self._sums[i]
                 del self._lasts[min(i, len(self._lasts) - 1)]
 
-    def shadow(self, now: float, free: int, needed: int) -> tuple[float, int]:
-        """Earliest time by which so many processors are free, and how many more there are then.
+    def shadow(self, now: float, free: Quantity, needed: Quantity) -> tuple[float, Quantity]:
+        """Earliest time by which so much is free, and what is left over then.
 
         Parameters
         ----------
-        free : processors free now.
+        free : what is free now.
 
         Returns
         -------
-        (seconds >= now, processors); inf, and what exceeds the need (not below 0), if there will
-        never be as many.
+        (seconds >= now, quantity); inf, and what exceeds the need, if there will never be as much.
         """
         at = now if free >= needed else inf
         for block, total in zip(self._blocks, self._sums, strict=True):
             if at == inf and free + total < needed:
                 free += total
                 continue
-            for time, _, processors in block:
+            for time, _, quantity in block:
                 if time > at:
                     return at, free - needed
-                free += processors
+                free += quantity
                 if at == inf and free >= needed:
                     at = time if time > now else now
-        return at, max(0, free - needed)
+        return at, excess(free, needed)
 
     def _add(self, end: End) -> None:
         i = bisect_left(self._lasts, end) if self._lasts else 0
@@ -106,5 +112,5 @@ class Ends:
             half = len(block) // 2
             self._blocks[i : i + 1] = [block[:half], block[half:]]
             self._lasts.insert(i, block[half - 1])
-            upper = sum([processors for _, _, processors in block[half:]])
+            upper = sum([quantity for _, _, quantity in block[half:]], self._none)
             self._sums[i : i + 1] = [self._sums[i] - upper, upper]

@@ -12,11 +12,13 @@ that arrives in the same second meet.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from reshape.topology import Topology
+from scheduler.core.resources import checked
 
 
 class JobSpec(msgspec.Struct, frozen=True, gc=False):
@@ -30,6 +32,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     topology : valid sizes; None leaves it to what the program declares, "arbitrary" if nothing.
     name, user, queue : labels for people, policies and tables.
     priority : user-assigned priority (PRIO 3.1), larger is more urgent.
+    resources : what it holds besides processors from start to end, by name, whole numbers.
 
     Raises
     ------
@@ -44,6 +47,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     user: str = ""
     queue: str = "main"
     priority: float = 0.0
+    resources: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
         """Check what cannot be checked later."""
@@ -56,6 +60,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
             raise ValueError(
                 f"max_processors must be >= the {self.processors} it starts on, got {most}"
             )
+        if self.resources:
+            checked(self.resources)
 
     @property
     def resizable(self) -> bool:
@@ -155,15 +161,17 @@ class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A node offers its processors (for the first time, or again).
+    """A node offers its processors (for the first time, or again) and what else it holds.
 
-    So many of them as are `reserved` belong to the redirection group, if there is one.
+    So many of them as are `reserved` belong to the redirection group, if there is one, and as large
+    a part of the rest.
     """
 
     at: float
     node: str
     processors: int
     reserved: int = 0
+    resources: Mapping[str, int] = {}
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):

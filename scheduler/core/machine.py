@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler.core.network import Tree
 from scheduler.core.procset import ProcSet
+from scheduler.core.resources import Amounts, Pools, checked
 from scheduler.core.space import NONE, Space
 
 
@@ -70,12 +71,14 @@ class Node(msgspec.Struct):
     numbers : every processor number the node ever had, ascending.
     count : how many processors it offers (or offered last): the lowest of its numbers.
     up : whether it is there.
+    resources : what else it holds (or held last), by name.
     """
 
     name: str
     numbers: ProcSet = ProcSet()
     count: int = 0
     up: bool = False
+    resources: Mapping[str, int] = {}
 
     @property
     def processors(self) -> ProcSet:
@@ -140,6 +143,7 @@ class Machine:
         simulations that do not ask; the nodes of such a machine stay.
     numbering : that of another machine, which offers other processors of the same nodes; it knows
         their places already.
+    resources : further resources that belong to no node (licences, a shared disk), by name.
 
     Attributes
     ----------
@@ -148,6 +152,7 @@ class Machine:
     free_count, processors, installed : how many are free, belong to nodes that are up, belong to
         any node known, up or not.
     whole : whether every processor known is offered by its node.
+    pools : the further resources of all nodes together.
     """
 
     def __init__(
@@ -158,11 +163,13 @@ class Machine:
         places: Mapping[str, ProcSet] | None = None,
         counted: bool = False,
         numbering: Numbering | None = None,
+        resources: Mapping[str, int] | None = None,
     ) -> None:
         self.counted = counted
         if numbering is None:
             numbering = Numbering(places, 0 if network is None else network.processors)
         self.numbering = numbering
+        self.pools = Pools(resources)
         self.nodes: dict[str, Node] = {}
         self.space = Space(network=network)
         self.free_count = self.processors = self.installed = 0
@@ -178,16 +185,18 @@ class Machine:
         """Processors that may be taken now."""
         return self.space.free
 
-    def join(self, name: str, processors: int) -> None:
-        """Let a node offer its processors: for the first time, again, or another number of them.
+    def join(self, name: str, processors: int, resources: Mapping[str, int] | None = None) -> None:
+        """Let a node offer what it holds: for the first time, again, or another number of it.
 
         Raises
         ------
-        ValueError : a node of no processors.
+        ValueError : a node of no processors; an amount below 0.
         """
         if processors < 1:
             raise ValueError(f"node {name} must offer at least 1 processor, got {processors}")
+        checked(resources or {})
         node = self.nodes.setdefault(name, Node(name))
+        self._pool(node, resources or {})
         before = node.processors if node.up else ProcSet()
         more = processors - len(node.numbers)
         if more > 0:
@@ -205,8 +214,33 @@ class Machine:
         if self.counted:
             raise ValueError(f"node {name} cannot leave a machine whose processors are counted")
         node.up = False
+        self.pools.offer(node.resources, -1)
         self._offer(node.processors, ProcSet())
         return node.processors
+
+    def _pool(self, node: Node, resources: Mapping[str, int]) -> None:
+        """A node that joins holds these further resources now."""
+        self.pools.install(node.resources, -1)
+        if node.up:
+            self.pools.offer(node.resources, -1)
+        self.pools.install(resources)
+        self.pools.offer(resources)
+        node.resources = resources
+
+    @property
+    def free_amounts(self) -> Amounts:
+        """How much of each resource may be taken now."""
+        return self.pools.free(self.free_count)
+
+    @property
+    def up_amounts(self) -> Amounts:
+        """How much of each resource the nodes hold that are up."""
+        return Amounts((self.processors, *self.pools.there))
+
+    @property
+    def installed_amounts(self) -> Amounts:
+        """How much of each resource the nodes hold that are known."""
+        return Amounts((self.installed, *self.pools.installed))
 
     def allocate(
         self, selection: Selection, processors: int, avoiding: ProcSet = NONE

@@ -17,13 +17,14 @@ def reason_pending(job: Job, view: View) -> Reason:
     it holds a reservation behind others; ``Priority`` it may not pass the jobs before it, or there
     is nothing free for it.
     """
+    unit = "" if view.pooled else " processors"  # several resources name theirs
     facts: dict[str, int | float | str] = {
-        "needed": job.spec.processors,
-        "free": view.free,
-        "installed": view.installed,
+        "needed": view.told(job.needs),
+        "free": view.told(view.idle),
+        "installed": view.told(view.outfit),
     }
-    if job.spec.processors > view.installed:
-        text = "{needed} processors wanted, the machine has {installed}"
+    if job.needs > view.outfit:
+        text = f"{{needed}}{unit} wanted, the machine has {{installed}}"
         return Reason("TooLarge", text, facts)
     if not view.able(job):
         text = "no place for {needed} processors together, even if all {installed} are idle"
@@ -32,7 +33,7 @@ def reason_pending(job: Job, view: View) -> Reason:
     assert head is not None, f"job {job.id} waits, so somebody is first"
     if job is head:
         reservation = view.reservation()
-        text = "{needed} processors wanted, {free} free"
+        text = f"{{needed}}{unit} wanted, {{free}} free"
         if reservation is not None and isfinite(reservation.at):
             facts["at"] = reservation.at
             text += "; enough by {at} if walltimes hold"
@@ -40,7 +41,7 @@ def reason_pending(job: Job, view: View) -> Reason:
     at = view.reservations.get(job.id)
     if at is not None and isfinite(at):
         facts["at"] = at
-        return Reason("Reservation", "{needed} processors reserved for {at}", facts)
+        return Reason("Reservation", f"{{needed}}{unit} reserved for {{at}}", facts)
     facts["head"] = head.id
-    text = "behind job {head}: {needed} processors wanted, {free} free"
+    text = f"behind job {{head}}: {{needed}}{unit} wanted, {{free}} free"
     return Reason("Priority", text, facts)

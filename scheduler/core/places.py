@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from reshape.errors import ConfigError
 from scheduler.core.machine import Machine, anywhere, keep
 from scheduler.core.procset import ProcSet
+from scheduler.core.resources import processors_of
 from scheduler.core.space import NONE
 from scheduler.core.state import Job, JobState
 
@@ -59,11 +60,11 @@ class Place:
         if free >= needed and select(then, needed) is not None:
             at = core.now
         leaving: set[int] = set()
-        for time, number, processors in core.ends:
+        for time, number, quantity in core.ends:
             if time > at:
                 break
             then.put(_returning(core, core.live[number], time, leaving))
-            free += processors
+            free += processors_of(quantity)
             if at == inf and free >= needed and select(then, needed) is not None:
                 at = max(time, core.now)
         self.at, self._then = at, then

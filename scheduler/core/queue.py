@@ -120,7 +120,7 @@ class Queue:
     def arrived(self, now: float) -> list[Job]:
         """Jobs that no pass has looked at yet, in the order in which they may pass others."""
         new = list(self._new.values())
-        return new if len(new) < 2 else self._sorted(new, now)
+        return new if len(new) < 2 else self.passing(new, now)
 
     def file(self, job: Job) -> None:
         """Count an arrived job that has to wait among those that `candidate` finds."""
@@ -176,16 +176,16 @@ class Queue:
     def walk(self, free: int, now: float) -> Iterator[Job]:
         """Go through all jobs of so many processors at most, in passing order."""
         jobs = [job for job in self.jobs.values() if job.spec.processors <= free]
-        return iter(self._sorted(jobs, now))
+        return iter(self.passing(jobs, now))
 
-    def _sorted(self, jobs: list[Job], now: float) -> list[Job]:
-        """In passing order."""
+    def passing(self, jobs: list[Job], now: float) -> list[Job]:
+        """Bring jobs into the order in which they may pass others."""
         key = self._passing.key
         return sorted(jobs, key=lambda job: (key(job, now), job.id))
 
     @property
     def walks(self) -> bool:
-        """Whether passing order changes with time, so that `walk` must do for `candidate`."""
+        """Whether `candidate` cannot be asked: the order changes with time, or nothing is filed."""
         return self._filed is None
 
     def wants_more(self, than: int, at_most: int) -> bool:

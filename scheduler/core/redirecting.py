@@ -200,8 +200,10 @@ class Redirecting:
             theirs.append(event)
             return
         if isinstance(event, NodeJoined):
-            mine.append(_part(event, event.processors - event.reserved))
-            theirs.append(_part(event, event.reserved))
+            group = {n: a * event.reserved // event.processors for n, a in event.resources.items()}
+            rest = {name: amount - group[name] for name, amount in event.resources.items()}
+            mine.append(_part(event, event.processors - event.reserved, rest))
+            theirs.append(_part(event, event.reserved, group))
             return
         job = self.jobs.get(event.job)
         if job is None or job.redirected_at is None:
@@ -277,8 +279,8 @@ class Redirecting:
         self.principal.kill(job, S.PENDING, Reason("redirection", text, facts))
 
 
-def _part(event: NodeJoined, processors: int) -> Event:
+def _part(event: NodeJoined, processors: int, resources: Mapping[str, int]) -> Event:
     """Give what a node that joins brings to one group; with nothing now it may have had some."""
     if processors < 1:
         return NodeLost(event.at, event.node)
-    return msgspec.structs.replace(event, processors=processors, reserved=0)
+    return msgspec.structs.replace(event, processors=processors, reserved=0, resources=resources)

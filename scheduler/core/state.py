@@ -24,6 +24,7 @@ from reshape.topology import Topology
 from scheduler.core.events import JobSpec, ResizeTimes
 from scheduler.core.orders import Reason
 from scheduler.core.procset import ProcSet
+from scheduler.core.resources import Quantity
 from scheduler.profiler import History
 
 
@@ -96,6 +97,7 @@ class Job:
 
     Attributes
     ----------
+    needs : what it must be given to start, of the resources that its core knows.
     groups : group number -> processors it holds, oldest first; a group that is coming up or
         leaving still holds its own.
     size : processors of the committed configuration (those the application computes on).
@@ -111,6 +113,7 @@ class Job:
     """
 
     state: JobState = S.PENDING
+    needs: Quantity = 0
     topology: Topology | None = None
     started_at: float | None = None
     ended_at: float | None = None

@@ -14,6 +14,7 @@ from scheduler.core.ends import End
 from scheduler.core.orders import Reason
 from scheduler.core.places import Place
 from scheduler.core.procset import ProcSet
+from scheduler.core.resources import Quantity, processors_of
 from scheduler.core.space import Space
 from scheduler.core.state import Job, JobState
 from scheduler.policies.priorities import Prioritised, running_priority
@@ -68,6 +69,24 @@ class View:
         return self.machine.free_count
 
     @property
+    def idle(self) -> Quantity:
+        """What nobody holds."""
+        return self.machine.free_amounts if self._core.pooled else self.machine.free_count
+
+    @property
+    def pooled(self) -> bool:
+        """Whether there are further resources, so that quantities are `Amounts`."""
+        return self._core.pooled
+
+    def told(self, quantity: Quantity) -> int | str:
+        """Write a quantity for a reason."""
+        return self.machine.pools.told(quantity)
+
+    def quantity(self, job: Job) -> Quantity:
+        """What a live job holds."""
+        return self._core.quantity(job.size, job)
+
+    @property
     def freeing(self) -> int:
         """Processors that contractions under way will free."""
         return self._core.freeing
@@ -114,14 +133,23 @@ class View:
         """Whether the selection may refuse although there are enough free processors."""
         return self._core.placing
 
+    @property
+    def outfit(self) -> Quantity:
+        """What all nodes known hold, up or not."""
+        machine = self.machine
+        return machine.installed_amounts if self._core.pooled else machine.installed
+
     def able(self, job: Job) -> bool:
         """Whether this machine could run a job at all, if every node was there and idle."""
+        if job.needs > self.outfit:
+            return False
         return self.machine.able(self._core.scenario.selection, job.spec.processors)
 
     @property
     def head(self) -> Job | None:
         """First job of the queue that this machine could run at all."""
-        return self.queue.first(self.installed, self.able if self.placing else None)
+        able = self.able if self.placing or self.pooled else None
+        return self.queue.first(self.installed, able)
 
     @property
     def resizable(self) -> Iterator[Job]:
@@ -138,7 +166,8 @@ class View:
         if head is None:
             return None
         if not self.placing:
-            return Reservation(head.id, *self.shadow(head))
+            at, spare = self.shadow(head)
+            return Reservation(head.id, at, processors_of(spare))
         place = self.place(head)
         return Reservation(head.id, place.at, self.free - place.kept.count())
 
@@ -157,13 +186,13 @@ class View:
             union |= processors
         return self.machine.coming(union)
 
-    def shadow(self, job: Job) -> tuple[float, int]:
-        """When there are enough processors for a job, in seconds, and how many more there are."""
-        return self._core.ends.shadow(self.now, self.free, job.spec.processors)
+    def shadow(self, job: Job) -> tuple[float, Quantity]:
+        """When there is enough for a job, in seconds, and what is left over then."""
+        return self._core.ends.shadow(self.now, self.idle, job.needs)
 
     @property
     def standing(self) -> tuple[Job, float, Any] | None:
-        """Last pass's head, its reservation and the processors it leaves over, if they still hold.
+        """Last pass's head, its reservation and what it leaves over, if they still hold.
 
         (Where places matter: the rule by which others may pass.)
 

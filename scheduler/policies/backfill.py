@@ -8,15 +8,18 @@ first promise, if its policy does so; later ones may have to be made anew.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
+from typing import Any
 
 import msgspec
 
-from scheduler.core.orders import Reason
+from scheduler.core.orders import Facts, Reason
+from scheduler.core.resources import Quantity, processors_of
 from scheduler.core.state import Job, JobState
 from scheduler.core.view import Start, View
-from scheduler.policies import places, promises
+from scheduler.policies import balance, places, promises
+from scheduler.policies.balance import Choose, Pick
 
 
 class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +33,10 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Miguel-Alonso, Locality-aware ..., section 2). It says something where jobs outlive their
         estimates, that is where they are not killed at the walltime. Nobody is ended in vain:
         only if the head can start then, and the last started first.
+    pick : of the jobs that may pass others, take the "first", the one that wants the least used
+        resource most ("bl"), or the one with which resources are used most evenly ("bb"); see
+        `scheduler.policies.balance`.
+    fullness : let "bl" and "bb" prefer jobs that fill the machine, the more so the fuller it is.
 
     Raises
     ------
@@ -38,6 +45,8 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     reservations: int | None = 1
     kill_at_reservation: bool = False
+    pick: Pick = "first"
+    fullness: bool = True
 
     def __post_init__(self) -> None:
         """Check the number."""
@@ -45,6 +54,11 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"reservations must be >= 0 or null for all, got {self.reservations}")
         if self.kill_at_reservation and self.reservations != 1:
             raise ValueError("kill_at_reservation goes with 1 reservation (EASY) alone")
+
+    @property
+    def files(self) -> bool:
+        """Whether the first job that fits is asked for, which the queue's trees tell."""
+        return self.reservations == 1 and self.pick == "first"
 
     @property
     def name(self) -> str:
@@ -59,33 +73,51 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield from places.kills(view)
             return
         head = view.head
-        if head is None or head.spec.processors <= view.free or view.shadow(head)[0] > view.now:
+        if head is None or head.needs <= view.idle or view.shadow(head)[0] > view.now:
             return
-        overdue = view.overdue
-        ending = [job for job in overdue if job.state is JobState.COMPLETING]
-        short = head.spec.processors - view.free - sum(job.size for job in ending)
+        overdue, there = view.overdue, view.idle
+        for job in overdue:
+            if job.state is JobState.COMPLETING:
+                there += view.quantity(job)
         chosen: list[Job] = []
         for job in sorted(overdue, key=lambda job: (job.started_at, job.id), reverse=True):
-            if short > 0 and job.passed and job.state is not JobState.COMPLETING:
+            if head.needs > there and job.passed and job.state is not JobState.COMPLETING:
                 chosen.append(job)
-                short -= job.size
-        if short > 0:
+                there += view.quantity(job)
+        if head.needs > there:
             return
-        facts = {"head": head.id, "needed": head.spec.processors}
-        text = "its estimate is over and job {head} needs its {needed} processors now"
+        facts = {"head": head.id, "needed": view.told(head.needs)}
+        unit = "" if view.pooled else " processors"
+        text = f"its estimate is over and job {{head}} needs its {{needed}}{unit} now"
         for job in chosen:
             yield job, Reason("EASY kill at reservation", text, facts)
 
     def schedule(self, view: View, start: Start) -> None:
         """Start the jobs that may start now."""
+        in_order = _in_order_pooled if view.pooled else _in_order
         if self.reservations == 0:
-            _in_order(view, start, "FCFS in order")
+            in_order(view, start, "FCFS in order")
         elif self.reservations == 1:
-            head = _in_order(view, start, "EASY in order")
-            if head is not None and len(view.queue.jobs) > 1:
-                (places.behind_the_head if view.placing else _behind_the_head)(view, start, head)
+            head = in_order(view, start, "EASY in order")
+            if head is None or len(view.queue.jobs) == 1:
+                return
+            if view.pooled or self.pick != "first":
+                _choose_behind(view, start, head, self.choose)
+            elif view.placing:
+                places.behind_the_head(view, start, head)
+            elif view.queue.walks:
+                _choose_behind(view, start, head, self.choose)
+            else:
+                _behind_the_head(view, start, head)
         else:
-            promises.schedule(view, start, self.reservations, self.name)
+            choose = None if self.pick == "first" else self.choose
+            promises.schedule(view, start, self.reservations, self.name, choose)
+
+    def choose(self, view: View, fitting: Sequence[Job]) -> tuple[Job, Facts]:
+        """Choose one of the jobs that may start now, given in passing order; say by what."""
+        if self.pick == "first":
+            return fitting[0], {}
+        return balance.choose(view, fitting, self.pick, fullness=self.fullness)
 
 
 def _in_order(view: View, start: Start, rule: str) -> Job | None:
@@ -107,9 +139,6 @@ def _behind_the_head(view: View, start: Start, head: Job) -> None:
     question for the next one that fits goes to the trees of the queue.
     """
     queue, machine, now = view.queue, view.machine, view.now
-    if queue.walks:
-        _walk(view, start, head)
-        return
     standing = view.standing
     if standing is not None and standing[0] is head:
         _, at, spare = standing
@@ -125,7 +154,8 @@ def _behind_the_head(view: View, start: Start, head: Job) -> None:
     queue.file_all()
     if queue.smallest() > machine.free_count:
         return  # whatever the reservation is
-    at, spare = view.shadow(head)
+    at, left = view.shadow(head)
+    spare = processors_of(left)
     while (found := queue.candidate(machine.free_count, at - now, spare)) is not None:
         in_time = found.estimate_s <= at - now
         if found is head or not start(found, _passed(found, head, at, None if in_time else spare)):
@@ -135,22 +165,74 @@ def _behind_the_head(view: View, start: Start, head: Job) -> None:
     view.stand(head, at, spare)
 
 
-def _walk(view: View, start: Start, head: Job) -> None:
-    """EASY where the passing order changes with time: sort, and look at each job that fits."""
-    at, spare = view.shadow(head)
-    for job in view.queue.walk(view.free, view.now):
-        needed = job.spec.processors
-        in_time = job.estimate_s <= at - view.now
-        if needed > view.free or not (in_time or needed <= spare) or job is head:
-            continue
-        if start(job, _passed(job, head, at, None if in_time else spare)) and not in_time:
-            spare -= needed
+def _in_order_pooled(view: View, start: Start, rule: str) -> Job | None:
+    """As `_in_order`, where there are further resources."""
+    while (job := view.head) is not None:
+        needed, free = view.told(job.needs), view.told(view.idle)
+        text = "first in the queue: {needed} wanted, {free} free"
+        reason = Reason(rule, text, {"needed": needed, "free": free})
+        if job.needs > view.idle or not start(job, reason):
+            return job
+    return None
 
 
-def _passed(job: Job, head: Job, at: float, spare: int | None) -> Reason:
+def _choose_behind(view: View, start: Start, head: Job, choose: Choose) -> None:
+    """EASY where the trees do not help: further resources, a choice, an order that ages.
+
+    Each waiting job is looked at, after arrivals only those that arrived, and as long as some of
+    them fit and may pass, one is chosen. What the head is promised is an amount of everything, not
+    a place, even if the selection is one that may refuse.
+    """
+    queue, now, standing = view.queue, view.now, view.standing
+    if standing is not None and standing[0] is head:
+        (_, at, spare), waiting = standing, queue.arrived(now)
+    else:
+        free, idle, waiting = view.free, view.idle, list(queue.jobs.values())
+        waiting = [job for job in waiting if job.spec.processors <= free and job.needs <= idle]
+        if not waiting:
+            return  # whatever the reservation is
+        at, spare = view.shadow(head)
+    queue.file_all()
+    fitting = _may_pass(waiting, view.idle, at - now, spare)
+    fitting = queue.passing([job for job in fitting if job is not head], now)
+    while fitting:
+        job, facts = choose(view, fitting)
+        fitting.remove(job)
+        in_time = job.estimate_s <= at - now
+        if start(job, _chosen(view, job, head, at, None if in_time else spare, facts)):
+            if not in_time:
+                spare -= job.needs
+            fitting = _may_pass(fitting, view.idle, at - now, spare)
+    view.stand(head, at, spare)
+
+
+def _may_pass(jobs: list[Job], idle: Quantity, within_s: float, spare: Quantity) -> list[Job]:
+    """Those that fit now and end in time or take only what the head leaves over."""
+    return [
+        job
+        for job in jobs
+        if job.needs <= idle and (job.estimate_s <= within_s or job.needs <= spare)
+    ]
+
+
+def _chosen(
+    view: View, job: Job, head: Job, at: float, spare: Quantity | None, facts: Facts
+) -> Reason:
+    """As `_passed`, with the numbers that chose the job among others."""
+    reason = _passed(job, head, at, spare)
+    told: dict[str, int | float | str] = {**reason.facts, "needed": view.told(job.needs)}
+    if spare is not None:
+        told["spare"] = view.told(spare)
+    text = reason.text.replace(" processors", "") if view.pooled else reason.text
+    if facts:
+        text += "; " + balance.TEXT
+    return Reason(reason.rule, text, {**told, **facts})
+
+
+def _passed(job: Job, head: Job, at: float, spare: Quantity | None) -> Reason:
     """Note that the job passes the head, and say why it may."""
     job.passed = True
-    facts = {
+    facts: dict[str, Any] = {
         "needed": job.spec.processors,
         "walltime": job.estimate_s,
         "head": head.id,

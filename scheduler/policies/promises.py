@@ -13,13 +13,18 @@ from collections.abc import Callable
 from math import inf
 
 from scheduler.core.availability import Availability
-from scheduler.core.orders import Reason
+from scheduler.core.orders import Facts, Reason
 from scheduler.core.state import Job
 from scheduler.core.view import View
+from scheduler.policies.balance import TEXT, Choose
 
 
 def schedule(
-    view: View, start: Callable[[Job, Reason], bool], reservations: int | None, name: str
+    view: View,
+    start: Callable[[Job, Reason], bool],
+    reservations: int | None,
+    name: str,
+    choose: Choose | None = None,
 ) -> None:
     """Start what may start now, and see to the promises.
 
@@ -28,10 +33,11 @@ def schedule(
     start : starts a job if there are acceptable processors, and tells whether it did.
     reservations : how many waiting jobs hold a promise at most; None is all of them.
     name : of the policy, for reasons.
+    choose : chooses, of the jobs that may start now, the next to start; None: the first.
     """
     profile = view.profile
     if profile is None:
-        profile = Availability(view.now, view.free, view.ends)
+        profile = Availability(view.now, view.idle, view.ends)
         waiting = _able(view, list(view.queue))
         _reserve_again(profile, waiting, view.reservations)
     elif view.unforeseen or reservations is not None:
@@ -41,10 +47,13 @@ def schedule(
     places = _Places(view, profile, start, name)
     if view.unforeseen:
         places.begin_compression()
+    if choose is not None:
+        places.start_chosen(waiting, choose)
+        waiting = [job for job in waiting if job.id in view.queue]
     room = inf if reservations is None else reservations
     held, promised, now = 0, view.reservations, view.now
     for job in waiting:
-        if job.spec.processors > places.peak and promised.get(job.id, now) > now:
+        if job.needs > places.peak and promised.get(job.id, now) > now:
             held += 1  # no place before the promised one has become large enough
         else:
             held += places.place(job, promise=held < room)
@@ -66,8 +75,9 @@ class _Places:
         self._view, self._profile, self._start, self._name = view, profile, start, name
         self._promised = view.reservations
         self._compressing = False
+        self._chosen: Facts = {}  # what chose the job that is to start
         self._left = -inf  # end of the latest place that a job has left in this pass
-        self.peak = 0  # most processors free where more may be free than there were
+        self.peak = profile.none  # most that is free where more may be free than there were
 
     def begin_compression(self) -> None:
         """Place promised jobs anew, too."""
@@ -82,7 +92,7 @@ class _Places:
     def place(self, job: Job, *, promise: bool) -> bool:
         """Start a job or let it have a promise, if it may; tell whether it holds one now."""
         at = self._promised.get(job.id)
-        now, needed, estimate_s = self._view.now, job.spec.processors, job.estimate_s
+        now, needed, estimate_s = self._view.now, job.needs, job.estimate_s
         if at is not None:
             if needed <= self.peak:
                 at = self._moved(job, at)
@@ -90,7 +100,7 @@ class _Places:
                 return True
             self._profile.lift(needed, at, estimate_s)
             del self._promised[job.id]
-        if not promise and needed > self._view.free:
+        if not promise and needed > self._view.idle:
             return False
         at = self._profile.earliest(needed, estimate_s, now)
         if at <= now:
@@ -102,9 +112,31 @@ class _Places:
             self._promised[job.id] = at
         return promise
 
+    def start_chosen(self, waiting: list[Job], choose: Choose) -> None:
+        """Start jobs that delay no promise, as long as there are any, one by one as chosen."""
+        ready = [job for job in waiting if self._ready(job)]
+        while ready:
+            job, facts = choose(self._view, ready)
+            self._chosen = facts
+            self.place(job, promise=False)
+            ready = [other for other in ready if other is not job and self._ready(other)]
+        self._chosen = {}
+
+    def _ready(self, job: Job) -> bool:
+        """Whether a job could start now, with all promises but its own kept where they are."""
+        now, needed, estimate_s = self._view.now, job.needs, job.estimate_s
+        if needed > self._view.idle:
+            return False
+        at = self._promised.get(job.id)
+        if at is None:
+            return self._profile.earliest(needed, estimate_s, now) <= now
+        if at <= now or needed > self.peak:
+            return at <= now
+        return self._profile.earlier(needed, estimate_s, at) <= now
+
     def _moved(self, job: Job, at: float) -> float:
         """Move a promise to the earliest time there is."""
-        profile, needed, estimate_s = self._profile, job.spec.processors, job.estimate_s
+        profile, needed, estimate_s = self._profile, job.needs, job.estimate_s
         earlier = profile.earlier(needed, estimate_s, at)
         if earlier < at:
             profile.lift(needed, at, estimate_s)
@@ -116,16 +148,20 @@ class _Places:
         return earlier
 
     def _starts(self, job: Job) -> bool:
-        free = self._view.free
-        facts = {"needed": job.spec.processors, "walltime": job.estimate_s, "free": free}
-        text = "{needed} of {free} free processors for {walltime} s delay no reservation"
+        view = self._view
+        needed, free = view.told(job.needs), view.told(view.idle)
+        facts: Facts = {"needed": needed, "walltime": job.estimate_s, "free": free}
+        unit = "" if view.pooled else " processors"
+        text = f"{{needed}} of {{free}} free{unit} for {{walltime}} s delay no reservation"
+        if self._chosen:
+            text, facts = f"{text}; {TEXT}", {**facts, **self._chosen}
         return self._start(job, Reason(self._name, text, facts))
 
 
 def _able(view: View, jobs: list[Job]) -> list[Job]:
     """Jobs that this machine can run at all."""
-    installed = view.installed
-    return [job for job in jobs if job.spec.processors <= installed]
+    outfit = view.outfit
+    return [job for job in jobs if job.needs <= outfit]
 
 
 def _due_and_new(view: View) -> list[Job]:
@@ -145,7 +181,7 @@ def _reserve_again(profile: Availability, waiting: list[Job], promised: dict[int
         if job.id not in promised:
             continue
         at = max(promised[job.id], profile.now)
-        needed, estimate_s = job.spec.processors, job.estimate_s
+        needed, estimate_s = job.needs, job.estimate_s
         if profile.earliest(needed, estimate_s, at) != at:
             break
         profile.reserve(needed, at, estimate_s)

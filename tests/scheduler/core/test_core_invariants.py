@@ -29,6 +29,7 @@ from scheduler.core.events import (
 from scheduler.core.machine import Machine
 from scheduler.core.orders import Continue, Contract, Expand, Order, Reason, Start
 from scheduler.core.procset import ProcSet
+from scheduler.core.resources import Quantity
 from scheduler.core.state import FINAL, TRANSITIONS, Job, JobState
 from scheduler.core.view import View
 from scheduler.policies.interface import Decision, Grow, Shrink, Stay
@@ -36,6 +37,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 
 NODES = {"n1": 4, "n2": 3, "n3": 5}
+MEMORY = {"n2": {"memory": 6}, "n3": {"memory": 4, "disk": 1}}
 
 
 class Chaos(msgspec.Struct, frozen=True):
@@ -64,6 +66,8 @@ SCENARIOS = [
     Scenario("chaos", resizing=Chaos()),
     scenario("conservative", {"resizing": "fcfs-pr"}),
     scenario("easy"),
+    scenario("easy", {"backfill.pick": "bb"}),
+    scenario("conservative", {"backfill.pick": "bl"}),
     scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
     scenario("fcfs-pr"),
     scenario("pba-pr"),
@@ -102,13 +106,20 @@ class AnyLife(RuleBasedStateMachine):
         walltime_s=st.sampled_from([1.0, 5.0, 20.0, 100.0]),
         more=st.sampled_from([0, 0, 1, 4]),
         topology=st.sampled_from([None, Topology(), Topology("nearly-square")]),
+        resources=st.sampled_from([{}, {}, {"memory": 3}, {"memory": 6, "disk": 1}]),
     )
     def submit(
-        self, processors: int, walltime_s: float, more: int, topology: Topology | None
+        self,
+        processors: int,
+        walltime_s: float,
+        more: int,
+        topology: Topology | None,
+        resources: dict[str, int],
     ) -> None:
         job = len(self.submitted) + 1
         self.submitted.add(job)
-        spec = JobSpec(processors, walltime_s, processors + more, topology)
+        most = processors + more
+        spec = JobSpec(processors, walltime_s, most, topology, resources=resources)
         self.waiting.append(JobSubmitted(self.time, job, spec))
 
     @rule(data=st.data(), several=st.booleans())
@@ -167,7 +178,7 @@ class AnyLife(RuleBasedStateMachine):
         self.waiting.append(NodeLost(self.time, node) if lose else self.joined(node))
 
     def joined(self, node: str) -> NodeJoined:
-        return NodeJoined(self.time, node, NODES[node])
+        return NodeJoined(self.time, node, NODES[node], resources=MEMORY.get(node, {}))
 
     def deliver(self) -> None:
         events, self.waiting = self.waiting, []
@@ -247,13 +258,15 @@ class AnyLife(RuleBasedStateMachine):
     @invariant()
     def what_will_come_back_is_known(self) -> None:
         for core in self.cores:
-            expected = Counter()
-            for _, job, processors in core.ends:
-                expected[job] += processors
+            none = core.quantity(0)
+            expected: dict[int, Quantity] = {}
+            for _, job, quantity in core.ends:
+                expected[job] = expected.get(job, none) + quantity
             returning = core.machine.returning
             for job in core.live.values():
-                assert expected.pop(job.id, 0) == sum(map(returning, job.groups.values()))
-            assert not +expected
+                back = core.quantity(sum(map(returning, job.groups.values())), job)
+                assert expected.pop(job.id, none) == back
+            assert all(quantity == none for quantity in expected.values())
             assert list(core.ends) == sorted(core.ends)
             resizes = [job.resize for job in core.live.values() if job.resize is not None]
             assert core.freeing == sum(r.old - r.new for r in resizes if not r.expands)
@@ -262,9 +275,21 @@ class AnyLife(RuleBasedStateMachine):
     def nobody_waits_for_what_is_there(self) -> None:
         for core in self.cores:
             head = core.view.head
-            assert head is None or head.spec.processors > core.machine.free_count
+            assert head is None or head.needs > core.view.idle
             for job in core.queue:
                 assert str(self.core.reason_pending(job.id))
+
+    @invariant()
+    def further_resources_are_held_once(self) -> None:
+        for core in self.cores:
+            pools, held, there = core.machine.pools, Counter(), Counter()
+            for job in core.live.values():
+                held.update(job.spec.resources)
+            for node in core.machine.nodes.values():
+                there.update(node.resources if node.up else {})
+            assert pools.held == [held[name] for name in pools.names]
+            assert pools.there == [there[name] for name in pools.names]
+            assert bool(pools.names) == core.pooled
 
     def teardown(self) -> None:
         """Every job told to end ends, and all processors of nodes that are there come back."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from second_by_second import drive
 
-from scheduler.core.core import Core
-from scheduler.core.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup, instant_order
-from scheduler.core.machine import Machine
-from scheduler.core.orders import Start, WakeAt
 from scheduler.policies.backfill import Backfill
-from scheduler.policies.scenario import Scenario
 
 PROCESSORS = 8
 
@@ -33,37 +28,8 @@ def run(
     jobs: list[tuple[int, int, int, int]], reservations: int | None
 ) -> tuple[list[float], dict[int, list[float]]]:
     """Start time of each job, and the promises it got over time."""
-    core = Core(
-        Scenario("test", backfill=Backfill(reservations)),
-        Machine([("n", PROCESSORS)]),
-        kill_at_walltime=False,
-    )
-    events: list[tuple[float, int, int, int, Event]] = []
-    for i, (at, processors, walltime, _) in enumerate(jobs):
-        event = JobSubmitted(at, i, JobSpec(processors, walltime))
-        heapq.heappush(events, (at, *instant_order(event), i, event))
-    starts = [inf] * len(jobs)
-    promises: dict[int, list[float]] = {}
-    while events:
-        now = events[0][0]
-        batch = []
-        while events and events[0][0] == now:
-            batch.append(heapq.heappop(events)[-1])
-        for order in core.handle(batch):
-            if isinstance(order, WakeAt):
-                wake = Wakeup(order.at)
-                heapq.heappush(events, (wake.at, *instant_order(wake), len(starts), wake))
-                continue
-            assert isinstance(order, Start)
-            starts[order.job] = now
-            end = JobEnded(now + jobs[order.job][3], order.job)
-            heapq.heappush(events, (end.at, *instant_order(end), order.job, end))
-        promised = dict(core.reservations)
-        if reservations == 1 and (head := core.view.reservation()) is not None:
-            promised[head.job] = head.at
-        for job, at in promised.items():
-            promises.setdefault(job, []).append(at)
-    return starts, promises
+    ran = drive(jobs, Backfill(reservations), PROCESSORS)
+    return ran.starts, ran.promises
 
 
 def slow_easy(jobs: list[tuple[int, int, int, int]], reservations: int) -> list[float]:
