@@ -16,6 +16,7 @@ from simulator import swf
 from simulator.files import check_place, replace_all
 from simulator.normalise import NEEDED, Report, TraceJobs, machine_size, normalise
 from simulator.options import rule_options, rules_of
+from simulator.weeks import choose, cut
 
 DAY_S = 86400.0
 
@@ -57,6 +58,56 @@ def convert(trace: Path, to: Path, lenient: bool) -> None:
     read = swf.read(trace, lenient=lenient)
     replace_all({to: swf.encode(read) if form == "swf" else _csv(read)})
     click.echo(f"{to}: {len(read)} jobs")
+
+
+@workload.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Directory.")
+@click.option("--weeks", "count", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--utilization", type=click.FloatRange(min=0), default=0.7, show_default=True, help="At least."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def weeks(
+    trace: Path,
+    out: Path,
+    count: int,
+    utilization: float,
+    seed: int,
+    processors: int | None,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Cut busy weeks out of TRACE, each a trace of its own in the directory of -o.
+
+    A week has the jobs submitted in its 168 hours, whole. Its utilization is what the log's jobs
+    held of the machine in it. If more weeks than wanted are busy enough, the seed draws.
+    """
+    read = swf.read(trace, lenient=lenient)
+    choice = choose(read, processors or machine_size(read), count, utilization, seed)
+    stem = trace.name.removesuffix(".gz").removesuffix(".swf")
+    files = {
+        out / f"{stem}-week-{week.number:03}.swf.gz": swf.encode(
+            cut(read, week), f"week {week.number}, from second {week.begin:.15g} of {trace.name} on"
+        )
+        for week in choice.weeks
+    }
+    report = msgspec.to_builtins(choice) | {"trace": read.path, "seed": seed}
+    files[out / "weeks.json"] = (json.dumps(report, indent=2) + "\n").encode()
+    for path in files:
+        check_place(path, make_parent=True)
+    replace_all(files)
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(choice.sentence)
+    if len(choice.weeks) < count:
+        click.echo(f"{count} weeks were wanted: there are no more of that utilization", err=True)
+    for week in choice.weeks:
+        click.echo(f"week {week.number:3}  utilization {week.utilization:.3f}  {week.jobs} jobs")
 
 
 def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:
