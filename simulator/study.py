@@ -76,7 +76,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report: str | None = None
     fixed: dict[str, Any] = {}
     cases: list[dict[str, Any]] = []
-    grid: dict[str, list[Any]] = {}
+    grid: dict[str, Any] = {}  # lists; `_check` can say which is none, its line and name
     seeds: int | list[int] | None = None
 
 
@@ -229,6 +229,8 @@ def _check(tree: Located, plan: StudyFile) -> None:
             if seen.setdefault(name, here) != here:
                 tree.fail((*place, name), f"is given under {seen[name]} too; keep one")
     for name, values in plan.grid.items():
+        if not isinstance(values, list):
+            tree.fail(("grid", name), f"must be a list, got {values!r}; or put it under fixed")
         if not values:
             tree.fail(("grid", name), "has no values; give at least one, or leave it out")
     if isinstance(plan.seeds, list) and not plan.seeds:

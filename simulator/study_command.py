@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
+import traceback
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,10 +27,11 @@ from simulator.study import (
     read_study,
     shipped_studies,
 )
-from simulator.study_runner import Failure, Here, Record, outcomes, processes
+from simulator.study_runner import RUNS, Failure, Here, Record, as_json, outcomes, processes
 
 ARCHIVE = "https://www.cs.huji.ac.il/labs/parallel/workload/logs.html"
 SHOWN_FAILURES = 5
+WRITTEN = ("report.json", "report.txt")
 
 
 @click.command()
@@ -52,7 +53,7 @@ SHOWN_FAILURES = 5
 @click.option("--mpi", is_flag=True, help="Run on the ranks of the mpiexec that started this.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of all results.")
 @click.option("--fresh", is_flag=True, help="Run again what is done already.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", is_flag=True, help="Print one JSON object.")
 @example(
     "reshape study backfilling --seeds 5",
     "reshape study my.yaml --traces ~/traces --out results --set 'load=[0.8, 1]'",
@@ -67,6 +68,8 @@ def study(name: str | None, workers: int | None, mpi: bool, **options: Any) -> N
     if name is None:
         click.echo(_listing())
         return
+    if mpi and workers is not None:
+        raise click.UsageError("--workers with --mpi: mpiexec -n says how many; leave one out")
     width = _ranks() - 1 if mpi else workers or len(os.sched_getaffinity(0))
     with _pool(width, mpi) as pool:
         if pool is not None:  # this is not one of the ranks that only work
@@ -83,7 +86,7 @@ def _study(
     traces: Path,
     out: Path | None,
     fresh: bool,
-    as_json: bool,
+    json: bool,
 ) -> None:
     chosen = read_study(_file(name), changes, seeds)
     if missing := missing_traces(chosen, traces):
@@ -96,11 +99,10 @@ def _study(
     with Record(chosen, out, fresh=fresh) as record:
         _run_missing(chosen, record, pool, width, traces, kept=out is not None)
         report = _report(chosen, record.rows(), out)
-        told = msgspec.to_builtins(report.data)
-        files = {"report.json": (json.dumps(told, indent=2) + "\n").encode()}
-        files["report.txt"] = (report.text + "\n").encode()
-        record.finish({**files, **report.files})
-    click.echo(json.dumps(told) if as_json else report.text)
+        data = as_json(report.data)
+        written = msgspec.json.format(data, indent=2) + b"\n", f"{report.text}\n".encode()
+        record.finish({**dict(zip(WRITTEN, written, strict=True)), **report.files})
+    click.echo(data if json else report.text)
 
 
 def _run_missing(
@@ -153,9 +155,19 @@ def _report(chosen: Study, rows: list[Row], out: Path | None) -> Report:
 
     if chosen.report is None:
         return means(rows, out)
-    report = function(chosen.report, chosen.folder)(rows, out)
+    try:
+        report = function(chosen.report, chosen.folder)(rows, out)
+    except ReshapeError:
+        raise
+    except Exception:
+        raise ReshapeError(
+            f"{chosen.report} failed; no report was written:\n{traceback.format_exc()}"
+        ) from None
     if not isinstance(report, Report):
         raise ReshapeError(f"{chosen.report} must give a simulator.study.Report, got {report!r}")
+    for name in report.files:
+        if Path(name).name != name or name in (RUNS, *WRITTEN):
+            raise ReshapeError(f"{chosen.report}: {name!r} is no name for a file beside {RUNS}")
     return report
 
 

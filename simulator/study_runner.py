@@ -53,24 +53,33 @@ def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
 
     Returns
     -------
-    Its result as JSON, in which a number that is not finite is null.
+    Its result as `as_json` writes it.
     """
     try:
         result = function(target, folder)(parameters)
         if not isinstance(result, Mapping):
             raise TypeError(f"{target} must give a mapping of names to values, got {result!r}")
-        return msgspec.json.encode(result, enc_hook=_plain)
+        return as_json(result)
     except ReshapeError as error:
         return Failure(str(error))
     except Exception as error:
         return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def _plain(value: Any) -> Any:
-    """Numbers and arrays of numpy as those of Python."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"a result is plain data (numbers, text, lists, mappings), got {value!r}")
+def as_json(data: Any) -> bytes:
+    """Write plain data as JSON; numbers of numpy count as plain, and those not finite are null.
+
+    Raises
+    ------
+    TypeError : something in it is no plain data.
+    """
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "tolist"):
+            return value.tolist()
+        raise TypeError(f"a result is plain data (numbers, text, lists, mappings), got {value!r}")
+
+    return msgspec.json.encode(data, enc_hook=plain)
 
 
 class Here(Executor):
@@ -159,8 +168,12 @@ class Record(AbstractContextManager["Record"]):
         self._results: dict[bytes, bytes] = {}
         self._lines: dict[bytes, bytes] = {}
         self._file: IO[bytes] | None = None
-        if folder is not None:
-            self._open(folder / RUNS, fresh)
+        try:
+            if folder is not None:
+                self._open(folder / RUNS, fresh)
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(
         self,
@@ -168,6 +181,10 @@ class Record(AbstractContextManager["Record"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
