@@ -26,12 +26,12 @@ SILENCE_S = 10.0
 
 @dataclass
 class AgentState:
-    """What one agent said last."""
+    """What one agent said last; `groups` is by job, then by group."""
 
     identity: bytes
     pid: int
     heard: float
-    groups: dict[tuple[int, int], m.GroupStatus] = field(default_factory=dict)
+    groups: dict[int, dict[int, m.GroupStatus]] = field(default_factory=dict)
     restart_points: set[int] = field(default_factory=set)
 
 
@@ -41,6 +41,10 @@ class SystemMonitor:
     Parameters
     ----------
     send : sends a message to a peer by its socket identity.
+
+    Attributes
+    ----------
+    news : jobs of whose groups an agent has said something new; for the service to take.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class SystemMonitor:
         self._send = send
         self.nodes = {node.name: node.processors for node in nodes}
         self.agents: dict[str, AgentState] = {}
+        self.news: set[int] = set()
         self._started: dict[str, float] = {}
         self._children: list[subprocess.Popen[bytes]] = []
 
@@ -74,12 +79,19 @@ class SystemMonitor:
         if known is None:
             log.info("agent of %s is here, pid %d", hello.node, hello.pid)
             events.append(NodeJoined(at=now, node=hello.node, processors=self.nodes[hello.node]))
+        groups: dict[int, dict[int, m.GroupStatus]] = {}
+        for status in hello.groups:
+            groups.setdefault(status.job, {})[status.group] = status
+        restart_points = set(hello.restart_points)
+        before = AgentState(identity, hello.pid, 0.0) if known is None else known
+        self.news |= restart_points ^ before.restart_points
+        self.news.update(
+            job
+            for job in groups.keys() | before.groups.keys()
+            if groups.get(job) != before.groups.get(job)
+        )
         self.agents[hello.node] = AgentState(
-            identity=identity,
-            pid=hello.pid,
-            heard=time.monotonic(),
-            groups={(status.job, status.group): status for status in hello.groups},
-            restart_points=set(hello.restart_points),
+            identity, hello.pid, time.monotonic(), groups, restart_points
         )
         return events
 
@@ -140,15 +152,14 @@ class SystemMonitor:
     def status(self, node: str, job: int, group: int) -> m.GroupStatus | None:
         """Give what the agent of a node knows of a group, None if it knows none."""
         agent = self.agents.get(node)
-        return agent.groups.get((job, group)) if agent else None
+        return agent.groups.get(job, {}).get(group) if agent else None
 
     def statuses(self, job: int) -> list[tuple[str, m.GroupStatus]]:
         """Give (node, status) of every group of a job that some agent knows."""
         return [
             (node, status)
             for node, agent in self.agents.items()
-            for (number, _), status in agent.groups.items()
-            if number == job
+            for status in agent.groups.get(job, {}).values()
         ]
 
     def has_restart_point(self, job: int) -> bool:
@@ -157,4 +168,4 @@ class SystemMonitor:
 
     def known_jobs(self) -> set[int]:
         """Give the jobs that some agent knows a group of."""
-        return {job for agent in self.agents.values() for job, _ in agent.groups}
+        return {job for agent in self.agents.values() for job in agent.groups}

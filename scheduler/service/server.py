@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 #: How long agents that were told to stop are given before the socket closes.
 FAREWELL_S = 5.0
+#: All jobs are compared with their processes once in so many ticks, should news have been missed.
+ROUND_TICKS = 20
 #: Messages taken in one turn of the loop: what arrived together is decided together.
 TURN = 256
 
@@ -110,7 +112,10 @@ class Service:
         self._after: list[Callable[[], None]] = []
         self._waiting: list[tuple[int, bytes, int]] = []  # job, who waits, request
         self._alarms: list[float] = []
-        self._news = True  # whether jobs and processes may differ from what they should be
+        self._news: set[int] = set()  # jobs that may differ from their processes
+        self._unsettled: set[int] = set()  # jobs that do: something is to come, or to be repeated
+        self._round: list[int] = []  # jobs still to be looked at in any case
+        self._share = 1  # ... so many at a tick
         self._install_nodes()
         self._stop = asyncio.Event()
         self._ending = False  # told to stop: waits for jobs and agents to be gone
@@ -187,7 +192,7 @@ class Service:
                 self._take(frames[0], frames[1:])
             now = time.monotonic()
             if now - ticked > TICK_S:
-                ticked, self._news = now, True
+                ticked = now
                 self._tick()
             self._turn()
 
@@ -228,20 +233,39 @@ class Service:
             self._decide(events)
         for answer in after:
             answer()
-        if self._news:
+        if self._news or self.monitor.news:
             self._follow()
         self._commit()
 
     def _follow(self) -> None:
         """Let processes be what jobs say, and jobs what has become of processes."""
-        self._news = False
-        ended = [event for job in list(self.core.live.values()) for event in self.ends.examine(job)]
+        core = self.core
+        looked = self._news | self.monitor.news
+        ended = [
+            event
+            for number in sorted(looked & core.live.keys())
+            for event in self.ends.examine(core.live[number])
+        ]
         if ended:
             self._decide(ended)
-        known = self.monitor.known_jobs()
-        for number in sorted(known | self.core.live.keys()):
-            self.startup.arrange(self.core.jobs[number])
+        looked |= self._news
+        self._news, self.monitor.news = set(), set()
+        for number in sorted(looked & core.jobs.keys()):
+            self.startup.arrange(core.jobs[number])
+            if self.startup.is_settled(core.jobs[number]):
+                self._unsettled.discard(number)
+            else:
+                self._unsettled.add(number)
         self._answer_waiting()
+
+    def _next_of_round(self) -> list[int]:
+        """Jobs that are looked at although there is no news of them: all of them, in turn."""
+        if not self._round:
+            self._round = sorted(self.monitor.known_jobs() | self.core.live.keys(), reverse=True)
+            self._share = 1 + len(self._round) // ROUND_TICKS
+        part = self._round[-self._share :]
+        del self._round[-self._share :]
+        return part
 
     def _decide(self, events: list[Event]) -> list[Order]:
         durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
@@ -252,8 +276,12 @@ class Service:
                 heapq.heappush(self._alarms, order.at)
             elif not isinstance(order, Continue):
                 log.info("%s", order)
-                self._news = True
-        self._news |= any(not isinstance(event, ResizePoint) for event in events)
+                self._news.add(order.job)
+        for event in events:
+            if isinstance(event, NodeJoined | NodeLost):
+                self._news |= self.core.live.keys() | self.monitor.known_jobs()
+            elif not isinstance(event, ResizePoint | Wakeup):
+                self._news.add(event.job)
         return orders
 
     def _tick(self) -> None:
@@ -261,6 +289,8 @@ class Service:
             if self.monitor.dismiss():
                 self._stop.set()
             return
+        self._news |= self._unsettled
+        self._news.update(self._next_of_round())
         now = self.clock()
         for event in self.monitor.on_tick(now, hire=not self._ending):
             self._decide([event])
@@ -346,7 +376,6 @@ class Service:
             return m.Failure(message=events)
         for event in events:  # one by one: a node is lost before it joins again
             self._decide([event])
-        self._news = True
         return m.Done()
 
     def _on_program(self, hello: m.Hello) -> m.Message:

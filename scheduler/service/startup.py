@@ -74,6 +74,14 @@ class JobStartup:
             for node in {node for node, _ in known}:
                 self._tell(node, job.id, -1, m.SweepJob(job=job.id))
 
+    def is_settled(self, job: Job) -> bool:
+        """Whether the processes of a job are what they should be, and nothing is under way."""
+        known = self._monitor.statuses(job.id)
+        if job.state is JobState.RUNNING:
+            alive = {status.group for _, status in known if status.alive}
+            return alive == job.groups.keys() and len(known) == len(alive)
+        return not known and (job.state in FINAL or job.state is JobState.PENDING)
+
     def kill(self, node: str, job: int, group: int, why: str) -> None:
         """Let an agent end a group."""
         self._tell(node, job, group, m.KillGroup(job=job, group=group, why=why))

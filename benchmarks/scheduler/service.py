@@ -1,0 +1,333 @@
+"""The service under load: resize points of many jobs, and durable submissions.
+
+    python benchmarks/scheduler/service.py [--jobs 1000] [--rate 2500] [--seconds 8] [--json]
+
+starts a real service (`reshape serve`) in a directory of its own. In the place of a node agent and
+of the jobs' processes stands this program: it tells the service that every group it asks for is up,
+and then speaks for each job over a connection of its own, as the first rank of the job would.
+
+- resize points, open loop: every job comes to its points at a steady pace, all together `--rate` a
+  second; the latency counts from the moment a question was due to its answer.
+- resize points, closed loop: every job asks again as soon as it is answered: what is possible.
+- submissions: `--submissions` jobs from 20 connections, ten under way on each; a job is counted
+  when it is acknowledged, and it is acknowledged when it is on the disk.
+
+`cpu` is what the service itself took of one core meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import select
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import zmq
+
+from reshape import messages as m
+from reshape.topology import Topology
+from scheduler.service import background
+from scheduler.service.directory import ServiceDirectory
+
+SIZE, MOST = 2, 4
+NODE = "local"
+
+
+class StandIn(threading.Thread):
+    """A node agent that starts nothing and says that everything runs."""
+
+    def __init__(self, place: ServiceDirectory) -> None:
+        super().__init__(daemon=True)
+        self.place, self.secret = place, place.read_secret()
+        self.groups: dict[tuple[int, int], m.GroupStatus] = {}
+        self.tokens: dict[int, str] = {}
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Answer until told to stop."""
+        with self.place.agent_lock(NODE) as free, zmq.Context() as context:
+            assert free
+            socket = context.socket(zmq.DEALER)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(self.place.endpoint)
+            beat, changed, stopping = 0.0, True, False
+            while not stopping:
+                if changed or time.monotonic() - beat > 1.0:
+                    beat, changed = time.monotonic(), False
+                    self._hello(socket)
+                if not socket.poll(200):
+                    continue
+                while socket.poll(0):
+                    message = m.decode(socket.recv_multipart())
+                    changed |= self._obey(message)
+                    stopping |= isinstance(message, m.AgentStop)
+            self._hello(socket)
+            socket.close(linger=200)
+        self.ended.set()
+
+    def _obey(self, message: m.Message) -> bool:
+        match message:
+            case m.StartGroup():
+                status = m.GroupStatus(message.job, message.group, True, pid=os.getpid())
+                self.groups[message.job, message.group] = status
+                self.tokens[message.job] = message.environment["RESHAPE_TOKEN"]
+            case m.KillGroup():
+                gone = m.GroupStatus(message.job, message.group, False, signal=15)
+                self.groups[message.job, message.group] = gone
+            case m.AgentStop():
+                for job, group in self.groups:
+                    self.groups[job, group] = m.GroupStatus(job, group, False, signal=15)
+            case _:
+                return False
+        return True
+
+    def _hello(self, socket: zmq.Socket[bytes]) -> None:
+        hello = m.AgentHello(
+            node=NODE,
+            pid=os.getpid(),
+            secret=self.secret,
+            groups=list(self.groups.values()),
+            restart_points=[],
+        )
+        socket.send_multipart(m.encode(hello))
+
+
+class Peers:
+    """Connections of their own to the service, watched together.
+
+    ZeroMQ tells of news on a connection once; so what has come is also looked for after sending.
+    """
+
+    def __init__(self, endpoint: str, count: int) -> None:
+        self.context = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, count + 16)
+        self.sockets = [self.context.socket(zmq.DEALER) for _ in range(count)]
+        self._epoll = select.epoll()
+        self._numbers: dict[int, int] = {}
+        self._news: deque[int] = deque()
+        for number, socket in enumerate(self.sockets):
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(endpoint)
+            handle = socket.getsockopt(zmq.FD)
+            assert isinstance(handle, int)
+            self._numbers[handle] = number
+            self._epoll.register(handle, select.EPOLLIN | select.EPOLLET)
+
+    def send(self, number: int, message: m.Message) -> None:
+        """Send on one connection."""
+        self.sockets[number].send_multipart(m.encode(message), zmq.NOBLOCK)
+        self._news.append(number)
+
+    def received(self, timeout: float) -> Iterator[tuple[int, m.Message]]:
+        """Give what has come: (connection, message)."""
+        if self._news:
+            timeout = 0.0
+        self._news.extend(self._numbers[handle] for handle, _ in self._epoll.poll(timeout))
+        while self._news:
+            number = self._news.popleft()
+            while self.sockets[number].getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+                yield number, m.decode(self.sockets[number].recv_multipart(zmq.NOBLOCK))
+
+    def close(self) -> None:
+        """Close them all."""
+        self._epoll.close()
+        self.context.destroy(linger=0)
+
+
+@contextmanager
+def service(processors: int, scenario: str) -> Iterator[tuple[ServiceDirectory, StandIn, int]]:
+    """Run a service with a stand-in for its agent."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = ServiceDirectory(Path(folder) / "service")
+        place.create()
+        agent = StandIn(place)
+        agent.start()
+        options = ["--processors", str(processors), "--scenario", scenario]
+        process = background.start(place.path, options)
+        try:
+            yield place, agent, process.pid
+        finally:
+            try:
+                background.stop(place.path, kill=True)
+            finally:
+                process.kill()
+                process.wait()
+
+
+def submission(processors: int, maximum: int | None = None) -> m.Submission:
+    """Build a job as `reshape submit` would, with this environment."""
+    return m.Submission(
+        argv=["python", "-m", "apps.synthetic"],
+        processors=processors,
+        walltime_s=86400.0,
+        max_processors=maximum,
+        topology=Topology("arbitrary", step=SIZE),
+        environment=dict(os.environ),
+        cwd="/tmp",
+    )
+
+
+def submit(endpoint: str, count: int, job: m.Submission, window: int = 10) -> float:
+    """Submit jobs over 20 connections; give the seconds until the last is acknowledged."""
+    peers = Peers(endpoint, min(20, count))
+    left, acknowledged, under_way = count, 0, 0
+    began = time.perf_counter()
+    for number in range(len(peers.sockets)):
+        for _ in range(min(window, left)):
+            peers.send(number, m.Submit(submission=job))
+            left, under_way = left - 1, under_way + 1
+    while under_way:
+        for number, message in peers.received(1.0):
+            assert isinstance(message, m.Submitted), message
+            acknowledged, under_way = acknowledged + 1, under_way - 1
+            if left:
+                peers.send(number, m.Submit(submission=job))
+                left, under_way = left - 1, under_way + 1
+    seconds = time.perf_counter() - began
+    assert acknowledged == count
+    peers.close()
+    return seconds
+
+
+class Jobs:
+    """The first ranks of all jobs, each with a connection of its own."""
+
+    def __init__(self, endpoint: str, tokens: dict[int, str]) -> None:
+        self.jobs = sorted(tokens)
+        self.tokens = tokens
+        self.peers = Peers(endpoint, len(self.jobs))
+        self.asked = [0.0] * len(self.jobs)
+        self.iteration = [0] * len(self.jobs)
+
+    def ask(self, place: int, due: float) -> None:
+        """Come to a resize point."""
+        job = self.jobs[place]
+        self.asked[place] = due
+        self.iteration[place] += 1
+        point = m.AtResizePoint(
+            job=job,
+            token=self.tokens[job],
+            epoch=0,
+            size=SIZE,
+            registered_bytes=1 << 20,
+            iteration=self.iteration[place],
+            iteration_s=0.4,
+        )
+        self.peers.send(place, point)
+
+    def steadily(self, rate: float, seconds: float) -> list[float]:
+        """Let all jobs ask in turn, so many a second; give the latencies in seconds."""
+        latencies: list[float] = []
+        began = time.perf_counter()
+        asked, total = 0, int(rate * seconds)
+        while len(latencies) < total:
+            now = time.perf_counter()
+            while asked < total and began + asked / rate <= now:
+                self.ask(asked % len(self.jobs), began + asked / rate)
+                asked += 1
+            wait = began + asked / rate - now if asked < total else 1.0
+            for place, message in self.peers.received(max(0.0, wait)):
+                assert isinstance(message, m.Proceed), message
+                latencies.append(time.perf_counter() - self.asked[place])
+        return latencies
+
+    def eagerly(self, seconds: float) -> tuple[list[float], float]:
+        """Let every job ask again as soon as it is answered; latencies, and seconds in all."""
+        latencies: list[float] = []
+        began = time.perf_counter()
+        waiting = len(self.jobs)
+        for place in range(waiting):
+            self.ask(place, time.perf_counter())
+        while waiting:
+            for place, message in self.peers.received(1.0):
+                assert isinstance(message, m.Proceed), message
+                now = time.perf_counter()
+                latencies.append(now - self.asked[place])
+                if now - began < seconds:
+                    self.ask(place, now)
+                else:
+                    waiting -= 1
+        return latencies, time.perf_counter() - began
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run all of it."""
+    rows: list[dict[str, Any]] = []
+    with service(SIZE * options.jobs, options.scenario) as (place, agent, pid):
+        process = psutil.Process(pid)
+
+        def cpu_s() -> float:
+            times = process.cpu_times()
+            return times.user + times.system
+
+        def add(what: str, count: int, seconds: float, used: float, ms: Any = None) -> None:
+            row = {"what": what, "count": count, "per_s": round(count / seconds, 1)}
+            quantiles = [None] * 3 if ms is None else np.quantile(ms, (0.5, 0.99, 1)).round(2)
+            row |= dict(zip(("p50_ms", "p99_ms", "max_ms"), map(_plain, quantiles), strict=True))
+            rows.append(row | {"cpu": round(used / seconds, 3)})
+
+        submit(place.endpoint, options.jobs, submission(SIZE, MOST))
+        while len(agent.tokens) < options.jobs:
+            time.sleep(0.1)
+        jobs = Jobs(place.endpoint, agent.tokens)
+        jobs.steadily(min(1000.0, options.rate), 1.5)  # everybody connects and is known
+        before = cpu_s()
+        latencies = jobs.steadily(options.rate, options.seconds)
+        used = cpu_s() - before
+        seconds = options.seconds
+        add("resize points, steady", len(latencies), seconds, used, 1e3 * np.array(latencies))
+        before = cpu_s()
+        latencies, seconds = jobs.eagerly(options.seconds / 2)
+        used = cpu_s() - before
+        add("resize points, eager", len(latencies), seconds, used, 1e3 * np.array(latencies))
+        before = cpu_s()
+        seconds = submit(place.endpoint, options.submissions, submission(SIZE * options.jobs))
+        add("submissions", options.submissions, seconds, cpu_s() - before)
+        before = cpu_s()
+        latencies = jobs.steadily(options.rate, options.seconds / 2)
+        used = cpu_s() - before
+        seconds, label = options.seconds / 2, f"steady, {options.submissions} queued"
+        add(label, len(latencies), seconds, used, 1e3 * np.array(latencies))
+        jobs.peers.close()
+    return rows
+
+
+def _plain(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def main() -> None:
+    """Print the table, or the same as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=1000, help="running jobs (1000)")
+    parser.add_argument("--rate", type=float, default=2500, help="resize points a second (2500)")
+    parser.add_argument("--seconds", type=float, default=8, help="length of the steady part (8)")
+    parser.add_argument("--submissions", type=int, default=5000)
+    parser.add_argument("--scenario", default="fcfs-pr")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    rows = measure(options)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{rows[0].keys() and 'what':24}" + "".join(f"{k:>10}" for k in [*rows[0]][1:]))
+    for row in rows:
+        cells = ("-" if value is None else f"{value}" for value in [*row.values()][1:])
+        print(f"{row['what']:24}" + "".join(f"{cell:>10}" for cell in cells))
+
+
+if __name__ == "__main__":
+    main()
