@@ -194,6 +194,12 @@ def shipped_studies() -> dict[str, Path]:
     return {file.stem: file for file in sorted((SHIPPED / "studies").glob("*.yaml"))}
 
 
+def shipped_traces() -> list[Path]:
+    """Traces that come with the package."""
+    files = sorted((SHIPPED / "traces").iterdir())
+    return [file for file in files if file.name.endswith(ENDINGS)]
+
+
 def _trace_names(value: Any) -> Iterator[str]:
     if isinstance(value, str) and value.endswith(ENDINGS):
         yield value

@@ -26,6 +26,7 @@ from simulator.study import (
     missing_traces,
     read_study,
     shipped_studies,
+    shipped_traces,
 )
 from simulator.study_runner import RUNS, Failure, Here, Record, as_json, outcomes, processes
 
@@ -187,7 +188,8 @@ def _listing() -> str:
     from scheduler.located import Located
 
     rows = [(name, Located.read(file).values["study"]) for name, file in shipped_studies().items()]
-    return render(Table(["NAME", "STUDY"], rows, left=frozenset({"NAME", "STUDY"})))
+    table = render(Table(["NAME", "STUDY"], rows, left=frozenset({"NAME", "STUDY"})))
+    return "\n".join([table, "", "traces that come along:", *map(str, shipped_traces())])
 
 
 def _ranks() -> int:

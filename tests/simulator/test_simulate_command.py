@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,7 @@ def test_text(tmp_path: Path) -> None:
         (["--processors", "8", "--larger", "error"], 1, "the machine has 8; --larger drop"),
         (["--swf", "no/where.swf"], 1, "there is no directory no; make it"),
         (["--reservationz", "2"], 2, "--reservations"),
+        (["--paraver"], 2, "--paraver needs a directory for its files; give --out DIR"),
     ],
 )
 def test_wrong_options(options: list[str], code: int, says: str) -> None:
@@ -89,6 +91,10 @@ def test_traces_that_are_none(tmp_path: Path) -> None:
     bad.write_text("; MaxProcs: 4\n1 0 -1 x 1" + " -1" * 13 + "\n2 0 -1 5 1" + " -1" * 13 + "\n")
     assert "bad.swf:2: field 4 (run time): 'x'" in reshape("simulate", bad, code=1).stderr
     assert "1 malformed lines skipped" in reshape("simulate", bad, "--lenient").stdout
+    bad.write_text("; MaxProcs: 4\n")
+    assert (
+        "bad.swf: the trace has no jobs, only comments" in reshape("simulate", bad, code=1).stderr
+    )
 
 
 def test_workload(tmp_path: Path) -> None:
@@ -131,3 +137,20 @@ def test_starting_up_loads_little() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_full_disk_leaves_old_results(tmp_path: Path) -> None:
+    """The first file of two still fits."""
+    reshape("simulate", SMALL, "--jobs", "10", "--out", tmp_path)
+    old = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    command = [sys.executable, "-m", "reshape", "simulate", str(SMALL), "--out", str(tmp_path)]
+    full = subprocess.run(
+        [*command, "--swf", str(tmp_path / "waits.swf.gz")],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert full.returncode == 1
+    assert "jobs.csv cannot be written: File too large; what was there before stays" in full.stderr
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == old
