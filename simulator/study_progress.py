@@ -30,9 +30,10 @@ class Progress:
         self._next = self._begin + PLAIN_EVERY_S
         self._bar: Bar | None = None
         if console.is_terminal:
-            columns = TextColumn(title), BarColumn(), MofNCompleteColumn()
-            self._bar = Bar(*columns, TextColumn("{task.fields[left]}"), console=console)
-            self._task = self._bar.add_task("", total=runs, completed=before, left="")
+            name = TextColumn("{task.description}", markup=False)
+            left = TextColumn("{task.fields[left]}")
+            self._bar = Bar(name, BarColumn(), MofNCompleteColumn(), left, console=console)
+            self._task = self._bar.add_task(title, total=runs, completed=before, left="")
 
     def __enter__(self) -> Progress:
         """Begin to show."""

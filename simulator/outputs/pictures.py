@@ -75,6 +75,7 @@ class Scene(NamedTuple):
         axes.set_facecolor(drawing.GROUND)
         axes.set_xlim(0, self.span / self.unit[1])
         axes.set_ylabel(label)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
     def name_time(self, axes: Axes) -> None:
         """Say what the axis of time is."""
@@ -132,7 +133,6 @@ def queue(scene: Scene) -> Figure:
     figure = scene.figure("Queue", 3.6)
     axes = figure.subplots()
     _area(axes, scene, series.waiting(scene.jobs), drawing.WAITING)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     scene.dress(axes, "jobs waiting")
     scene.name_time(axes)
     return figure
@@ -204,9 +204,9 @@ def _stacked(axes: Axes, scene: Scene) -> None:
         if not (classes == power).any():
             continue
         means, _ = series.in_use(scene.jobs, classes == power).between(edges)
-        upper = 4**power
-        colour = _SIZES(scene.norm()(min(upper, int(sizes.max()))))
-        name = "1" if not power else f"{upper // 4 + 1}-{min(upper, int(sizes.max()))}"
+        least, most = 4**power // 4 + 1, min(4**power, int(sizes.max()))
+        colour = _SIZES(scene.norm()(most))
+        name = f"{least}-{most}" if least < most else str(most)
         x = (edges - scene.origin) / scene.unit[1]
         axes.stairs(floor + means, x, baseline=floor, fill=True, color=colour, label=name)
         floor = floor + means
@@ -231,4 +231,4 @@ def _area(axes: Axes, scene: Scene, drawn: Series, colour: str, *, peaks: bool =
             axes.set_title("area: mean, line: largest of each span", loc="right", fontsize=9)
     x = (edges - scene.origin) / scene.unit[1]
     axes.stairs(values, x, fill=True, color=colour, alpha=0.75)
-    axes.set_ylim(0)
+    axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
