@@ -7,8 +7,8 @@ A study file says what varies::
     report: simulator.studies.backfilling:report      # optional
     fixed: {trace: small.swf, processors: 64}
     cases:                                            # combinations written out
-      - {policy: easy, backfill_order: fcfs}
-      - {policy: easy, backfill_order: sjf}
+      - {policy: fcfs, backfill_order: null}
+      - {policy: easy, grid: {backfill_order: [fcfs, sjf]}}    # a case may have a grid of its own
     grid: {load: [0.8, 1.0, 1.2]}                     # every combination, the last varies fastest
     seeds: 10                                         # 1 to 10; or a list
 
@@ -113,6 +113,7 @@ def read_study(file: Path, changes: Iterable[str] = (), seeds: str | None = None
     """
     tree = Located.read(file)
     plan = tree.convert(StudyFile)
+    plan = _written_out(tree, plan)
     _check(tree, plan)
     for text in changes:
         plan = _changed(plan, text)
@@ -211,19 +212,48 @@ def _trace_names(value: Any) -> Iterator[str]:
             yield from _trace_names(below)
 
 
+def _points(grid: Mapping[str, Sequence[Any]]) -> list[Parameters]:
+    """Every combination, the last parameter varying fastest."""
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
 def _runs(plan: StudyFile) -> Iterator[Parameters]:
-    points = [dict(zip(plan.grid, values, strict=True)) for values in product(*plan.grid.values())]
     seeds = plan.seeds if plan.seeds is not None else []
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     seeded: list[Parameters] = [{SEED: seed} for seed in numbers] or [{}]
-    for case, point, seed in product(plan.cases or [{}], points, seeded):
+    for case, point, seed in product(plan.cases or [{}], _points(plan.grid), seeded):
         yield plan.fixed | case | point | seed
+
+
+def _written_out(tree: Located, plan: StudyFile) -> StudyFile:
+    """Give the plan with each case that has a grid of its own as cases without."""
+    cases: list[Parameters] = []
+    for i, case in enumerate(plan.cases):
+        rest, grid = dict(case), case.get("grid", {})
+        rest.pop("grid", None)
+        place = ("cases", i, "grid")
+        if not isinstance(grid, dict):
+            tree.fail(place, f"must be a mapping of parameters to lists, got {grid!r}")
+        _check_lists(tree, place, grid)
+        for name in grid:
+            if name in rest:
+                tree.fail((*place, name), "is given in the case itself too; keep one")
+        cases += [rest | point for point in _points(grid)]
+    return msgspec.structs.replace(plan, cases=cases)
+
+
+def _check_lists(tree: Located, place: Place, grid: Mapping[str, Any]) -> None:
+    for name, values in grid.items():
+        if not isinstance(values, list):
+            tree.fail((*place, name), f"must be a list, got {values!r}; or put it outside the grid")
+        if not values:
+            tree.fail((*place, name), "has no values; give at least one, or leave it out")
 
 
 def _check(tree: Located, plan: StudyFile) -> None:
     """Refuse parameters that are named in two places or are ours, and what runs nothing."""
     groups: list[tuple[Place, Mapping[str, Any]]] = [(("fixed",), plan.fixed)]
-    groups += [(("cases", i), case) for i, case in enumerate(plan.cases)]
+    groups += [(("cases",), case) for case in plan.cases]
     groups += [(("grid",), plan.grid)]
     seen: dict[str, str] = {}
     for place, group in groups:
@@ -234,11 +264,7 @@ def _check(tree: Located, plan: StudyFile) -> None:
                 tree.fail((*place, name), f"is set by the runner; {mend} instead")
             if seen.setdefault(name, here) != here:
                 tree.fail((*place, name), f"is given under {seen[name]} too; keep one")
-    for name, values in plan.grid.items():
-        if not isinstance(values, list):
-            tree.fail(("grid", name), f"must be a list, got {values!r}; or put it under fixed")
-        if not values:
-            tree.fail(("grid", name), "has no values; give at least one, or leave it out")
+    _check_lists(tree, ("grid",), plan.grid)
     if isinstance(plan.seeds, list) and not plan.seeds:
         tree.fail(("seeds",), "has no values; give at least one, or leave it out")
     if isinstance(plan.seeds, int) and plan.seeds < 1:

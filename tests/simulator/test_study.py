@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from reshape.__main__ import main
 from reshape.mpi import clean_environment, mpiexec_path
+from simulator.study import read_study
 
 SQUARES = """
 import os, time
@@ -205,6 +206,22 @@ def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
     assert len(list((folder / "out").iterdir())) == len(FILES)
 
 
+def test_runs_are_cases_times_grid_times_seeds(here: Path) -> None:
+    cases = "cases: [{a: 1, grid: {b: [1, 2], c: [5, 6]}}, {a: 2, b: 3}]\nseeds: 2\ngrid:"
+    file = here / "squares.yaml"
+    file.write_text(STUDY.replace("grid:", cases).replace("[1, 2, 3]", "[7, 8]"))
+
+    def values(*changes: str, seeds: str | None = None) -> list[str]:
+        names = "a", "b", "c", "x", "seed"
+        runs = read_study(file, changes, seeds).runs
+        return ["".join(str(run[name]) for name in names if name in run) for run in runs]
+
+    per_case = ["115", "116", "125", "126", "23"]
+    assert values() == [case + x + seed for case in per_case for x in "78" for seed in "12"]
+    assert values("x=9", "c=5", seeds="[4]") == ["11594", "12594"]
+    assert values("b=[2, 3]", "long=[0]", "x=9", seeds="1") == ["12591", "12691", "2391"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -215,6 +232,10 @@ def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
         ("x: [1, 2, 3]", "x: [1, 1]", "two runs have the same parameters"),
         ("x: [1, 2, 3]", "bad: [1]", "squares.yaml:6: grid.bad: is given under fixed too"),
         ("x: [1, 2, 3]", "seed: [1]", "grid.seed: is set by the runner; give `seeds` instead"),
+        ("grid:", "cases: [{y: 1, grid: {z: 2}}]\ngrid:", "cases[0].grid.z: must be a list, got 2"),
+        ("grid:", "cases: [{y: 1, grid: {y: [2]}}]\ngrid:", "y: is given in the case itself too"),
+        ("grid:", "cases: [{y: 1, grid: [2]}]\ngrid:", "yaml:5: cases[0].grid: must be a mapping"),
+        ("grid:", "cases: [{grid: {x: [1]}}]\ngrid:", "grid.x: is given under cases too; keep one"),
         ("grid:", "seeds: 0\ngrid:", "squares.yaml:5: seeds: must be a number >= 1 or a list"),
         ("squares:run", "sqares:run", "squares.yaml:2: run: 'sqares:run' cannot be imported"),
         ("squares:run", "squares:rum", "run: module 'squares' has no function 'rum'; did you mean"),
