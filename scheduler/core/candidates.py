@@ -9,7 +9,7 @@ has an answer, the logarithm of its length; a shelf without an answer costs one 
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from math import inf
 from typing import Any, TypeAlias
@@ -193,6 +193,10 @@ class Candidates:
             if best is None or found < best:
                 best = found
         return None if best is None else best[2]
+
+    def sizes(self, free: int) -> list[int]:
+        """Numbers of processors, at most `free`, that jobs ask for, ascending."""
+        return self._sizes[: bisect_right(self._sizes, free)]
 
     def placeable(
         self,

@@ -25,7 +25,8 @@ class Selection(Protocol):
 
     It may also have an attribute `anywhere`, true if it never refuses when there are enough free
     processors, an attribute `needs_network`, true if it works on a machine with a network alone,
-    and a method ``keep(then, now, processors) -> ProcSet``; see `anywhere` and `keep`.
+    and methods ``keep(then, now, processors) -> ProcSet`` and ``fits(space, processors) -> bool``;
+    see the functions of these names.
     """
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
@@ -38,6 +39,14 @@ class Selection(Protocol):
 def anywhere(selection: Selection) -> bool:
     """Whether a selection never refuses when there are enough free processors."""
     return bool(getattr(selection, "anywhere", False))
+
+
+def fits(selection: Selection, space: Space, processors: int) -> bool:
+    """Whether `select` would find something; a selection may know a cheaper way to tell."""
+    cheaper = getattr(selection, "fits", None)
+    if cheaper is not None:
+        return bool(cheaper(space, processors))
+    return selection.select(space, processors) is not None
 
 
 def keep(selection: Selection, then: Space, now: Space, processors: int) -> ProcSet:

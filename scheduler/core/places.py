@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from reshape.errors import ConfigError
-from scheduler.core.machine import Machine, anywhere, keep
+from scheduler.core.machine import Machine, anywhere, fits, keep
 from scheduler.core.procset import ProcSet
 from scheduler.core.resources import processors_of
 from scheduler.core.space import NONE
@@ -55,9 +55,9 @@ class Place:
     def __init__(self, core: Core, job: Job) -> None:
         self._core, self._needed = core, job.spec.processors
         machine, needed = core.machine, self._needed
-        select = core.scenario.selection.select
+        selection = core.scenario.selection
         then, free, at = machine.space.copy(), machine.free_count, inf
-        if free >= needed and select(then, needed) is not None:
+        if free >= needed and fits(selection, then, needed):
             at = core.now
         leaving: set[int] = set()
         for time, number, quantity in core.ends:
@@ -65,7 +65,7 @@ class Place:
                 break
             then.put(_returning(core, core.live[number], time, leaving))
             free += processors_of(quantity)
-            if at == inf and free >= needed and select(then, needed) is not None:
+            if at == inf and free >= needed and fits(selection, then, needed):
                 at = max(time, core.now)
         self.at, self._then = at, then
         self.kept = self._keep()
@@ -91,6 +91,8 @@ def _returning(core: Core, job: Job, time: float, leaving: set[int]) -> ProcSet:
     leaving : jobs whose contraction has been counted; this one is added.
     """
     groups, resize = job.groups, job.resize
+    if len(groups) == 1:
+        return core.machine.coming(*groups.values())
     numbers = list(groups)
     if job.state is JobState.CONTRACTING and resize is not None:
         if time == resize.at and job.id not in leaving:
@@ -98,7 +100,4 @@ def _returning(core: Core, job: Job, time: float, leaving: set[int]) -> ProcSet:
             numbers = list(resize.leaving)
         else:
             numbers = [number for number in numbers if number not in resize.leaving]
-    union = ProcSet()
-    for number in numbers:
-        union |= groups[number]
-    return core.machine.coming(union)
+    return core.machine.coming(ProcSet.union(groups[number] for number in numbers))

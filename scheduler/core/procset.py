@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -31,6 +32,11 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
     def of(cls, numbers: Iterable[int]) -> ProcSet:
         """Set of these numbers, in any order, repeated or not."""
         return cls(_joined(sorted((number, number) for number in numbers)))
+
+    @classmethod
+    def union(cls, sets: Iterable[ProcSet]) -> ProcSet:
+        """All numbers of these sets."""
+        return cls(_joined(sorted(chain.from_iterable(each.intervals for each in sets))))
 
     @classmethod
     def parse(cls, text: str) -> ProcSet:

@@ -155,6 +155,11 @@ class Queue:
         assert self._filed is not None
         return self._filed.next(free, within_s, spare)
 
+    def sizes(self, free: int) -> list[int]:
+        """Numbers of processors, at most `free`, that filed jobs ask for."""
+        assert self._filed is not None
+        return self._filed.sizes(free)
+
     def placeable(
         self,
         free: int,

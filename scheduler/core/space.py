@@ -119,8 +119,10 @@ class Space:
     def free(self) -> ProcSet:
         """Processors that are free."""
         if self._back:
-            for processors in self._back:
-                self._free |= processors
+            if len(self._back) == 1:
+                self._free |= self._back[0]
+            else:
+                self._free = ProcSet.union([self._free, *self._back])
             self._back.clear()
         return self._free
 

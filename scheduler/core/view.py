@@ -11,6 +11,7 @@ import msgspec
 from reshape.topology import Topology
 from scheduler.core.availability import Availability
 from scheduler.core.ends import End
+from scheduler.core.machine import fits
 from scheduler.core.orders import Reason
 from scheduler.core.places import Place
 from scheduler.core.procset import ProcSet
@@ -179,12 +180,13 @@ class View:
         """Choose a place in some space, as the scenario's selection does; None: there is none."""
         return self._core.scenario.selection.select(space, processors)
 
+    def fits(self, space: Space, processors: int) -> bool:
+        """Whether there is a place in some space."""
+        return fits(self._core.scenario.selection, space, processors)
+
     def held(self, job: Job) -> ProcSet:
         """Processors of a live job that would be free if it ended."""
-        union = ProcSet()
-        for processors in job.groups.values():
-            union |= processors
-        return self.machine.coming(union)
+        return self.machine.coming(ProcSet.union(job.groups.values()))
 
     def shadow(self, job: Job) -> tuple[float, Quantity]:
         """When there is enough for a job, in seconds, and what is left over then."""

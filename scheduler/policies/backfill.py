@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,6 +37,9 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         resource most ("bl"), or the one with which resources are used most evenly ("bb"); see
         `scheduler.policies.balance`.
     fullness : let "bl" and "bb" prefer jobs that fill the machine, the more so the fuller it is.
+    reserve : what EASY reserves where the selection may refuse, as contiguous ones do: a "place",
+        so that the head is not delayed by those who pass it, or a "number" of processors, as if
+        any would do. Then small jobs may go on filling the gaps that the head waits to see joined.
 
     Raises
     ------
@@ -47,6 +50,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kill_at_reservation: bool = False
     pick: Pick = "first"
     fullness: bool = True
+    reserve: Literal["place", "number"] = "place"
 
     def __post_init__(self) -> None:
         """Check the number."""
@@ -69,7 +73,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def kills(self, view: View) -> Iterator[tuple[Job, Reason]]:
         """Jobs to end now because the head's reservation has come and they hold its processors."""
-        if view.placing:
+        if view.placing and self.reserve == "place":
             yield from places.kills(view)
             return
         head = view.head
@@ -103,7 +107,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return
             if view.pooled or self.pick != "first":
                 _choose_behind(view, start, head, self.choose)
-            elif view.placing:
+            elif view.placing and self.reserve == "place":
                 places.behind_the_head(view, start, head)
             elif view.queue.walks:
                 _choose_behind(view, start, head, self.choose)

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from math import isfinite
 
 from scheduler.core.orders import Reason
+from scheduler.core.places import Place
 from scheduler.core.procset import ProcSet
-from scheduler.core.space import Space
+from scheduler.core.space import NONE, Space
 from scheduler.core.state import Job, JobState
 from scheduler.core.view import Start, View
 
@@ -39,12 +40,13 @@ def behind_the_head(view: View, start: Start, head: Job) -> None:
         if queue.smallest() > machine.free_count:
             return  # whatever the reservation is
         rule = _Rule(view, start, head)
-        within_s = rule.at - view.now
-        while (
-            found := queue.placeable(view.free, within_s, rule.has, rule.has_outside)
-        ) is not None:
-            rule.tries(found)
-    view.stand(head, rule.at, rule)
+        if any(map(rule.has, queue.sizes(view.free))):
+            within_s = rule.place.at - view.now
+            while (
+                found := queue.placeable(view.free, within_s, rule.has, rule.has_outside)
+            ) is not None:
+                rule.tries(found)
+    view.stand(head, 0.0, rule)
 
 
 def kills(view: View) -> Iterator[tuple[Job, Reason]]:
@@ -80,25 +82,27 @@ def _choose(view: View, space: Space, processors: int) -> ProcSet | None:
 
 
 class _Rule:
-    """Who may pass the head, as long as nothing ends.
-
-    Attributes
-    ----------
-    at : reservation of the head, seconds.
-    """
+    """Who may pass the head, as long as nothing ends."""
 
     def __init__(self, view: View, start: Start, head: Job) -> None:
         self._view, self._start, self._head = view, start, head
-        self._place = view.place(head)
-        self.at = self._place.at
-        self._changed()
+        self._place: Place | None = None
+        self._look()
 
-    def _changed(self) -> None:
+    @property
+    def place(self) -> Place:
+        """Reservation of the head; most passes find nobody who could pass, and need none."""
+        if self._place is None:
+            self._place = self._view.place(self._head)
+            self._look()
+        return self._place
+
+    def _look(self) -> None:
         """Look anew at what there is."""
         self._space = self._outside = self._view.machine.space
-        kept = self._place.kept
-        self._room = self._view.free - kept.count()
-        if kept:
+        self._room = self._view.free
+        if self._place is not None and (kept := self._place.kept):
+            self._room -= kept.count()
             self._outside = self._space.copy()
             self._outside.take(kept)
         self._has: dict[int, bool] = {}
@@ -108,7 +112,7 @@ class _Rule:
         """Whether there is a place for so many now."""
         has = self._has.get(processors)
         if has is None:
-            has = self._has[processors] = self._view.select(self._space, processors) is not None
+            has = self._has[processors] = self._view.fits(self._space, processors)
         return has
 
     def has_outside(self, processors: int) -> bool:
@@ -116,33 +120,34 @@ class _Rule:
         has = self._has_outside.get(processors)
         if has is None:
             enough = processors <= self._room
-            has = enough and self._view.select(self._outside, processors) is not None
+            has = enough and self._view.fits(self._outside, processors)
             self._has_outside[processors] = has
         return has
 
     def tries(self, job: Job) -> bool:
         """Let a job pass if it may, and tell whether it did."""
         needed, view = job.spec.processors, self._view
-        if job is self._head or needed > view.free:
+        if job is self._head or needed > view.free or not self.has(needed):
             return False
-        in_time = job.estimate_s <= self.at - view.now
-        if not (self.has(needed) if in_time else self.has_outside(needed)):
+        place = self.place
+        in_time = job.estimate_s <= place.at - view.now
+        if not in_time and not self.has_outside(needed):
             return False
         job.passed = True
-        kept = ProcSet() if in_time else self._place.kept
-        if not self._start(job, self._reason(job, in_time), kept):
+        kept = NONE if in_time else place.kept
+        if not self._start(job, self._reason(job, place, in_time), kept):
             return False
-        self._place.started(job, in_time=in_time)
-        self._changed()
+        place.started(job, in_time=in_time)
+        self._look()
         return True
 
-    def _reason(self, job: Job, in_time: bool) -> Reason:
+    def _reason(self, job: Job, place: Place, in_time: bool) -> Reason:
         facts = {
             "needed": job.spec.processors,
             "walltime": job.estimate_s,
             "head": self._head.id,
-            "at": self.at if isfinite(self.at) else "no known time",
-            "kept": self._place.kept.count(),
+            "at": place.at if isfinite(place.at) else "no known time",
+            "kept": place.kept.count(),
         }
         text = "{needed} processors outside of the {kept} kept for job {head} from {at} on"
         if in_time:

@@ -43,6 +43,10 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return None
         return space.free.between(*found).first(processors)
 
+    def fits(self, space: Space, processors: int) -> bool:
+        """Whether there is such a switch."""
+        return self._find(space, processors) is not None
+
     def keep(self, then: Space, now: Space, processors: int) -> ProcSet:
         """Below the switch chosen then, what the processors that come back do not make up for.
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.machine import Selection, anywhere, keep
+from scheduler.core.machine import Selection, anywhere, fits, keep
 from scheduler.core.network import Tree
 from scheduler.core.procset import ProcSet
 from scheduler.core.space import Groups, Space
@@ -86,6 +86,7 @@ def test_choices_over_a_life(selection: Selection, twin: Twin, data: st.DataObje
             continue
         chosen, expected = selection.select(space, x), twin(free, x, tree)
         assert (None if chosen is None else list(chosen)) == expected
+        assert fits(selection, space, x) == (chosen is not None)
         assert chosen is not None or not anywhere(selection)
         if chosen is not None:
             if isinstance(selection, TreeContiguous) and not selection.relax:
