@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
+from scheduler.core.orders import Reason
 from scheduler.core.state import Job
 from scheduler.core.view import View
 from scheduler.policies.harvesting import (
@@ -14,9 +15,11 @@ from scheduler.policies.harvesting import (
     fcfs_contract_priority,
     least_impact_priority,
 )
-from scheduler.policies.interface import Decision
+from scheduler.policies.interface import Decision, Stay
 from scheduler.policies.measured import Measured
 from scheduler.policies.priorities import CLASSES
+
+GrowPast: TypeAlias = Literal["any", "lower", "none"]
 
 
 class QueuedFirst(Measured, frozen=True):
@@ -31,6 +34,10 @@ class QueuedFirst(Measured, frozen=True):
         only if that can let the first queued job start. Taken together with bullet 7 the former
         makes jobs grow and shrink in turn while a large job waits, which matters most where a
         resize costs something.
+    grow_past : who may grow while jobs are queued. "any" is bullet 7 as written. The words of
+        policy 1 say otherwise: a low priority job "will not be allowed to expand unless all the
+        queued jobs have been scheduled", a high priority one "if all the queued jobs have a lower
+        priority than this job": "lower", a job that no queued one outranks. "none": nobody.
     protect_reservation : while jobs are queued, grow only on processors that the reservation of
         the first one leaves over. Bullet 7 says only "idle processors after backfill"; but a job
         that grew keeps what it took, so without this the head could wait for ever, which the
@@ -43,12 +50,13 @@ class QueuedFirst(Measured, frozen=True):
     higher: Higher = "priority"
     low: float = CLASSES["gold"]
     harvest: Harvest = "always"
+    grow_past: GrowPast = "any"
     protect_reservation: bool = True
 
     def decide(self, job: Job, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
-        queued = view.head is not None
-        if queued:
+        head = view.head
+        if head is not None:
             # 1: "If there are higher priority jobs waiting in the queue, then contract the current
             # job if it is selected based on the [...] harvesting strategy."
             ranks = Ranks(self.higher, self.low)
@@ -69,13 +77,22 @@ class QueuedFirst(Measured, frozen=True):
         # 4: "If the first queued job cannot yet be scheduled using the processors harvested from
         # the current job, then schedule as many waiting jobs as possible using priority-based
         # backfill": the core's pass at the return of the processors.
+        if head is not None and not self._may_pass(job, head, view):
+            text = "jobs are queued, the first is {head}"
+            return Stay(Reason(f"{self.title} 3.3 policy 1", text, {"head": head.id}))
         idle = view.spare(job.expected_end) if self.protect_reservation else view.free
         # 5: "If there are no queued jobs and if the application benefited due to expansion at its
         # last resize point, then expand the job using the Max-Benefit-Priority [...] strategy."
         # 6: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 7: "If there are idle processors after backfill and if there are still queued jobs, then
         # expand the current job using the Max-Benefit-Priority strategy."
-        return self.expanded(job, view, idle, self.rule(7 if queued else 5), self.rule(6))
+        return self.expanded(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
+
+    def _may_pass(self, job: Job, head: Job, view: View) -> bool:
+        """Whether the job may grow although another is queued."""
+        if self.grow_past == "lower":
+            return not Ranks(self.higher, self.low).outranked_by(head, view)(job)
+        return self.grow_past == "any"
 
 
 class PbaPr(QueuedFirst, frozen=True):

@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from reshape.errors import ConfigError
 from reshape.speedup import Prio
 from scheduler.core.core import Core
 from scheduler.core.machine import Machine
-from scheduler.policies.scenarios import scenario
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import changed, scenario
 from simulator.engine import Engine
 from simulator.metrics import Outcome
 from simulator.runtimes import ResizeCost
 from simulator.statistics import mean
+from simulator.studies.prio_paper import NAMES
 from simulator.workload import PrioWorkload
 
 SIZES = ("small", "medium", "large")
-CLASSES = ("gold", "platinum")
+USERS = ("gold", "platinum")
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,46 +34,60 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Parameters
     ----------
-    parameters : `seed`; `scenario`; `set` (fields of the scenario to change, those that belong to
-        another resizing policy left out); `workload` (fields of `PrioWorkload`, of `speedup` those
-        of `Prio`); `start_s`, `resize_s` (until a job, or a group that joins, is up, seconds).
+    parameters : `seed`, `scenario`; `resizable`, `user_priorities` and `workload` (other fields of
+        `PrioWorkload`, of its `speedup` those of `Prio`); `set` (fields of the scenario to change;
+        what only another scenario has is left out); `start_s`, `resize_s` (until a job, or a group
+        that joins one, is up, seconds).
 
     Returns
     -------
     means over the jobs, seconds; `utilization_pct`; `expansions`, `contractions`, `killed`; and
     under `groups` the means of each size and class of user.
     """
-    fields = dict(parameters["workload"])
-    workload = PrioWorkload(**fields | {"speedup": Prio(**fields.get("speedup", {}))})
-    chosen = scenario(parameters["scenario"])
-    known = getattr(chosen.resizing, "__struct_fields__", ())
-    changes = {
-        name: value
-        for name, value in parameters["set"].items()
-        if not name.startswith("resizing.") or name.removeprefix("resizing.") in known
-    }
-    core = Core(
-        scenario(parameters["scenario"], changes), Machine([("cluster", workload.processors)])
-    )
+    workload = _workload(parameters)
+    chosen = _scenario(parameters["scenario"], parameters["set"])
+    core = Core(chosen, Machine([("cluster", workload.processors)]))
     jobs = workload.generate(np.random.default_rng(parameters["seed"]))
     cost = ResizeCost(start_s=parameters["resize_s"])
     result = Engine(core, jobs, cost=cost, start_s=parameters["start_s"]).run()
     metrics = result.metrics()
-    groups = {
-        f"{size} {user}": _means(
-            [o for o in result.outcomes if (o.spec.name, o.spec.user) == (size, user)]
-        )
-        for size in SIZES
-        for user in CLASSES
-    }
+    kinds: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in result.outcomes:
+        kinds.setdefault((outcome.spec.name, outcome.spec.user), []).append(outcome)
     return {
         **_means(result.outcomes),
         "utilization_pct": 100 * metrics.utilization,
         "expansions": metrics.expansions,
         "contractions": metrics.contractions,
         "killed": metrics.killed,
-        "groups": groups,
+        "groups": {
+            f"{size} {user}": _means(kinds.get((size, user), []))
+            for size in SIZES
+            for user in USERS
+        },
     }
+
+
+def _workload(parameters: Mapping[str, Any]) -> PrioWorkload:
+    fields = dict(parameters["workload"])
+    fields |= {name: parameters[name] for name in ("resizable", "user_priorities")}
+    try:
+        fields["speedup"] = msgspec.convert(fields.get("speedup", {}), Prio)
+        return msgspec.convert(fields, PrioWorkload)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error), field="workload") from None
+
+
+def _scenario(name: str, changes: Mapping[str, Any]) -> Scenario:
+    """Scenario with those fields changed that it has; fields of no scenario are told."""
+    of_others = {field for other in NAMES for field in _resizing_fields(scenario(other))}
+    base = scenario(name)
+    left_out = of_others - _resizing_fields(base)
+    return changed(base, {field: changes[field] for field in changes if field not in left_out})
+
+
+def _resizing_fields(chosen: Scenario) -> set[str]:
+    return {f"resizing.{name}" for name in getattr(chosen.resizing, "__struct_fields__", ())}
 
 
 def _means(outcomes: Sequence[Outcome]) -> dict[str, float]:
