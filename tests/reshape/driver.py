@@ -23,6 +23,8 @@ from reshape import messages as m
 from reshape.mpi import clean_environment, mpiexec_path
 
 JOB, TOKEN = 7, "secret"
+# A job must not come to its end while a loaded machine takes its time to start a group.
+WAITING_PACE_S = 0.5
 PATIENCE_S = 60.0
 
 
@@ -261,9 +263,11 @@ class Driver:
         self._send(group.peer, message)
 
     def ready(self, size: int, **environment: str) -> Group:
-        """Start a group that joins and serve the job until it is ready."""
+        """Start a group that joins and serve the job, slowly, until the group is ready."""
         group = self.start(size, "join", **environment)
+        pace_s, self.pace_s = self.pace_s, max(self.pace_s, WAITING_PACE_S)
         self.serve(lambda: group.peer != b"" or group.process.poll() is not None)
+        self.pace_s = pace_s
         assert group.peer, f"the group ended with {group.process.returncode}: {group.text}"
         return group
 
