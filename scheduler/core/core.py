@@ -77,6 +77,7 @@ class Core:
     unforeseen : whether, since the last pass, processors came back (even at the time foreseen:
         places that later jobs left may have become of use to earlier ones) or are expected
         at another time.
+    contacted : whether this is a moment at which jobs may pass others; see `Backfill.moments`.
     moves : what the resizes of all jobs cost.
     pooled : whether a node or a job ever named a further resource, so that quantities are
         `Amounts`, not numbers of processors.
@@ -136,6 +137,8 @@ class Core:
             self.queue.add(job, self.now)
         self.reservations.clear()
         self.standing = self.profile = None
+        self._awaits_contact = scenario.backfill.moments == "contacts"
+        self.contacted = not self._awaits_contact
         self._due = True  # whether a scheduling pass could find something new
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
@@ -148,6 +151,9 @@ class Core:
                 self.now = event.at
         orders: list[Order] = []
         self._orders = orders
+        if self._awaits_contact:
+            self.contacted = any(type(event) in _CONTACTS for event in events)
+            self._due |= self.contacted
         if len(events) == 1 and type(events[0]) is not ResizePoint:
             event = events[0]
             _HANDLERS[type(event)](self, event)
@@ -476,6 +482,8 @@ def _is_under_way(job: Job, serial: int) -> bool:
     return job.resize is not None and job.resize.serial == serial
 
 
+#: Events by which a user or a job contacts the scheduler.
+_CONTACTS = frozenset({JobSubmitted, ResizePoint, ResizeDone})
 _HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
     JobSubmitted: Core.on_job_submitted,
     JobStarted: Core.on_job_started,

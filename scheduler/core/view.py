@@ -219,6 +219,11 @@ class View:
         return [self._core.live[job] for job in numbers]
 
     @property
+    def contacted(self) -> bool:
+        """Whether this is a moment at which jobs may pass the first one of the queue."""
+        return self._core.contacted
+
+    @property
     def prioritised(self) -> Prioritised | None:
         """Order of the queue, if it is that of a priority."""
         order = self._core.scenario.order

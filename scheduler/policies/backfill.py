@@ -40,6 +40,10 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reserve : what EASY reserves where the selection may refuse, as contiguous ones do: a "place",
         so that the head is not delayed by those who pass it, or a "number" of processors, as if
         any would do. Then small jobs may go on filling the gaps that the head waits to see joined.
+    moments : when later jobs are tried. "contacts": when a job is submitted, and when a running
+        one contacts the scheduler at its resize point, which is where the steps of PRIO 3.3 have
+        "schedule as many waiting jobs as possible using priority-based backfill"; at other moments,
+        such as the end of a job, jobs start in order only. For EASY alone.
 
     Raises
     ------
@@ -48,6 +52,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     reservations: int | None = 1
     kill_at_reservation: bool = False
+    moments: Literal["always", "contacts"] = "always"
     pick: Pick = "first"
     fullness: bool = True
     reserve: Literal["place", "number"] = "place"
@@ -58,6 +63,8 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"reservations must be >= 0 or null for all, got {self.reservations}")
         if self.kill_at_reservation and self.reservations != 1:
             raise ValueError("kill_at_reservation goes with 1 reservation (EASY) alone")
+        if self.moments != "always" and self.reservations != 1:
+            raise ValueError(f"moments {self.moments} goes with 1 reservation (EASY) alone")
 
     @property
     def files(self) -> bool:
@@ -103,7 +110,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             in_order(view, start, "FCFS in order")
         elif self.reservations == 1:
             head = in_order(view, start, "EASY in order")
-            if head is None or len(view.queue.jobs) == 1:
+            if head is None or len(view.queue.jobs) == 1 or not view.contacted:
                 return
             if view.pooled or self.pick != "first":
                 _choose_behind(view, start, head, self.choose)

@@ -17,7 +17,7 @@ from reshape.speedup import Prio
 from scheduler.core.core import Core
 from scheduler.core.machine import Machine
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import changed, scenario
+from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
 from simulator.metrics import Outcome
 from simulator.runtimes import ResizeCost
@@ -45,7 +45,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     under `groups` the means of each size and class of user.
     """
     workload = _workload(parameters)
-    chosen = _scenario(parameters["scenario"], parameters["set"])
+    name = parameters["scenario"]
+    chosen = scenario(name, own_changes(name, parameters["set"]))
     core = Core(chosen, Machine([("cluster", workload.processors)]))
     jobs = workload.generate(np.random.default_rng(parameters["seed"]))
     cost = ResizeCost(start_s=parameters["resize_s"])
@@ -78,12 +79,11 @@ def _workload(parameters: Mapping[str, Any]) -> PrioWorkload:
         raise ConfigError(str(error), field="workload") from None
 
 
-def _scenario(name: str, changes: Mapping[str, Any]) -> Scenario:
-    """Scenario with those fields changed that it has; fields of no scenario are told."""
+def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes without those of fields that only other scenarios have; what none has stays."""
     of_others = {field for other in NAMES for field in _resizing_fields(scenario(other))}
-    base = scenario(name)
-    left_out = of_others - _resizing_fields(base)
-    return changed(base, {field: changes[field] for field in changes if field not in left_out})
+    left_out = of_others - _resizing_fields(scenario(name))
+    return {field: changes[field] for field in changes if field not in left_out}
 
 
 def _resizing_fields(chosen: Scenario) -> set[str]:

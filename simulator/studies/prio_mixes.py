@@ -21,7 +21,7 @@ def name_of(parameters: Mapping[str, Any]) -> str:
     if parameters["user_priorities"]:
         return f"{name} with priority"
     share = parameters["resizable"]
-    return name if share == 1 else f"{name} {100 * share:g} %"
+    return name if share in (0, 1) else f"{name} {100 * share:g} %"
 
 
 def of(field: str, size: str | None = None, user: str | None = None) -> Pick:
