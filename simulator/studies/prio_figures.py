@@ -124,7 +124,7 @@ def _by_size(
     picks = [of(field, size) for size in SIZES]
     _bars(left, SIZES, {name: [mixes.mean(name, p) for p in picks] for name in paper.NAMES}, {})
     _style(left, "seconds", "s")
-    gains = {name: [mixes.improvement(name, p) for p in picks] for name in RESIZED}
+    gains = {n: [mixes.improvement(n, p) for p in picks] for n in paper.NAMES if n in RESIZED}
     _bars(right, SIZES, gains, theirs)
     _style(right, "improvement over static on the same mixes", "%")
     return figure
@@ -233,7 +233,15 @@ def _bars(
     handles, names = axes.get_legend_handles_labels()
     told = [(h, n) for h, n in zip(handles, names, strict=True) if len(ours) > 1 or n == "paper"]
     if told:
-        axes.legend(*zip(*told, strict=True), frameon=False, fontsize=9)
+        axes.legend(
+            [handle for handle, _ in told],
+            [name for _, name in told],
+            frameon=False,
+            fontsize=9,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.07),
+            ncols=len(told),
+        )
 
 
 def _label(name: str) -> str:

@@ -132,7 +132,8 @@ def _titled(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> s
 
 
 def _beside(ours: Interval, theirs: float) -> str:
-    return f"{shown(ours)} ({theirs:g})"
+    same = ours.half < 1e-9 * abs(ours.mean)  # all mixes alike, but for rounding
+    return f"{f'{ours.mean:g}' if same else shown(ours)} ({theirs:g})"
 
 
 def _ranged(ours: Interval) -> str:
