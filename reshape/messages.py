@@ -328,6 +328,7 @@ class JobInfo(msgspec.Struct):
     facts: dict[str, bool | int | float | str]
     output: str
     argv: list[str]
+    redirected_at: float | None = None
 
 
 class Jobs(_Message):

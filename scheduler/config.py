@@ -12,6 +12,7 @@ A file may look like this (every field is optional):
     # nodes: [{name: n1, processors: 4}, {name: n2, processors: 4}]
     scenario: fcfs-pr
     parameters: {backfill.reservations: 1}
+    redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
     verify: true
     deadlines: {start_s: 60, join_s: "0:15"}
 
@@ -32,6 +33,7 @@ import yaml
 
 from reshape.errors import ConfigError
 from scheduler.located import Located, Origin, Place
+from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.times import parse_walltime
 
@@ -134,7 +136,7 @@ def load_config(
         _lay(tree, ("parameters", key.strip()), _scalar(value, origin), origin)
     _expand_processors(tree)
     _read_durations(tree)
-    config = tree.convert(ServeConfig, also=("processors",))
+    config = tree.convert(ServeConfig, also=("processors", "redirection"))
     names = [node.name for node in config.nodes]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -145,6 +147,10 @@ def load_config(
 
 def _lay(tree: Located, place: Place, value: Any, origin: Origin) -> None:
     """Lay a value over the tree; `processors` and `nodes` say the same, so the later one counts."""
+    if place == ("parameters", "redirection"):  # it can only be none now, whatever was said of it
+        below = [name for name in tree.values["parameters"] if name.startswith("redirection.")]
+        for name in below:
+            del tree.values["parameters"][name]
     other = {"processors": "nodes", "nodes": "processors"}.get(str(place[0]))
     if other is not None:
         tree.values.pop(other, None)
@@ -193,21 +199,30 @@ def _read_durations(tree: Located) -> None:
 
 
 def _flatten_parameters(tree: Located) -> None:
-    """Write nested parameters with dotted names, each with the line it came from."""
+    """Write nested parameters with dotted names, each with the line it came from.
+
+    `redirection` at the top stands for the parameters of that name.
+    """
+    flat: dict[str, Any] = {}
+    pending: list[tuple[tuple[str, ...], Place, Any]] = []
     nested = tree.values.pop("parameters", {})
     if not isinstance(nested, dict):
         tree.fail(("parameters",), f"must be a mapping of fields to values, got {nested!r}")
-    flat: dict[str, Any] = {}
-    pending: list[tuple[Place, Any]] = [((name,), value) for name, value in nested.items()]
+    pending += [((name,), ("parameters", name), value) for name, value in nested.items()]
+    if "redirection" in tree.values:
+        top = tree.values.pop("redirection")
+        pending.append((("redirection",), ("redirection",), top))
     while pending:
-        steps, value = pending.pop(0)
-        place = ("parameters", *steps)
+        steps, place, value = pending.pop(0)
         if isinstance(value, dict):
-            pending += [((*steps, name), below) for name, below in value.items()]
+            pending += [((*steps, name), (*place, name), below) for name, below in value.items()]
             continue
         if not isinstance(value, Value):
             tree.fail(place, f"must be one value, got {value!r}")
-        flat[".".join(map(str, steps))] = (value, tree.origin(place))
+        name = ".".join(map(str, steps))
+        if name in flat:
+            tree.fail(place, f"is given under parameters too, as {name}; keep one")
+        flat[name] = (value, tree.origin(place))
     tree.values["parameters"] = {}
     for name, (value, origin) in flat.items():
         tree.put(("parameters", name), value, origin)
@@ -220,9 +235,11 @@ def _check_scenario(tree: Located, config: ServeConfig) -> None:
     except ConfigError as error:
         tree.fail(("scenario",), _bare(error))
     try:
-        changed(base, config.parameters)
+        _check_group(tree, config, changed(base, config.parameters))
         return
     except ConfigError as error:
+        if error.file is not None:
+            raise
         together = error
     # The policies come first: other parameters may belong to one that is chosen here.
     for name in sorted(config.parameters, key=lambda name: "." in name):
@@ -232,6 +249,29 @@ def _check_scenario(tree: Located, config: ServeConfig) -> None:
             value = config.parameters[name]
             tree.fail(("parameters", name), f"{_bare(error)} (given: {value!r})")
     tree.fail(("parameters",), str(together))
+
+
+def _check_group(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
+    """Check that the machine is large enough for a redirection group."""
+    if chosen.redirection is None:
+        return
+    try:
+        chosen.redirection.reserved(processors_of(config))
+    except ValueError as error:
+        names = (f"redirection.{name}" for name in ("processors", "alpha", "theta"))
+        given = next((name for name in names if name in config.parameters), "redirection")
+        tree.fail(("parameters", given), str(error))
+
+
+def processors_of(config: ServeConfig) -> dict[str, int]:
+    """Processors of the nodes, by name."""
+    return {node.name: node.processors for node in config.nodes}
+
+
+def reserved(config: ServeConfig) -> dict[str, int]:
+    """Processors that belong to the redirection group, by node; none if there is no such group."""
+    rule = scenario(config.scenario, config.parameters).redirection
+    return {} if rule is None else rule.reserved(processors_of(config))
 
 
 def _bare(error: ConfigError) -> str:

@@ -15,9 +15,8 @@ import msgspec
 from reshape.errors import ReshapeError
 from reshape.messages import Submission
 from reshape.speedup import Formula, Prio, Tabulated
-from scheduler.core.core import Core
 from scheduler.core.events import JobSpec, ResizePoint
-from scheduler.core.machine import Machine
+from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL, Job
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import new_core, replay
@@ -56,7 +55,7 @@ class Recorded(msgspec.Struct):
     first, last : first and last resize point of each job that came to one.
     """
 
-    core: Core
+    core: Redirecting
     first: dict[int, ResizePoint]
     last: dict[int, ResizePoint]
 
@@ -203,8 +202,8 @@ def _submitted(job: Job, submission: Submission) -> SimJob:
 def simulate(run: Recorded, scenario: Scenario, jobs: list[SimJob], cost: Overheads) -> Result:
     """Run jobs on the machine of a recorded run, all of it up."""
     old = run.core
-    nodes = [(name, node.count) for name, node in old.machine.nodes.items()]
-    core = Core(scenario, Machine(nodes), kill_at_walltime=old.kill_at_walltime)
+    nodes = {name: node.count for name, node in old.machine.nodes.items()}
+    core = Redirecting.on(scenario, nodes, kill_at_walltime=old.kill_at_walltime)
     return Engine(core, jobs, cost=cost.resize, start_s=cost.start_s, end_s=cost.end_s).run()
 
 

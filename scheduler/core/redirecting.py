@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Any
 
 import msgspec
 
@@ -52,14 +53,24 @@ class Groups:
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name; of one that belongs to both groups, its part of the principal group."""
+        """Nodes by name, each with what it offers to both groups."""
         principal, redirection = self._parts
-        return redirection.nodes | principal.nodes
+        nodes = dict(principal.nodes)
+        for name, part in redirection.nodes.items():
+            other = nodes.get(name, Node(name))
+            up = [node.count for node in (part, other) if node.up] or [part.count, other.count]
+            nodes[name] = Node(name, part.numbers | other.numbers, sum(up), part.up or other.up)
+        return nodes
 
     @property
     def free_count(self) -> int:
         """Processors nobody holds."""
         return sum(part.free_count for part in self._parts)
+
+    @property
+    def installed(self) -> int:
+        """Processors of all nodes known, up or not."""
+        return sum(part.installed for part in self._parts)
 
     @property
     def processors(self) -> int:
@@ -115,6 +126,26 @@ class Redirecting:
         self.machine = Groups(machine, group)
         self._rule = scenario.redirection
         self._counters = None if self._rule is None else Counters(self._rule)
+
+    @classmethod
+    def on(cls, scenario: Scenario, nodes: Mapping[str, int], **options: Any) -> Redirecting:
+        """Give a core to a machine whose nodes are all there; its redirection group is part of it.
+
+        Parameters
+        ----------
+        nodes : name -> processors.
+        options : as of `Redirecting`.
+
+        Raises
+        ------
+        ValueError : the machine is too small for a redirection group.
+        """
+        rule = scenario.redirection
+        reserved = {} if rule is None else rule.reserved(nodes)
+        rest = {name: processors - reserved.get(name, 0) for name, processors in nodes.items()}
+        machine = Machine([(name, processors) for name, processors in rest.items() if processors])
+        group = Machine(list(reserved.items()), numbering=machine.numbering)
+        return cls(scenario, machine, group, **options)
 
     @property
     def now(self) -> float:

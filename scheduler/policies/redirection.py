@@ -10,7 +10,7 @@ matter; the core that holds both is `scheduler.core.redirecting.Redirecting`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import floor
 from typing import Literal, TypeAlias
 
@@ -101,6 +101,35 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 " or processors"
             )
         return size
+
+    def reserved(self, nodes: Mapping[str, int]) -> dict[str, int]:
+        """Take the redirection group from a machine: from its last node first.
+
+        Parameters
+        ----------
+        nodes : name -> processors.
+
+        Returns
+        -------
+        name -> processors of the node that belong to the group, where there are any.
+
+        Raises
+        ------
+        ValueError : nothing would be left for one of the groups.
+        """
+        total = sum(nodes.values())
+        missing = self.group_size(total)
+        if missing >= total:
+            raise ValueError(
+                f"{missing} of {total} processors would leave none to the principal group;"
+                " give fewer"
+            )
+        parts: dict[str, int] = {}
+        for name, processors in reversed([*nodes.items()]):
+            if missing:
+                parts[name] = min(missing, processors)
+                missing -= parts[name]
+        return parts
 
     def choose(self, counted: list[Counted]) -> Counted:
         """Resolve a conflict."""

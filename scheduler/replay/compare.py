@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from scheduler.core.core import Core
 from scheduler.core.events import Event
 from scheduler.core.orders import Contract, Expand, Order, WakeAt
+from scheduler.core.redirecting import Redirecting
 from scheduler.policies.scenarios import from_data, scenario, to_data
 from scheduler.replay.journal import Batch
 
@@ -20,7 +20,7 @@ _json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)
 
 
-def replay(batches: Iterable[Batch], core: Core) -> Iterator[tuple[Batch, list[Order]]]:
+def replay(batches: Iterable[Batch], core: Redirecting) -> Iterator[tuple[Batch, list[Order]]]:
     """Hand batches to a core, each by the settings of its time; give what it decides now."""
     for batch in batches:
         if batch.settings is not None:
@@ -28,19 +28,19 @@ def replay(batches: Iterable[Batch], core: Core) -> Iterator[tuple[Batch, list[O
         yield batch, core.handle(batch.events)
 
 
-def new_core() -> Core:
-    """Core that decides by nothing in particular until a batch's settings say by what."""
-    return Core(scenario("easy"))
+def new_core() -> Redirecting:
+    """Redirecting that decides by nothing in particular until a batch's settings say by what."""
+    return Redirecting(scenario("easy"))
 
 
-def settings_of(core: Core) -> bytes:
+def settings_of(core: Redirecting) -> bytes:
     """Write down (JSON) what a core decides by."""
     return _json.encode(
         {"scenario": to_data(core.scenario), "kill_at_walltime": core.kill_at_walltime}
     )
 
 
-def configure(core: Core, settings: bytes) -> None:
+def configure(core: Redirecting, settings: bytes) -> None:
     """Let a core decide by settings as the journal holds them.
 
     Raises

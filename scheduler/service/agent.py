@@ -295,6 +295,7 @@ class Agent:
             return
         self.watches.pop(job, None)
         self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
+        self._changed = True  # a second life of the job may wait for this
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)
 
 

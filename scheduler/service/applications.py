@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from reshape import messages as m
 from reshape.errors import ReshapeError
-from scheduler.core.core import Core
 from scheduler.core.events import Event, JobCancelled, JobSpec, JobSubmitted
 from scheduler.core.procset import ProcSet
+from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL, Job, JobState
 from scheduler.service.journal import Journal
 from scheduler.service.remap import Progress, RemapScheduler
@@ -25,7 +25,7 @@ class ApplicationScheduler:
 
     def __init__(
         self,
-        core: Core,
+        core: Redirecting,
         journal: Journal,
         startup: JobStartup,
         remap: RemapScheduler,
@@ -34,7 +34,7 @@ class ApplicationScheduler:
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
         self._startup, self._launches, self._clock = startup, launches, clock
-        self.capacity = 0
+        self.capacity = self.reserved = 0
         self._ended: dict[int, m.JobInfo] = {}
         self._next = max(launches, default=0) + 1
 
@@ -72,6 +72,11 @@ class ApplicationScheduler:
         if n > self.capacity:
             raise ReshapeError(
                 f"the job asks for {n} processors, the machine has {self.capacity}: ask for fewer"
+            )
+        if n > self.capacity - self.reserved:
+            raise ReshapeError(
+                f"the job asks for {n} processors, the machine has {self.capacity}, but"
+                f" {self.reserved} of them are kept for redirected jobs: ask for fewer"
             )
         if not submission.walltime_s > 0:
             raise ReshapeError(f"the walltime must be above 0 s, got {submission.walltime_s:g}")
@@ -189,6 +194,7 @@ class ApplicationScheduler:
             facts=self._journal.facts(job.id),
             output=output_path(job.id, submission),
             argv=submission.argv,
+            redirected_at=job.redirected_at,
         )
 
     def _reason(self, job: Job) -> str:

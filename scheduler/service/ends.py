@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from reshape import messages as m
-from scheduler.core.core import Core
 from scheduler.core.events import Event, JobEnded, JobStarted, ResizeFailed
+from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import RESIZING, Job, JobState
 from scheduler.service.monitor import SystemMonitor
 from scheduler.service.remap import RemapScheduler
@@ -30,7 +30,7 @@ class JobEnds:
 
     def __init__(
         self,
-        core: Core,
+        core: Redirecting,
         monitor: SystemMonitor,
         startup: JobStartup,
         remap: RemapScheduler,

@@ -10,7 +10,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reshape import messages as m
@@ -41,6 +41,7 @@ class SystemMonitor:
     Parameters
     ----------
     send : sends a message to a peer by its socket identity.
+    reserved : processors of nodes that belong to the redirection group, by name.
 
     Attributes
     ----------
@@ -52,10 +53,12 @@ class SystemMonitor:
         directory: ServiceDirectory,
         nodes: Iterable[NodeConfig],
         send: Callable[[bytes, m.Message], None],
+        reserved: Mapping[str, int],
     ) -> None:
         self._directory = directory
         self._secret = directory.read_secret()
         self._send = send
+        self._reserved = reserved
         self.nodes = {node.name: node.processors for node in nodes}
         self.agents: dict[str, AgentState] = {}
         self.news: set[int] = set()
@@ -78,7 +81,7 @@ class SystemMonitor:
             known = None
         if known is None:
             log.info("agent of %s is here, pid %d", hello.node, hello.pid)
-            events.append(NodeJoined(at=now, node=hello.node, processors=self.nodes[hello.node]))
+            events.append(self.joined(hello.node, now))
         groups: dict[int, dict[int, m.GroupStatus]] = {}
         for status in hello.groups:
             groups.setdefault(status.job, {})[status.group] = status
@@ -94,6 +97,10 @@ class SystemMonitor:
             identity, hello.pid, time.monotonic(), groups, restart_points
         )
         return events
+
+    def joined(self, node: str, now: float) -> NodeJoined:
+        """Event of a configured node that is there."""
+        return NodeJoined(now, node, self.nodes[node], reserved=self._reserved.get(node, 0))
 
     def on_tick(self, now: float, *, hire: bool) -> list[Event]:
         """Find silent agents, and (`hire`) start one on every node that has none."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from scheduler.config import ServeConfig
-from scheduler.core.core import Core
+from reshape.errors import ConfigError
+from scheduler.config import ServeConfig, reserved
+from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL
 from scheduler.policies.scenarios import scenario
 from scheduler.replay.compare import configure, replay, settings_of
@@ -15,8 +16,10 @@ from scheduler.service.startup import Launch
 log = logging.getLogger(__name__)
 
 
-def recover(journal: Journal, config: ServeConfig) -> tuple[Core, dict[int, Launch]]:
+def recover(journal: Journal, config: ServeConfig) -> tuple[Redirecting, dict[int, Launch]]:
     """Replay a journal, each batch by the settings of its time; those of `config` hold from now on.
+
+    The redirection group may be another one only if no job is left: a processor is in one group.
 
     Returns
     -------
@@ -24,9 +27,10 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[Core, dict[int, Laun
 
     Raises
     ------
-    ConfigError : the scenario of `config`, or one that the journal names, is not known.
+    ConfigError : the scenario of `config`, or one that the journal names, is not known; another
+        redirection group, and jobs that are not finished.
     """
-    core = Core(
+    core = Redirecting(
         scenario(config.scenario, config.parameters), kill_at_walltime=config.kill_at_walltime
     )
     current = settings_of(core)
@@ -35,9 +39,25 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[Core, dict[int, Laun
     if events:
         live = sum(job.state not in FINAL for job in core.jobs.values())
         log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
+    _check_group(core, config)
     # A scenario that is set anew forgets what it promised: so will a replay at this very batch.
     noted = [*journal.settings().values()][-1:]
     if noted != [current] or settings_of(core) != current:
         journal.add_settings(current)
         configure(core, current)
     return core, launches
+
+
+def _check_group(core: Redirecting, config: ServeConfig) -> None:
+    """Refuse another redirection group while there are jobs whose processors would change sides."""
+    unfinished = [job.id for job in core.jobs.values() if job.state not in FINAL]
+    wanted, known = reserved(config), core.redirection.machine.nodes
+    for node in config.nodes if unfinished else ():
+        there = known[node.name].count if node.name in known else 0
+        if node.name in core.machine.nodes and there != wanted.get(node.name, 0):
+            raise ConfigError(
+                f"node {node.name} gave {there} processors to the redirection group and shall give"
+                f" {wanted.get(node.name, 0)}, but jobs {', '.join(map(str, unfinished[:5]))} are"
+                " not finished: serve with the old setting until they are",
+                field="redirection",
+            )

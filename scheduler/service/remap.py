@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 
 from reshape import messages as m
 from scheduler.config import Deadlines
-from scheduler.core.core import Core
 from scheduler.core.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
 from scheduler.core.events import ResizeTimes as Times
+from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import RESIZING, Job, JobState
 from scheduler.service.journal import Journal
 from scheduler.service.monitor import SystemMonitor
@@ -76,7 +76,7 @@ class RemapScheduler:
     clock : the service's clock, Unix seconds that never go back.
     """
 
-    core: Core
+    core: Redirecting
     journal: Journal
     monitor: SystemMonitor
     startup: JobStartup

@@ -27,7 +27,7 @@ import zmq.asyncio
 from reshape import messages as m
 from reshape.client import ServerFile
 from reshape.errors import ProtocolError, ReshapeError
-from scheduler.config import ServeConfig
+from scheduler.config import ServeConfig, reserved
 from scheduler.core.events import (
     Event,
     JobCancelled,
@@ -38,7 +38,7 @@ from scheduler.core.events import (
     ResizePoint,
     Wakeup,
 )
-from scheduler.core.orders import Continue, Order, WakeAt
+from scheduler.core.orders import Continue, Order, Requeue, WakeAt
 from scheduler.core.state import FINAL, JobState
 from scheduler.service.applications import ApplicationScheduler
 from scheduler.service.directory import ServiceDirectory
@@ -92,7 +92,8 @@ class Service:
         self.core, self.launches = recover(self.journal, config)
         self._last = max(self._last, self.core.now)
         self._outbox: list[tuple[bytes, m.Message]] = []
-        self.monitor = SystemMonitor(directory, config.nodes, self.send)
+        kept = reserved(config)
+        self.monitor = SystemMonitor(directory, config.nodes, self.send, kept)
         self.startup = JobStartup(self.core, self.monitor, directory, self.launches)
         self.remap = RemapScheduler(
             self.core,
@@ -108,6 +109,7 @@ class Service:
             self.core, self.journal, self.startup, self.remap, self.launches, self.clock
         )
         self.applications.capacity = sum(node.processors for node in config.nodes)
+        self.applications.reserved = sum(kept.values())
         self._events: list[Event] = []
         self._after: list[Callable[[], None]] = []
         self._waiting: list[tuple[int, bytes, int]] = []  # job, who waits, request
@@ -153,7 +155,7 @@ class Service:
         events: list[Event] = []
         for node in self.config.nodes:
             if node.name not in self.core.machine.nodes:
-                events.append(NodeJoined(at=now, node=node.name, processors=node.processors))
+                events.append(self.monitor.joined(node.name, now))
                 events.append(NodeLost(at=now, node=node.name))  # until its agent is here
         if events:
             self._decide(events)
@@ -274,7 +276,10 @@ class Service:
         for order in orders:
             if isinstance(order, WakeAt):
                 heapq.heappush(self._alarms, order.at)
-            elif not isinstance(order, Continue):
+                continue
+            if isinstance(order, Requeue):
+                self.remap.progress.pop(order.job, None)  # it begins anew
+            if not isinstance(order, Continue):
                 log.info("%s", order)
                 self._news.add(order.job)
         for event in events:
@@ -405,6 +410,7 @@ class Service:
                 return m.Explanation(job=message.job, lines=apps.explanation(message.job))
             case m.Wait():
                 self._waiting.append((apps.job(message.job).id, identity, message.id))
+                self._news.add(message.job)  # it may have ended long ago
                 return None
             case m.ServerInfo():
                 return self._info()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape import messages as m
-from scheduler.core.core import Core
+from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL, Job, JobState
 from scheduler.service.directory import ServiceDirectory
 from scheduler.service.monitor import SystemMonitor
@@ -42,7 +42,7 @@ class JobStartup:
 
     def __init__(
         self,
-        core: Core,
+        core: Redirecting,
         monitor: SystemMonitor,
         directory: ServiceDirectory,
         launches: dict[int, Launch],
@@ -62,16 +62,19 @@ class JobStartup:
     def arrange(self, job: Job) -> None:
         """Start the groups that are wanted and not there; end those that are there unwanted."""
         wanted = {} if job.state in FINAL or job.state is JobState.COMPLETING else job.groups
-        for group in wanted:
+        known = self._monitor.statuses(job.id)
+        before = [(node, status) for node, status in known if status.group < job.first_group]
+        # A second life begins when every agent has swept away what the first one left.
+        for group in wanted if not before else ():
             joins = job.resize is not None and job.resize.group == group
             if (job.state is JobState.STARTING or joins) and self.status(job, group) is None:
                 self._start(job, group, "join" if joins else "first")
-        known = self._monitor.statuses(job.id)
         for node, status in known:
             if status.alive and status.group not in wanted:
                 self.kill(node, job.id, status.group, job.why or "not wanted any more")
-        if job.state in FINAL and known and not any(status.alive for _, status in known):
-            for node in {node for node, _ in known}:
+        left = known if job.state in FINAL else before
+        if left and not any(status.alive for _, status in known):
+            for node in {node for node, _ in left}:
                 self._tell(node, job.id, -1, m.SweepJob(job=job.id))
 
     def is_settled(self, job: Job) -> bool:

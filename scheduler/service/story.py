@@ -15,7 +15,7 @@ from scheduler.core.events import (
     ResizeDone,
     ResizeFailed,
 )
-from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Start
+from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start
 from scheduler.core.procset import ProcSet
 from scheduler.core.state import Job
 from scheduler.replay.journal import Phase
@@ -90,6 +90,8 @@ def _sentence(what: Event | Order) -> str:
             return f"is to be cancelled: {what.why}"
         case Kill():
             return f"is to be ended: {what.reason}"
+        case Requeue():
+            return f"goes to the redirection group, to begin anew: {what.reason}"
         case JobEnded():
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
@@ -132,6 +134,10 @@ def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeI
     size = job.spec.processors
     found: list[m.ResizeInfo] = []
     for at, order in orders:
+        if isinstance(order, Start) and not order.restart:
+            size = job.spec.processors  # also at the beginning of a second life
+        elif isinstance(order, Requeue) and found and found[-1].serial not in ends:
+            found[-1].outcome = "ended with its first life"
         if not isinstance(order, Expand | Contract):
             continue
         info = m.ResizeInfo(

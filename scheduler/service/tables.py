@@ -117,6 +117,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Submitted": format_moment(job.submitted_at),
         "Started": format_moment(job.started_at) if job.started_at else "-",
         "Ended": format_moment(job.ended_at) if job.ended_at else "-",
+        "Redirected": format_moment(job.redirected_at) if job.redirected_at else "-",
         "Time": f"{format_time(running_s(job, now))} of {format_time(job.walltime_s)}",
         "Waited": format_time(waited_s(job, now)),
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",

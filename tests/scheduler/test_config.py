@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reshape.errors import ConfigError
-from scheduler.config import Deadlines, NodeConfig, ServeConfig, load_config
+from scheduler.config import Deadlines, NodeConfig, ServeConfig, load_config, reserved
 
 
 @pytest.fixture
@@ -176,3 +176,45 @@ def test_a_file_that_cannot_be_read(file: Path) -> None:
     file.write_bytes(b"scenario: \xff\n")
     with pytest.raises(ConfigError, match=r"site\.yaml: is not UTF-8"):
         load_config(file, {}, {})
+
+
+def test_redirection_has_a_section_of_its_own(file: Path) -> None:
+    file.write_text(
+        "nodes: [{name: a, processors: 3}, {name: b, processors: 1}]\n"
+        "scenario: easy\n"
+        "redirection:\n  theta: 5\n  alpha: 0.5\n"
+    )
+    config = load_config(file, {}, {"set": ["redirection.conflict=latest-start"]})
+    assert config.parameters == {
+        "redirection.theta": 5,
+        "redirection.alpha": 0.5,
+        "redirection.conflict": "latest-start",
+    }
+    assert reserved(config) == {"b": 1, "a": 1}, "from the last node first"
+    off = load_config(file, {}, {"set": ["redirection=none"]})
+    assert reserved(off) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("redirection:\n  theta: -1", "4: redirection.theta", "theta must be >= 0, got -1"),
+        ("redirection:\n  conflict: latest", "4: redirection.conflict", "mean latest-end"),
+        ("redirection:\n  tetha: 1", "4: redirection.tetha", "did you mean theta?"),
+        ("redirection:\n  theta: 1\n  processors: 4", "5: redirection.processors", "leave none"),
+        ("redirection: {alpha: 0.1}", "3: redirection.alpha", "of 4 processors is less than 1"),
+        ("redirection: 3", "3: redirection", "got `int`"),
+        ("redirection: {theta: [1]}", "3: redirection.theta", "must be one value"),
+        (
+            "redirection: {theta: 1}\nparameters: {redirection.theta: 2}",
+            "3: redirection.theta",
+            "is given under parameters too",
+        ),
+    ],
+)
+def test_what_is_wrong_about_redirection(file: Path, text: str, place: str, words: str) -> None:
+    file.write_text(f"processors: 4\nscenario: easy\n{text}\n")
+    with pytest.raises(ConfigError) as raised:
+        load_config(file, {}, {})
+    assert f"site.yaml:{place}: " in str(raised.value).replace("parameters.", "")
+    assert words in str(raised.value)

@@ -1,0 +1,113 @@
+"""A job that makes another wait is ended and begins anew in the redirection group, for real."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape.errors import ReshapeError
+
+SETTINGS = """
+processors: 4
+scenario: easy
+verify: true
+redirection:
+  theta: 0
+  processors: 2
+"""
+#: It sleeps in its first life and ends in its second; both leave a line in the output.
+TWO_LIVES = """
+import pathlib, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+mark = pathlib.Path("lived")
+again = comm.bcast(mark.exists())
+if comm.rank == 0:
+    print(f"life {1 + again} on {comm.size}", flush=True)
+    mark.touch()
+if not again:
+    time.sleep(600)
+"""
+#: It counts in registered data until it is told to end.
+COUNTING = """
+import pathlib, time, reshape
+with reshape.application() as app:
+    A = app.block_cyclic("A", (64, 64), (8, 8))
+    if app.is_fresh_start:
+        A.local[...] = 0
+    for step in app.iterations(100000):
+        A.local[...] += 1
+        time.sleep(0.05)
+        if app.comm.bcast(pathlib.Path("go").exists()):
+            break
+    app.report(right=bool((A.local == step + 1).all()))
+"""
+
+
+@pytest.fixture
+def redirecting(served, tmp_path):
+    """A service of two processors, and two for redirected jobs."""
+    config = tmp_path / "service.yaml"
+    config.write_text(SETTINGS)
+    served.start("--config", str(config))
+    return served
+
+
+def test_two_lives_of_a_job(redirecting):
+    long = redirecting.submit(["python", "-c", TWO_LIVES], 2)
+    redirecting.when(long, lambda job: "life 1 on 2" in redirecting.output(long))
+    other = redirecting.submit(["sh", "-c", "sleep 0.5"], 2)
+    job = redirecting.wait(long)
+    assert (job.state, job.exit_code, job.signal) == ("COMPLETED", 0, 0)
+    assert redirecting.output(long).split("\n")[0] == "life 1 on 2"
+    assert "life 2 on 2" in redirecting.output(long), "it is appended"
+    assert [part for _, part in job.allocation] == ["0-1", "", "2-3", ""]
+    assert job.submitted_at < job.redirected_at <= job.started_at
+    assert job.redirected_at - job.submitted_at < job.walltime_s
+    assert redirecting.wait(other).state == "COMPLETED"
+    assert redirecting.job(other).allocation[0][1] == "0-1"
+    story = redirecting.story(long)
+    lives = [
+        "starts on processors 0-1",
+        "is to be ended: 1 jobs came and had to wait while it ran, more than 0 [redirection]",
+        "ended with exit code",
+        "goes to the redirection group, to begin anew: 1 jobs came",
+        "starts on processors 2-3",
+        "ended with exit code 0:0",
+    ]
+    places = [story.find(words) for words in lives]
+    assert -1 not in places
+    assert places[:5] == sorted(places[:5])
+    assert redirecting.free() == 4
+
+
+def test_a_second_life_outlives_the_service_and_finds_nothing_of_the_first(redirecting):
+    long = redirecting.submit(["python", "-c", COUNTING], 2, max_processors=4)
+    redirecting.when(long, lambda job: job.iteration >= 2)
+    assert redirecting.segments()
+    other = redirecting.submit(["true"], 2)
+    redirecting.when(long, lambda job: job.redirected_at is not None and job.iteration >= 2)
+    redirecting.kill()
+    redirecting.start()
+    third = redirecting.submit(["true"], 2)
+    (redirecting.work / "go").touch()
+    job = redirecting.wait(long)
+    assert job.state == "COMPLETED", redirecting.output(long)
+    assert (job.facts["right"], job.restarts) == (True, 0)
+    assert [part for _, part in job.allocation] == ["0-1", "", "2-3", ""]
+    for number in (other, third):
+        job = redirecting.wait(number)
+        assert job.state == "COMPLETED", redirecting.output(number)
+    assert redirecting.segments() == []
+
+
+def test_the_group_stays_as_it_is_while_jobs_are_left(redirecting, tmp_path):
+    with pytest.raises(ReshapeError, match="2 of them are kept for redirected jobs"):
+        redirecting.submit(["true"], 3)
+    number = redirecting.submit(["sleep", "60"], 2)
+    redirecting.until(number, "RUNNING")
+    redirecting.kill()
+    options = redirecting.options
+    with pytest.raises(ReshapeError, match=f"shall give 1, but jobs {number} are not finished"):
+        redirecting.start(*options, "--set", "redirection.processors=1")
+    redirecting.start(*options)
+    assert redirecting.job(number).state == "RUNNING"
