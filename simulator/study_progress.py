@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -44,12 +43,7 @@ class Progress:
             self._line(f"{self._runs} runs{known}")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Leave the last state standing."""
         if self._bar is not None:
             self._bar.stop()
@@ -61,7 +55,7 @@ class Progress:
         self._done += 1
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, left=self._left())
-        elif time.monotonic() >= self._next:
+        elif self._done < self._runs and time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_EVERY_S
             self._line(f"{self._done} of {self._runs} runs done, {self._left()}")
 

@@ -22,9 +22,8 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -119,21 +118,22 @@ def outcomes(
     way are run again one by one, each in a pool that `make` gives, to find the one.
     """
     waiting = deque(runs)
-    flying: dict[Future[Outcome], Parameters] = {}
-    try:
-        while waiting or flying:
-            while waiting and len(flying) < width:
-                future = pool.submit(compute, study.run, study.folder, waiting[0])
-                flying[future] = waiting.popleft()
-            done, _ = wait(flying, return_when=FIRST_COMPLETED)
-            for future in [future for future in flying if future in done]:
-                outcome = future.result()
-                yield flying.pop(future), outcome
-    except BrokenExecutor:
-        for run in flying.values():
-            yield run, _alone(study, run, make)
-        with make(width) as fresh:
-            yield from outcomes(study, [*waiting], fresh, width, make)
+    with ExitStack() as pools:
+        while waiting:
+            flying: dict[Future[Outcome], Parameters] = {}
+            try:
+                while waiting or flying:
+                    while waiting and len(flying) < width:
+                        future = pool.submit(compute, study.run, study.folder, waiting[0])
+                        flying[future] = waiting.popleft()
+                    done, _ = wait(flying, return_when=FIRST_COMPLETED)
+                    for future in [future for future in flying if future in done]:
+                        outcome = future.result()
+                        yield flying.pop(future), outcome
+            except BrokenExecutor:
+                for run in flying.values():
+                    yield run, _alone(study, run, make)
+                pool = pools.enter_context(make(width))
 
 
 def _alone(study: Study, run: Parameters, make: MakePool) -> Outcome:
@@ -175,12 +175,7 @@ class Record(AbstractContextManager["Record"]):
             self.close()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the file."""
         self.close()
 
