@@ -16,6 +16,7 @@ from redistribution import Cuts
 from reshape.arrays import Array, declare
 from reshape.errors import ReshapeError
 from reshape.job import Fact, Job, Role, identity, plain_facts
+from reshape.pace import Pace
 from reshape.ragged import Items
 from reshape.registry import NOT_YET, Registry
 from reshape.segments import Order
@@ -131,7 +132,7 @@ class Application:
                 "a submitted program has one block 'with reshape.application()', this is its second"
             )
         Application._submitted = True
-        self._link, self._role = Link(who), who.role
+        self._link, self._role, job.pace = Link(who), who.role, Pace.of()
         self.is_fresh_start = self._role == "first"
         self._registry = Registry(job, self._role)
         if self._role != "join":

@@ -13,6 +13,7 @@ import numpy as np
 from reshape.arrays import Array, Declaration
 from reshape.errors import ConfigError, ReshapeError
 from reshape.messages import PhaseTimes
+from reshape.pace import Pace
 from reshape.topology import Topology
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Job:
     held : intercommunicators by which groups have joined, to be disconnected by all.
     topology : sizes the program can run on, if it or the submission says so.
     last : how the last resize went.
+    pace : when the service is asked again.
     """
 
     comm: MPI.Intracomm
@@ -134,6 +136,7 @@ class Job:
     topology: Topology | None = None
     last: Outcome = field(default_factory=lambda: Outcome(serial=0))
     told_no_restart: bool = False
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def signature(self) -> tuple[Declaration, ...]:

@@ -71,6 +71,8 @@ class AtResizePoint(_Message):
     `epoch` is the serial of the last resize the application committed (0: none), so that the
     service knows where the job stands even if a report got lost. `registered_bytes` is the data a
     resize has to move, over all processes; the time a resize may take follows from it.
+    `iteration` counts the iterations finished, `iteration_s` is the mean time of those since the
+    last question (:mod:`reshape.pace`).
     """
 
     job: int

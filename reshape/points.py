@@ -87,20 +87,21 @@ def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
 
 
 def resize_point(job: Job, link: Link, iteration_s: float) -> None:
-    """Collective over job.comm. Ask the service what to do, and do it.
+    """Collective over job.comm. Ask the service what to do, if it is time to, and do it.
 
     Raises
     ------
     SystemExit : code 0, this process has left the job.
     """
     decision: Decision = Proceed()
-    if job.comm.rank == 0:
+    job.pace.passed(iteration_s)
+    if job.comm.rank == 0 and job.pace.is_due():
         decision = link.ask(
             epoch=job.epoch,
             size=job.comm.size,
             registered_bytes=job.registered_bytes,
             iteration=job.iteration,
-            iteration_s=iteration_s,
+            iteration_s=job.pace.taken(),
             topology=job.topology,
         )
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
@@ -114,6 +115,7 @@ def resize_point(job: Job, link: Link, iteration_s: float) -> None:
         job.last = expand(job, decision, link.announce)
     else:
         job.last = contract(job, decision)
+    job.pace.reset()
     if job.comm == MPI.COMM_NULL:
         raise SystemExit(0)
     # The ranks may have another order now; who has measured the pause tells of it, if still here.

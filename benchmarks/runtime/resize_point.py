@@ -2,9 +2,10 @@
 
     python benchmarks/runtime/resize_point.py [--ranks 1 2 4 8] [--points 300]
 
-starts a service of its own with the scenario that never resizes (easy), submits this file once for
+starts a service of its own with the scenario that never resizes (easy), submits this file twice for
 each number of ranks, and prints a table. All ranks come to a barrier before each resize point; its
-cost is the time of the slowest rank from there until it has the next iteration.
+cost is the time of the slowest rank from there until it has the next iteration. `every` 0 asks the
+service at each point, 0.05 s is what programs do unless told otherwise (`RESHAPE_ASK_EVERY_S`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+
+from reshape.pace import ASK_EVERY_S, VARIABLE
 
 
 def measure(points: int) -> None:
@@ -52,8 +56,9 @@ def compare(ranks: list[int], points: int) -> None:
         reshape_command("serve", *place, "--processors", size, "--scenario", "easy", "--background")
         try:
             print(f"a resize point without a resize, ms; {os.cpu_count()} cores, {points} points")
-            print(f"{'ranks':>6} {'median':>8} {'p90':>8} {'p99':>8} {'max':>8}")
-            for count in ranks:
+            print(f"{'ranks':>6} {'every':>6} {'median':>8} {'p90':>8} {'p99':>8} {'max':>8}")
+            for count, every in product(ranks, ("0", str(ASK_EVERY_S))):
+                os.environ[VARIABLE] = every
                 options = ("-n", str(count), "--output", f"{folder}/out", "--wait", "--json")
                 program = (sys.executable, str(Path(__file__).resolve()), "--job")
                 answer = reshape_command(
@@ -62,7 +67,7 @@ def compare(ranks: list[int], points: int) -> None:
                 facts = json.loads(answer)[0]["facts"]
                 assert facts["ranks"] == count
                 figures = (facts[name] for name in ("median", "p90", "p99", "max"))
-                print(f"{count:6d}", *(f"{figure:8.2f}" for figure in figures))
+                print(f"{count:6d} {every:>6}", *(f"{figure:8.3f}" for figure in figures))
         finally:
             reshape_command("stop", *place, "--kill")
 

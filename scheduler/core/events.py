@@ -106,7 +106,8 @@ class JobStarted(msgspec.Struct, frozen=True, tag=True, gc=False):
 class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A job stands between two iterations and reports the last one.
 
-    `iteration` counts the iterations finished so far, `iteration_s` is the time of the last.
+    `iteration` counts the iterations finished so far, `iteration_s` is the time of the last, or the
+    mean time of those since the job's last resize point of which the core was told.
     `topology` is what the program declares; it counts where the submission names none.
     `data_bytes` is what a resize would have to move, over all processes; 0 if not known.
     """

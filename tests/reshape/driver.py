@@ -166,6 +166,7 @@ class Driver:
             "RESHAPE_SHM": str(self.shm),
             "RESHAPE_ROLE": role,
             "OMP_NUM_THREADS": "1",
+            "RESHAPE_ASK_EVERY_S": "0",  # tests count resize points
         }
         with out.open("wb") as stream:
             process = subprocess.Popen(
