@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from reshape.errors import ConfigError
 from reshape.helptext import example
@@ -16,7 +17,7 @@ from scheduler.core.core import Core, EventOrder
 from scheduler.core.machine import Machine
 from scheduler.core.redirecting import Redirecting
 from scheduler.policies.scenario import Scenario
-from simulator import platform, swf
+from simulator import platform, resizable, swf, workload_file
 from simulator.engine import Engine
 from simulator.files import check_place, replace_all
 from simulator.fragmentation import ExternalLoss, fragmentation
@@ -24,12 +25,22 @@ from simulator.normalise import NEEDED, Report, Rules, machine_size, normalise
 from simulator.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.outputs import jobs_csv, paraver
 from simulator.platform import Platform
+from simulator.resizable import resizable_options
 from simulator.runtimes import Contiguity
 from simulator.schedule import Schedule
 from simulator.usage import Usage
 
 ESTIMATES_EXACT = "exact"
 COUNT = "count"
+#: Options for workload files; for traces of which no job is resizable; of which some are.
+OF_FILES = frozenset(
+    ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
+     "kill_at_reservation", "fields", "tau", "out", "as_json", "seed")
+)  # fmt: skip
+OF_RIGID = frozenset(("event_order", "select", "machine_file", "contiguity_speedup", "paraver"))
+OF_RESIZABLE = frozenset(
+    ("speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost", "seed")
+)
 
 
 @click.command()
@@ -68,6 +79,7 @@ COUNT = "count"
 @click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="Field of the policy.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Only the first ones, by submission.")
 @click.option("--tau", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
+@resizable_options
 @rule_options
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for all results.")
@@ -78,11 +90,22 @@ COUNT = "count"
     "reshape simulate KTH-SP2.swf.gz",
     "reshape simulate HPC2N.swf.gz --policy easy --backfill-order sjf --json",
     "reshape simulate trace.swf --policy conservative --swf waits.swf.gz",
+    "reshape simulate trace.swf --policy fcfs-pr --resizable 0.5 --speedup amdahl:serial=0.02",
+    "reshape simulate workload.yaml --policy fcfs-pr",
     "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
 )
 def simulate(trace: Path, **options: Any) -> None:
-    """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz."""
+    """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
+
+    Or those of a workload of resizable jobs, a file in YAML; or make a share of the trace's jobs
+    resizable. See docs/simulator.md.
+    """
     usage = Usage()
+    of_file = trace.suffix in workload_file.ENDINGS
+    _check_kind(of_file, bool(options["resizable"]))
+    if of_file or options["resizable"]:
+        _simulate_resizable(trace, options, usage)
+        return
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
     chosen = chosen_scenario(options, rules)
     machine_file: Path | None = options["machine_file"]
@@ -129,6 +152,61 @@ def simulate(trace: Path, **options: Any) -> None:
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> None:
+    """Simulate a workload file, or a trace of which a share is made resizable."""
+    rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
+    chosen = chosen_scenario(options, rules)
+    out: Path | None = options["out"]
+    for place in (options["swf_file"], out and out / jobs_csv.NAME):
+        if place is not None:
+            check_place(place, make_parent=place.parent == out)
+    result: dict[str, Any] = {"trace": str(trace), "policy": options["policy"]}
+    read, jobs, report = None, None, None
+    if trace.suffix in workload_file.ENDINGS:
+        workload = workload_file.read(trace, options["seed"])
+        processors = options["processors"] or workload.processors
+        if processors is None:
+            raise click.UsageError(f"{trace} names no processors; give --processors")
+    else:
+        fields = NEEDED if options["swf_file"] is None and out is None else swf.FIELDS
+        read = swf.read(trace, fields=fields, lenient=options["lenient"])
+        processors = options["processors"] or machine_size(read)
+        jobs, report = normalise(read, processors, rules)
+        jobs = jobs if options["jobs"] is None else jobs.first(options["jobs"])
+        workload = resizable.of_trace(jobs, processors, options)
+    schedule, found = resizable.run(workload, processors, chosen, jobs=jobs)
+    result |= {"processors": processors} | resizable.numbers(schedule, found, options["tau"])
+    if report is not None:
+        result |= {"report": msgspec.structs.asdict(report)}
+    files = {}
+    if read is not None and options["swf_file"] is not None:
+        files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
+    if out is not None:
+        name = trace.name.removesuffix(".gz").rpartition(".")[0]
+        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, name)
+        files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
+    replace_all(files)
+    result |= usage.so_far(len(schedule.jobs))
+    click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _check_kind(of_file: bool, made_resizable: bool) -> None:
+    """Refuse options that say nothing about this kind of workload."""
+    context = click.get_current_context()
+    given = {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    }
+    for name, option in given.items():
+        if of_file and name not in OF_FILES:
+            raise click.UsageError(f"{option} says nothing about a workload file; leave it")
+        if made_resizable and name in OF_RIGID:
+            raise click.UsageError(f"{option} does not go with --resizable; leave one of them")
+        if not of_file and not made_resizable and name in OF_RESIZABLE:
+            raise click.UsageError(f"{option} says something with --resizable alone; give it")
 
 
 def run(
@@ -271,9 +349,9 @@ def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
     return swf.encode(schedule.trace(trace), note)
 
 
-def as_text(result: dict[str, Any], report: Report) -> str:
+def as_text(result: dict[str, Any], report: Report | None) -> str:
     """Lines for people."""
-    lines = [report.sentence]
+    lines = [] if report is None else [report.sentence]
     for name, value in result.items():
         if name != "report":
             shown = f"{value:.10g}" if isinstance(value, float) else value

@@ -1,0 +1,175 @@
+"""A workload written down in YAML: resizable and rigid jobs, or a generator, and what resizes cost.
+
+::
+
+    processors: 16
+    cost: {start_s: 0.4, join_s: 0.05, bytes_per_s: 1e9}   # all 0 if left out
+    start_s: 0.5                                           # ... of a job; and end_s
+    jobs:
+      - {at: 0, processors: 2, max_processors: 8, topology: "arbitrary:step=2", walltime: "5:00",
+         iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64}
+      - {at: 3, processors: 4, walltime: 120, iteration_s: 90}
+    prio: {jobs: 120, resizable: 0.5}                      # instead of jobs: the workload of PRIO 4
+    seed: 1                                                # ... drawn with this seed
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from reshape.errors import nearest
+from reshape.speedup import Speedup, parse
+from reshape.topology import Topology
+from scheduler.core.events import JobSpec
+from scheduler.located import Located, Place
+from scheduler.times import parse_walltime
+from simulator.runtimes import ResizeCost
+from simulator.workload import PrioWorkload, SimJob
+
+ENDINGS = (".yaml", ".yml")
+
+
+class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job as the file says it; times in seconds, a walltime also as 10:00.
+
+    Parameters
+    ----------
+    at, iteration_s, iterations : as of `SimJob`; a rigid job needs but one iteration.
+    max_processors, topology : largest size and valid sizes; without the former it is rigid.
+    speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
+    data_mib : data that moves at a resize.
+    """
+
+    at: float
+    processors: int
+    walltime: float | str
+    iteration_s: float
+    iterations: int = 1
+    max_processors: int | None = None
+    topology: str | None = None
+    speedup: str | None = None
+    data_mib: float = 0.0
+    name: str = ""
+    user: str = ""
+    queue: str = "main"
+    priority: float = 0.0
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in a workload file; see the head of this module."""
+
+    processors: int | None = None
+    jobs: list[JobLine] = []
+    prio: dict[str, Any] = {}
+    seed: int = 0
+    cost: dict[str, Any] = {}
+    start_s: float = 0.0
+    end_s: float = 0.0
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A workload ready to run.
+
+    Parameters
+    ----------
+    processors : of the machine, if the file says so.
+    jobs : in any order.
+    cost, start_s, end_s : as the engine takes them.
+    """
+
+    processors: int | None
+    jobs: list[SimJob]
+    cost: ResizeCost = ResizeCost()
+    start_s: float = 0.0
+    end_s: float = 0.0
+
+
+def read(file: Path, seed: int | None = None) -> Workload:
+    """Read a workload.
+
+    Parameters
+    ----------
+    seed : instead of the file's.
+
+    Raises
+    ------
+    ConfigError : names file, line and field, the value and the mend.
+    """
+    tree = Located.read(file)
+    said = tree.convert(File)
+    if bool(said.jobs) == ("prio" in tree.values):
+        tree.fail((), "must have either jobs or prio (a generator), and only one of them")
+    for name in ("start_s", "end_s"):
+        if not 0 <= getattr(said, name) < np.inf:
+            tree.fail((name,), f"must be >= 0, got {getattr(said, name)}")
+    if said.processors is not None and said.processors < 1:
+        tree.fail(("processors",), f"must be >= 1, got {said.processors}")
+    cost = _struct(tree, ("cost",), ResizeCost)
+    if said.jobs:
+        jobs = [_job(tree, number, line) for number, line in enumerate(said.jobs)]
+        return Workload(said.processors, jobs, cost, said.start_s, said.end_s)
+    if said.processors is not None:
+        tree.values["prio"].setdefault("processors", said.processors)
+    prio = _struct(tree, ("prio",), PrioWorkload)
+    jobs = prio.generate(np.random.default_rng(said.seed if seed is None else seed))
+    return Workload(prio.processors, jobs, cost, said.start_s, said.end_s)
+
+
+def _struct(tree: Located, place: Place, kind: Any) -> Any:
+    """Make a struct of a mapping; errors name the field below `place`."""
+    values = tree.get(place)
+    values = {} if values is None else values
+    known = kind.__struct_fields__
+    for name in values:
+        if name not in known:
+            tree.fail((*place, name), f"unknown field{nearest(name, known)}")
+    try:
+        return msgspec.convert(values, kind, strict=False)  # YAML takes 1e9 for text
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        field = where.rstrip("`").split(".")[0] or what.split(" ")[0]
+        tree.fail((*place, field) if field in values else place, what)
+
+
+def _job(tree: Located, number: int, line: JobLine) -> SimJob:
+    """Check a job beyond its types."""
+    place: Place = ("jobs", number)
+
+    def read_as(field: str, make: Any, text: Any) -> Any:
+        try:
+            return make(text)
+        except ValueError as error:
+            tree.fail((*place, field), str(error))
+
+    walltime_s = line.walltime
+    if isinstance(walltime_s, str):
+        walltime_s = float(read_as("walltime", parse_walltime, walltime_s))
+    topology: Topology | None = None
+    if line.topology is not None:
+        topology = read_as("topology", Topology.parse, line.topology)
+    model: Speedup | None = None
+    if line.speedup is not None:
+        model = read_as("speedup", parse, line.speedup)
+    if not line.data_mib >= 0:
+        tree.fail((*place, "data_mib"), f"must be >= 0, got {line.data_mib}")
+    try:
+        spec = JobSpec(
+            line.processors,
+            walltime_s,
+            line.max_processors,
+            topology,
+            line.name,
+            line.user,
+            line.queue,
+            line.priority,
+        )
+        if topology is not None:
+            topology.valid_sizes(line.processors, line.max_processors or line.processors)
+        data_bytes = round(line.data_mib * 2**20)
+        return SimJob(line.at, spec, line.iteration_s, line.iterations, model, data_bytes)
+    except ValueError as error:
+        tree.fail(place, str(error))

@@ -1,0 +1,166 @@
+"""Resizable workloads from the command line: files, and traces made resizable."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from reshape.__main__ import main
+from simulator import workload_file
+
+SMALL = Path(__file__).parent / "traces" / "small.swf"
+FILE = """\
+processors: 16
+cost: {start_s: 5, join_s: 0.25, bytes_per_s: 1e9}
+start_s: 1
+end_s: 0.5
+jobs:
+  - {at: 0, processors: 2, max_processors: 4, topology: "arbitrary:step=2", walltime: "5:00",
+     iterations: 4, iteration_s: 10, speedup: "amdahl:serial=0", data_mib: 476.837158203125}
+  - {at: 3, processors: 4, walltime: 120, iteration_s: 90, user: ann}
+"""
+PRIO = "prio: {jobs: 30, resizable: 0.5, mean_arrival_s: 10}\nseed: 3\n"
+
+
+def simulate(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def told(*arguments: object) -> dict[str, object]:
+    done = simulate(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    facts: dict[str, object] = json.loads(done.stdout)
+    return facts
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "two.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_file_of_jobs_with_every_cost(file: Path, tmp_path: Path) -> None:
+    """Worked out by hand: start 1; iterations of 10 s on 2 processors, of 5 s on 4."""
+    static = told(file, "--policy", "easy")
+    assert static["mean_execution_s"] == (1 + 40 + 0.5 + 1 + 90 + 0.5) / 2
+    out = tmp_path / "out"
+    facts = told(file, "--policy", "fcfs-pr", "--out", out)
+    assert (facts["jobs"], facts["expansions"], facts["contractions"]) == (2, 1, 0)
+    # Decided at 11, the group is there at 16, joins at 21: 0.25 s and 0.5 s of moving; two more.
+    first = 1 + 10 + 10 + 0.25 + 0.5 + 5 + 5 + 0.5
+    assert facts["mean_execution_s"] == pytest.approx((first + 91.5) / 2)
+    with (out / "jobs.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert [float(row["execution_time"]) for row in rows] == pytest.approx([first, 91.5])
+    assert rows[0]["workload_name"] == "two"
+    stored = json.loads((out / "metrics.json").read_text())
+    assert stored == {name: facts[name] for name in stored}
+    assert told(file, "--processors", 4, "--policy", "fcfs-pr")["mean_wait_s"] > 0
+
+
+def test_a_generator_by_name_and_seed(tmp_path: Path) -> None:
+    path = tmp_path / "prio.yaml"
+    path.write_text(PRIO)
+    facts = told(path, "--policy", "fcfs-pr")
+    assert (facts["jobs"], facts["processors"]) == (30, 400)
+    assert facts["expansions"] > 0
+    other = told(path, "--policy", "fcfs-pr", "--seed", 4)
+    assert other["mean_turnaround_s"] != facts["mean_turnaround_s"]
+    again = told(path, "--policy", "fcfs-pr", "--seed", 3)
+    assert again["mean_turnaround_s"] == facts["mean_turnaround_s"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("processors: 2,", "procesors: 2,", "jobs[0].procesors: unknown field"),
+        ("processors: 2,", "processors: 0,", ":6: jobs[0]: processors must be >= 1, got 0"),
+        ("max_processors: 4", "max_processors: 1", ":6: jobs[0]: max_processors must be >= the 2"),
+        ("arbitrary:step=2", "arbitary", ":6: jobs[0].topology: topology 'arbitary'"),
+        ('"arbitrary:step=2"', '"list:3,4"', ":6: jobs[0]: a job of topology list:3,4 cannot"),
+        ("amdahl:serial=0", "amdal", ":7: jobs[0].speedup: unknown speedup model 'amdal'"),
+        ('"5:00"', '"five"', ":6: jobs[0].walltime: "),
+        ("iteration_s: 90", "iteration_s: -1", ":8: jobs[1]: iteration_s must be >= 0, got -1"),
+        ("walltime: 120, ", "", ":8: jobs[1].walltime: is missing"),
+        ("at: 3", "at: soon", ":8: jobs[1].at: must be a number, got 'soon'"),
+        ("start_s: 5", "start: 5", ":2: cost.start: unknown field; did you mean start_s?"),
+        ("start_s: 5", "start_s: -5", ":2: cost.start_s: start_s must be >= 0, got -5"),
+        ("end_s: 0.5", "end_s: -1", ":4: end_s: must be >= 0, got -1"),
+        ("processors: 16", "processors: 0", ":1: processors: must be >= 1, got 0"),
+        ("jobs:\n", "prio: {}\njobs:\n", "must have either jobs or prio"),
+    ],
+)
+def test_a_wrong_file_is_told_with_line_and_field(
+    file: Path, old: str, new: str, words: str
+) -> None:
+    assert old in FILE
+    file.write_text(FILE.replace(old, new, 1))
+    done = simulate(file)
+    assert done.exit_code == 1
+    assert str(file) in done.stderr
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prio: {job: 3}", "prio.job: unknown field; did you mean jobs?"),
+        ("prio: {resizable: 2}", "resizable must be >= 0 and <= 1, got 2"),
+        ("processors: 4", "must have either jobs or prio"),
+    ],
+)
+def test_a_wrong_generator_is_told(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    done = simulate(path)
+    assert done.exit_code == 1
+    assert words in done.stderr
+
+
+def test_a_share_of_a_trace_is_made_resizable(tmp_path: Path) -> None:
+    rigid = told(SMALL, "--policy", "fcfs-pr")
+    options = ("--policy", "fcfs-pr", "--speedup", "amdahl:serial=0.01")
+    half = told(SMALL, *options, "--resizable", 0.5, "--swf", tmp_path / "waits.swf")
+    whole = told(SMALL, *options, "--resizable", 1)
+    assert rigid["jobs"] == half["jobs"] == whole["jobs"]
+    assert 0 < half["expansions"] < whole["expansions"]
+    assert whole["mean_turnaround_s"] < rigid["mean_turnaround_s"]
+    seeded = told(SMALL, *options, "--resizable", 0.5, "--seed", 1)
+    assert seeded["mean_turnaround_s"] != half["mean_turnaround_s"]
+    static = told(SMALL, "--policy", "easy", "--resizable", 1, "--iterations", 8)  # exact eighths
+    same = told(SMALL, "--policy", "easy")
+    assert static["mean_turnaround_s"] == pytest.approx(same["mean_turnaround_s"])
+    assert static["utilization"] == pytest.approx(same["utilization"])
+    costly = told(SMALL, *options, "--resizable", 1, "--cost", "join_s=600", "--data-mib", 1)
+    assert costly["mean_execution_s"] > whole["mean_execution_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((SMALL, "--speedup", "prio"), "--speedup says something with --resizable alone"),
+        ((SMALL, "--resizable", 1, "--select", "first-fit"), "--select does not go with"),
+        ((SMALL, "--resizable", 1, "--speedup", "amdal"), "did you mean amdahl?"),
+        ((SMALL, "--resizable", 1, "--cost", "join=1"), "it has start_s, join_s, bytes_per_s"),
+        ((SMALL, "--resizable", 2), "2.0 is not in the range"),
+        (("x.yaml", "--lenient"), "--lenient says nothing about a workload file"),
+    ],
+)
+def test_wrong_options(arguments: tuple[object, ...], words: str) -> None:
+    done = simulate(*arguments)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+def test_the_head_of_the_module_is_an_example(tmp_path: Path) -> None:
+    text = (workload_file.__doc__ or "").partition("::\n")[2]
+    path = tmp_path / "example.yaml"
+    path.write_text(
+        "".join(line[4:] + "\n" for line in text.splitlines() if "prio:" not in line[:9])
+    )
+    assert len(workload_file.read(path).jobs) == 2
