@@ -210,16 +210,19 @@ class Candidates:
         Parameters
         ----------
         short, always : tell so of a number of processors, the one for jobs whose estimate is at
-            most `within_s`, the other for all.
+            most `within_s`, the other, which is stricter, for all.
         """
         best: Entry | None = None
         for size in self._sizes:
             if size > free:
                 break
             shelf = self._shelves[size]
+            in_time = shelf.least <= within_s
+            if in_time and not short(size):
+                continue
             if always(size):
                 found = shelf.first()
-            elif shelf.least <= within_s and short(size):
+            elif in_time:
                 found = shelf.first_within(within_s)
             else:
                 continue

@@ -49,7 +49,6 @@ class Place:
     Attributes
     ----------
     at : seconds; inf if even all the ends do not make a place.
-    kept : those of the processors free now that must be free then.
     """
 
     def __init__(self, core: Core, job: Job) -> None:
@@ -68,19 +67,24 @@ class Place:
             if at == inf and free >= needed and fits(selection, then, needed):
                 at = max(time, core.now)
         self.at, self._then = at, then
-        self.kept = self._keep()
+        self._kept: ProcSet | None = None
+
+    @property
+    def kept(self) -> ProcSet:
+        """Those of the processors free now that must be free then."""
+        if self.at == inf:
+            return NONE
+        if self._kept is None:
+            core = self._core
+            now = core.machine.space
+            self._kept = keep(core.scenario.selection, self._then, now, self._needed)
+        return self._kept
 
     def started(self, job: Job, *, in_time: bool) -> None:
         """Note that a job started now, which ends by then or stands outside of what is kept."""
         if not in_time:
             self._then.take(self._core.view.held(job))
-        self.kept = self._keep()
-
-    def _keep(self) -> ProcSet:
-        if self.at == inf:
-            return NONE
-        core = self._core
-        return keep(core.scenario.selection, self._then, core.machine.space, self._needed)
+        self._kept = None
 
 
 def _returning(core: Core, job: Job, time: float, leaving: set[int]) -> ProcSet:

@@ -55,11 +55,11 @@ def kills(view: View) -> Iterator[tuple[Job, Reason]]:
     As `Backfill.kills`: none in vain, and the last started first; of these, only those that stand
     on the place that the head then gets.
     """
-    head = view.head
-    if head is None or view.place(head).at > view.now:
+    head, overdue = view.head, view.overdue
+    if head is None or not overdue or view.place(head).at > view.now:
         return
     needed, space = head.spec.processors, view.machine.space.copy()
-    overdue = sorted(view.overdue, key=lambda job: (job.started_at, job.id), reverse=True)
+    overdue.sort(key=lambda job: (job.started_at, job.id), reverse=True)
     for job in overdue:
         if job.state is JobState.COMPLETING:
             space.put(view.held(job))
@@ -94,31 +94,34 @@ class _Rule:
         """Reservation of the head; most passes find nobody who could pass, and need none."""
         if self._place is None:
             self._place = self._view.place(self._head)
-            self._look()
         return self._place
 
     def _look(self) -> None:
         """Look anew at what there is."""
-        self._space = self._outside = self._view.machine.space
-        self._room = self._view.free
-        if self._place is not None and (kept := self._place.kept):
-            self._room -= kept.count()
-            self._outside = self._space.copy()
-            self._outside.take(kept)
         self._has: dict[int, bool] = {}
-        self._has_outside = self._has if self._outside is self._space else {}
+        self._has_outside: dict[int, bool] = {}
+        self._outside: Space | None = None
+        self._room = 0  # processors free outside
 
     def has(self, processors: int) -> bool:
         """Whether there is a place for so many now."""
         has = self._has.get(processors)
         if has is None:
-            has = self._has[processors] = self._view.fits(self._space, processors)
+            has = self._view.fits(self._view.machine.space, processors)
+            self._has[processors] = has
         return has
 
     def has_outside(self, processors: int) -> bool:
         """Whether there is one outside of what is kept for the head."""
         has = self._has_outside.get(processors)
         if has is None:
+            if self._outside is None:
+                self._outside = self._view.machine.space
+                kept = self.place.kept
+                self._room = self._view.free - kept.count()
+                if kept:
+                    self._outside = self._outside.copy()
+                    self._outside.take(kept)
             enough = processors <= self._room
             has = enough and self._view.fits(self._outside, processors)
             self._has_outside[processors] = has
@@ -134,22 +137,23 @@ class _Rule:
         if not in_time and not self.has_outside(needed):
             return False
         job.passed = True
-        kept = NONE if in_time else place.kept
-        if not self._start(job, self._reason(job, place, in_time), kept):
+        if not self._start(job, *self._terms(job, place, in_time)):
             return False
         place.started(job, in_time=in_time)
         self._look()
         return True
 
-    def _reason(self, job: Job, place: Place, in_time: bool) -> Reason:
-        facts = {
+    def _terms(self, job: Job, place: Place, in_time: bool) -> tuple[Reason, ProcSet]:
+        """Why the job may pass, and what it is to avoid."""
+        facts: dict[str, int | float | str] = {
             "needed": job.spec.processors,
             "walltime": job.estimate_s,
             "head": self._head.id,
             "at": place.at if isfinite(place.at) else "no known time",
-            "kept": place.kept.count(),
         }
-        text = "{needed} processors outside of the {kept} kept for job {head} from {at} on"
         if in_time:
             text = "{needed} processors for {walltime} s end before job {head} has a place at {at}"
-        return Reason("EASY backfill by place", text, facts)
+            return Reason("EASY backfill by place", text, facts), NONE
+        facts["kept"] = place.kept.count()
+        text = "{needed} processors outside of the {kept} kept for job {head} from {at} on"
+        return Reason("EASY backfill by place", text, facts), place.kept
