@@ -1,0 +1,100 @@
+"""What finding a place costs on machines of 1 000 to 100 000 processors, and what changes cost.
+
+    python benchmarks/scheduler/places.py [--json]
+
+A machine is filled to 85 % with jobs of random sizes; then one job after another leaves and others
+take its place. `search` is the choice of processors alone, found or not; `change` is what it costs
+to take them and to give them back. Microseconds of processor time, means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+
+from scheduler.core.machine import Selection
+from scheduler.core.network import Tree
+from scheduler.core.procset import ProcSet
+from scheduler.core.space import Space
+from scheduler.selection.contiguous import Contiguous
+from scheduler.selection.first_fit import FirstFit
+from scheduler.selection.tree import TreeContiguous
+
+SELECTIONS: dict[str, Selection] = {
+    "first-fit": FirstFit(),
+    "contiguous": Contiguous(),
+    "tree": TreeContiguous(),
+}
+LEVELS = {1_000: 5, 10_000: 7, 100_000: 9}
+STEPS = 3000
+
+
+def measure(name: str, processors: int, mean_size: int) -> dict[str, object]:
+    """Run one machine through its steps."""
+    selection, dice = SELECTIONS[name], random.Random(1)
+    space = Space(ProcSet.span(0, processors), Tree(4, LEVELS[processors]))
+    held: list[ProcSet] = []
+    free, search_s, change_s, changes = processors, 0.0, 0.0, 0
+    clock = time.process_time
+    begin = clock()
+    for step in range(-4 * processors // mean_size, STEPS):
+        if step == 0:
+            search_s = change_s = 0.0
+            changes = 0
+        if held and free < 0.15 * processors:
+            i = dice.randrange(len(held))
+            held[i], held[-1] = held[-1], held[i]
+            back = held.pop()
+            free += back.count()
+            begin = clock()
+            space.put(back)
+            change_s += clock() - begin
+        size = min(free, 1 + int(dice.expovariate(1 / mean_size)))
+        begin = clock()
+        chosen = selection.select(space, size) if size else None
+        middle = clock()
+        search_s += middle - begin
+        if chosen is not None:
+            space.take(chosen)
+            change_s += clock() - middle
+            held.append(chosen)
+            free -= size
+            changes += 1
+    return {
+        "selection": name,
+        "processors": processors,
+        "jobs": len(held),
+        "runs of free": len(space.free.intervals),
+        "search": round(1e6 * search_s / STEPS, 1),
+        "change": round(1e6 * change_s / changes, 1),
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true")
+    as_json = parser.parse_args().json
+    rows = [
+        measure(name, processors, size)
+        for name in SELECTIONS
+        for processors, size in (
+            (1_000, 20),
+            (10_000, 200),
+            (10_000, 20),
+            (100_000, 2000),
+            (100_000, 200),
+        )
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print(" | ".join(rows[0]))
+    for row in rows:
+        print(" | ".join(map(str, row.values())))
+
+
+if __name__ == "__main__":
+    main()
