@@ -98,7 +98,8 @@ def processes(workers: int) -> Executor:
 
 
 def _begin_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a word
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a word
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

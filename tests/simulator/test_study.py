@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -283,6 +284,11 @@ def test_a_damaged_record_is_told(here: Path) -> None:
     assert "delete the line, and it is run again" in errors
 
 
+def test_the_example_prints_what_stands_beside_it(tmp_path: Path) -> None:
+    expected = Path(__file__).parents[2] / "examples" / "studies" / "backfilling.out"
+    assert reshape(tmp_path, "backfilling").stdout == expected.read_text()
+
+
 def test_a_part_of_a_shipped_study_anywhere(tmp_path: Path) -> None:
     """Its trace comes along; the means are those of the runs."""
     part = "--set", "policy=easy", "--set", "load=0.8", "--seeds", "[3, 4]"
@@ -302,4 +308,4 @@ def test_a_part_of_a_shipped_study_anywhere(tmp_path: Path) -> None:
     fcfs, sjf = (mean["results"]["mean_bounded_slowdown"]["mean"] for mean in told["means"])
     assert sjf < fcfs
     listing = reshape(tmp_path).stdout
-    assert "backfilling  How much does backfilling gain" in listing
+    assert re.search(r"^backfilling +How much does backfilling gain", listing, re.MULTILINE)
