@@ -29,8 +29,9 @@ lint: $(READY)
 clean:
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# Made again when pyproject.toml changes. Debian splits ensurepip off Python, hence the check.
-$(READY): pyproject.toml
+# Made again when pyproject.toml or what is compiled changes. Debian splits ensurepip off Python,
+# hence the check.
+$(READY): pyproject.toml hatch_build.py redistribution/kernel.c
 	@command -v $(PYTHON) >/dev/null || \
 	  { echo "There is no $(PYTHON) on PATH; install Python >= 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -16,14 +16,21 @@ _NOTHING = -(2**62)
 
 
 def agree(
-    plan: Plan, comm: MPI.Intracomm, a: NDArray[Any] | None, b: NDArray[Any] | None, order: Order
+    plan: Plan,
+    comm: MPI.Intracomm,
+    a: NDArray[Any] | None,
+    b: NDArray[Any] | None,
+    order: Order,
+    max_extra_bytes: int,
 ) -> None:
     """Collective over comm. Raise the same error on every rank if any has bad arguments."""
     fault = _fault(plan, comm, a, b, order)
+    if fault is None and max_extra_bytes < 1:
+        fault = f"max_extra_bytes must be >= 1, got {max_extra_bytes}"
     array = a if a is not None else b
     terms = _NOTHING
     if array is not None and fault is None:
-        terms = plan.fingerprint << 29 ^ _description(array.dtype, order) >> 3
+        terms = plan.fingerprint << 29 ^ _description(array.dtype, order, max_extra_bytes) >> 3
     # One reduction tells whether anyone is at fault (the lowest rank speaks) and, as the highest
     # and lowest terms, whether all agree.
     mine = np.array([_NOTHING if fault is None else -comm.rank, terms, _negated(terms)])
@@ -34,8 +41,8 @@ def agree(
     if _NOTHING != seen[1] != -seen[2]:
         kind = "no array" if array is None else f"dtype {array.dtype}"
         raise ValueError(
-            f"ranks disagree on the plan, the dtype or the order; "
-            f"rank {comm.rank} has {plan}, {kind}, order {order!r}"
+            f"ranks disagree on the plan, the dtype, the order or max_extra_bytes; "
+            f"rank {comm.rank} has {plan}, {kind}, order {order!r}, {max_extra_bytes} bytes"
         )
 
 
@@ -86,6 +93,6 @@ def _fault(
 
 
 @lru_cache(maxsize=64)
-def _description(dtype: np.dtype[Any], order: Order) -> int:
-    """A number that differs for different dtypes and orders, in [0, 2**32)."""
-    return zlib.crc32(f"{dtype.descr} {order}".encode())
+def _description(dtype: np.dtype[Any], order: Order, max_extra_bytes: int) -> int:
+    """A number that differs for different dtypes, orders and limits, in [0, 2**32)."""
+    return zlib.crc32(f"{dtype.descr} {order} {max_extra_bytes}".encode())

@@ -1,43 +1,35 @@
 """Run a plan over MPI. Importing this module starts MPI.
 
-Messages are packed into and unpacked from a few small buffers that are used again and again: they
-stay in cache and their pages are touched once, so that memory sees little more than one read of
-the source and one write of the target.
+What one rank sends another goes in one message if the memory for messages allows, for wherever
+ranks wait for one another, they also wait for whoever has the core. Messages are packed into and
+unpacked from large buffers that are used again and again (`redistribution.buffers`).
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from redistribution import buffers
 from redistribution.agreement import agree
-from redistribution.packing import Bytes, copy, in_place, of_array, pack, unpack
-from redistribution.plan import Order, Plan, Transfer, pieces
+from redistribution.buffers import Bytes
+from redistribution.packing import copy, in_place, of_array, pack, unpack
+from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer, pieces
 
 # All messages of a plan carry this tag. Plans that follow one another on a communicator cannot
 # be confused: MPI keeps the order of messages between two ranks.
 TAG = 27183
 
-# What one rank sends another goes in one message up to this size, in several beyond it.
-# Measured on one node: 64 kB and 4 MB are slower, the first by overhead, the second by cache.
-PIECE_BYTES = 1 << 20
-
-# Bytes of messages under way at a time, in each direction.
-WINDOW_BYTES = 4 * PIECE_BYTES
-
-# Buffers up to this size come from the allocator, which keeps them warm; others from the pool.
-_SMALL_BYTES = 1 << 17
+# Messages up to this size are not cut for the sake of small local parts.
+WHOLE_BYTES = 1 << 20
 
 # Tests of the messages under way, of about a microsecond, before a rank gives up its core.
 _PATIENCE = 50
-
-# Message buffers of PIECE_BYTES between runs; list.pop and list.append are atomic.
-_pool: list[Bytes] = []
 
 
 def run(
@@ -47,12 +39,13 @@ def run(
     b: NDArray[Any] | None,
     *,
     order: Order = "C",
+    max_extra_bytes: int = EXTRA_BYTES,
 ) -> None:
     """Collective over comm. Fill ``b`` with this rank's part of the target layout.
 
-    One message of up to `PIECE_BYTES` goes from a rank to another, several if there is more, in
-    an order in which all send to different ranks. What stays on a rank is copied directly; parts
-    that lie in memory as they travel are sent from and received into the arrays themselves.
+    One message goes from a rank to another, several if it is large, in an order in which all send
+    to different ranks. What stays on a rank is copied directly; parts that lie in memory as they
+    travel are sent from and received into the arrays themselves.
 
     Parameters
     ----------
@@ -64,22 +57,25 @@ def run(
         rank holds no target part. Same dtype as ``a``, any strides, must not overlap ``a``.
     order : order of the elements in the messages, the same on every rank. Any order works with
         any arrays; the memory order of the arrays is the fast one.
+    max_extra_bytes : most memory for messages on a rank, the same on every rank. Less of it means
+        more and shorter messages.
 
     Raises
     ------
     ValueError : on every rank, before anything is moved: an array is missing, superfluous, of the
         wrong shape, or cannot be written; its dtype holds Python objects; the ranks disagree on
-        plan, dtype or order; or comm is too small.
+        plan, dtype, order or max_extra_bytes, or it is < 1; or comm is too small.
 
     Notes
     -----
-    Extra memory: at most 2 * `WINDOW_BYTES` (8 MB) of buffers, whatever the size of the arrays.
-    Those for large messages are kept for the next run.
+    Extra memory: at most ``max_extra_bytes`` (by default 160 MB) of buffers, and at most 1.25 times
+    the larger of ``a`` and ``b`` or 2.5 MB. Up to 64 MB of them are kept for the next run
+    (`redistribution.buffers`).
     """
-    agree(plan, comm, a, b, order)
+    agree(plan, comm, a, b, order, max_extra_bytes)
     array = a if a is not None else b
     if array is not None and array.dtype.itemsize:
-        Exchange(plan, comm, a, b, array.dtype.itemsize, order).run()
+        Exchange(plan, comm, a, b, array.dtype.itemsize, order, max_extra_bytes).run()
 
 
 def wait(requests: list[MPI.Request]) -> None:
@@ -92,25 +88,29 @@ def wait(requests: list[MPI.Request]) -> None:
 
 
 class _Stream:
-    """Pieces that go in one direction, handed out in turn while the window has room."""
+    """Pieces that go in one direction, handed out in turn while the window has room.
 
-    def __init__(self, transfers: Iterable[Transfer], itemsize: int, order: Order) -> None:
-        limit = max(1, PIECE_BYTES // itemsize)
+    Parameters
+    ----------
+    window : bytes of messages under way at a time; a single one may be longer.
+    """
+
+    def __init__(self, transfers: Iterable[Transfer], itemsize: int, window: int) -> None:
         self.itemsize = itemsize
-        self.pieces = (piece for t in transfers for piece in pieces(t, limit, order))
+        self.window = window
+        self.pieces = iter(transfers)
         self.waiting = next(self.pieces, None)
         self.under_way = 0
 
     def memory(self, piece: Transfer) -> int:
         """Bytes of the buffer of a piece."""
-        size = piece.elements * self.itemsize
-        return size if size <= _SMALL_BYTES else max(size, PIECE_BYTES)
+        return buffers.rounded(piece.elements * self.itemsize)
 
     def begin(self) -> Transfer | None:
         """The next piece, if there is one and room for it."""
         piece = self.waiting
         if piece is not None:
-            if self.under_way and self.under_way + self.memory(piece) > WINDOW_BYTES:
+            if self.under_way and self.under_way + self.memory(piece) > self.window:
                 return None
             self.under_way += self.memory(piece)
             self.waiting = next(self.pieces, None)
@@ -119,14 +119,6 @@ class _Stream:
     def end(self, piece: Transfer) -> None:
         """Give back the room of a piece that came through."""
         self.under_way -= self.memory(piece)
-
-    def buffer(self, piece: Transfer) -> Bytes:
-        """Memory for the message of a piece; give it to `_keep` afterwards."""
-        size = self.memory(piece)
-        try:
-            return _pool.pop() if size == PIECE_BYTES else np.empty(size, np.uint8)
-        except IndexError:
-            return np.empty(size, np.uint8)
 
 
 class Exchange:
@@ -145,19 +137,45 @@ class Exchange:
         b: NDArray[Any] | None,
         itemsize: int,
         order: Order,
+        max_extra_bytes: int,
     ) -> None:
-        self.comm = comm
+        self.plan, self.comm = plan, comm
         self.source, self.target = of_array(a, "source"), of_array(b, "target")
         self.itemsize = itemsize
         self.order: Order = order
+        self.max_extra_bytes = max_extra_bytes
         rank = comm.rank
+        # A message of half a part, rounded up, fits into five eighths of it.
+        window = min(max_extra_bytes // 2, 5 * self.larger_part(rank) // 8)
+
+        def stream(transfers: Iterable[Transfer]) -> _Stream:
+            cut = (
+                piece for t in transfers for piece in pieces(t, self.most_elements(t.peer), order)
+            )
+            return _Stream(cut, itemsize, window)
+
         outgoing, incoming = plan.outgoing(rank), plan.incoming(rank)
-        self.staying = _Stream((t for t in outgoing if t.peer == rank), itemsize, order)
-        self.outgoing = _Stream((t for t in outgoing if t.peer != rank), itemsize, order)
-        self.incoming = _Stream((t for t in incoming if t.peer != rank), itemsize, order)
+        self.staying = stream(t for t in outgoing if t.peer == rank)
+        self.outgoing = stream(t for t in outgoing if t.peer != rank)
+        self.incoming = stream(t for t in incoming if t.peer != rank)
         # What is under way, and what it is, at the same positions.
         self.requests: list[MPI.Request] = []
         self.messages: list[tuple[_Stream, Transfer, Bytes | None]] = []
+
+    def larger_part(self, rank: int) -> int:
+        """Bytes of the larger local array of a rank."""
+        plan = self.plan
+        source, target = plan.source_process.get(rank), plan.target_process.get(rank)
+        shapes = [plan.source.local_shape(source)] if source is not None else []
+        shapes += [plan.target.local_shape(target)] if target is not None else []
+        return max(map(math.prod, shapes)) * self.itemsize
+
+    def most_elements(self, peer: int) -> int:
+        """Elements of a message between this rank and another: what both have memory for."""
+        part = min(self.larger_part(self.comm.rank), self.larger_part(peer))
+        # Rounded up (by an eighth), two of them fit the window of either direction.
+        most = min(2 * self.max_extra_bytes // 9, max(WHOLE_BYTES, part // 2))
+        return max(1, most // self.itemsize)
 
     def run(self) -> None:
         """Send, receive and copy until nothing is left."""
@@ -179,17 +197,21 @@ class Exchange:
         """Post receives, in place where possible, while the window has room."""
         while piece := self.incoming.begin():
             message = in_place(piece, self.itemsize, self.target, self.order)
-            buffer = self.incoming.buffer(piece) if message is None else None
+            buffer = self.buffer(piece) if message is None else None
             self.post(self.comm.Irecv, self.incoming, piece, message, buffer)
 
     def send(self) -> None:
         """Pack, unless the message lies ready, and send while the window has room."""
         while piece := self.outgoing.begin():
             message = in_place(piece, self.itemsize, self.source, self.order)
-            buffer = self.outgoing.buffer(piece) if message is None else None
+            buffer = self.buffer(piece) if message is None else None
             if buffer is not None:
                 pack(piece, self.itemsize, self.source, buffer, self.order)
             self.post(self.comm.Isend, self.outgoing, piece, message, buffer)
+
+    def buffer(self, piece: Transfer) -> Bytes:
+        """Memory for the message of a piece."""
+        return buffers.take(piece.elements * self.itemsize)
 
     def post(
         self,
@@ -217,8 +239,7 @@ class Exchange:
             if buffer is not None:
                 if stream is self.incoming:
                     unpack(piece, self.itemsize, buffer, self.target, self.order)
-                if buffer.size == PIECE_BYTES and len(_pool) * PIECE_BYTES < 2 * WINDOW_BYTES:
-                    _pool.append(buffer)
+                buffers.give(buffer)
             stream.end(piece)
         self.receive()
         self.send()

@@ -1,8 +1,9 @@
 """Copy a product of runs between a local array and a message, or between two local arrays.
 
-A family of runs along an axis is two strided dimensions (repetitions, elements), so a product of
-families is one strided view of 2n dimensions on either side, and NumPy copies view to view at
-memory speed. Elements are moved as raw bytes: any dtype of fixed size, padding included.
+Runs that lie contiguous on both sides are copied by the compiled `redistribution.kernel`. Without
+it, and for all others, NumPy does it: a family of runs along an axis is two strided dimensions
+(repetitions, elements), so a product of families is one strided view of 2n dimensions on either
+side. Elements are moved as raw bytes: any dtype of fixed size, padding included.
 """
 
 from __future__ import annotations
@@ -16,11 +17,19 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from redistribution import kernel
+from redistribution.buffers import Bytes
 from redistribution.joint import Run
 from redistribution.plan import Order, Transfer
 
-Bytes: TypeAlias = NDArray[np.uint8]
 Place: TypeAlias = Literal["source", "target", "message"]
+
+# Runs of fewer bytes on average are left to NumPy, whose loops over single elements are faster.
+KERNEL_BYTES = 32
+
+# Arrays and messages from this size on are written past the caches: nothing of them would be left
+# there by the time it is read.
+STREAMED_BYTES = 1 << 23
 
 # Runs up to this many bytes that are contiguous on both sides are moved as one opaque element,
 # which is up to four times as fast as a short inner loop and never slower.
@@ -89,6 +98,16 @@ def copy(transfer: Transfer, itemsize: int, source: Region, target: Region) -> N
 
     The regions must not overlap. No temporary memory is used.
     """
+    if kernel.library is not None:
+        families = _families(transfer, itemsize, source, target)
+        if families is not None:
+            kernel.copy_product(
+                families,
+                source.memory.ctypes.data + source.origin,
+                target.memory.ctypes.data + target.origin,
+                streaming=target.memory.nbytes >= STREAMED_BYTES,
+            )
+            return
     for to, fro in views(transfer, itemsize, source, target):
         # A third of the call overhead of np.copyto, which counts where boxes are many and small.
         to[...] = fro
@@ -137,6 +156,77 @@ def unpack(transfer: Transfer, itemsize: int, message: Bytes, target: Region, or
 
 
 _NONE: tuple[tuple[int, ...], ...] = ((), (), ())
+
+
+def _families(
+    transfer: Transfer, itemsize: int, source: Region, target: Region
+) -> list[NDArray[np.int64]] | None:
+    """What `kernel.copy_product` is to do, the origins aside; None if NumPy does it faster."""
+    axes = sorted(range(len(transfer.runs)), key=lambda axis: -abs(target.strides[axis]))
+    last = _contiguous(axes, transfer, itemsize, source, target)
+    if last is None:
+        return None
+    # Whole rows that follow one another are runs of many rows.
+    unit, start, to_start = itemsize, 0, 0
+    while len(axes) > 1 and len(runs := transfer.runs[last]) == 1 and runs[0].repeats == 1:
+        whole = unit * transfer.shape[last]
+        rest = [axis for axis in axes if axis != last]
+        outer = _contiguous(rest, transfer, whole, source, target)
+        if outer is None:
+            break
+        start += unit * _start_and_step(runs[0], source.place)[0]
+        to_start += unit * _start_and_step(runs[0], target.place)[0]
+        axes, last, unit = rest, outer, whole
+    runs = transfer.runs[last]
+    if unit * transfer.shape[last] < KERNEL_BYTES * sum(run.repeats for run in runs):
+        return None
+    axes.remove(last)
+    found = [
+        _table(
+            transfer.runs[axis],
+            1 if axis != last else unit,
+            source.strides[axis],
+            target.strides[axis],
+            source.place,
+            target.place,
+        )
+        for axis in (*axes, last)
+    ]
+    if start or to_start:
+        found[0] = found[0] + np.array([0, 0, start, 0, 0, to_start, 0, 0])
+    return found
+
+
+def _contiguous(
+    axes: list[int], transfer: Transfer, unit: int, source: Region, target: Region
+) -> int | None:
+    """The longest of ``axes`` along which neighbours lie ``unit`` bytes apart on both sides."""
+    found = [axis for axis in axes if source.strides[axis] == target.strides[axis] == unit]
+    return max(found, key=lambda axis: transfer.shape[axis], default=None)
+
+
+@lru_cache(maxsize=64)
+def _table(
+    runs: tuple[Run, ...], unit: int, stride: int, to_stride: int, place: Place, to_place: Place
+) -> NDArray[np.int64]:
+    """Families of one axis as `kernel.copy_product` wants them, lengths in units."""
+    table = np.empty((len(runs), kernel.FIELDS), np.int64)
+    for row, run in zip(table, runs, strict=True):
+        (first, step), (to_first, to_step) = (
+            _start_and_step(run, where) for where in (place, to_place)
+        )
+        row[:] = (
+            run.length * unit,
+            run.repeats,
+            first * stride,
+            step * stride,
+            stride,
+            to_first * to_stride,
+            to_step * to_stride,
+            to_stride,
+        )
+    return table
+
 
 # Bytes of an element, shape, offset and strides in the source, offset and strides in the target.
 _Box: TypeAlias = tuple[int, tuple[int, ...], int, tuple[int, ...], int, tuple[int, ...]]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Order: TypeAlias = Literal["C", "F"]
 Ordering: TypeAlias = Literal["rotation", "circulant"]
 
+# Memory for messages on a rank in a move, unless told otherwise; see `redistribution.exchange.run`.
+EXTRA_BYTES = 160 << 20
+
 # Plans that `Plan.cached` keeps, the ones asked for last.
 KEPT_PLANS = 64
 
@@ -209,6 +212,7 @@ class Plan:
         b: NDArray[Any] | None,
         *,
         order: Order = "C",
+        max_extra_bytes: int = EXTRA_BYTES,
     ) -> None:
         """Collective over comm. Fill ``b`` with this rank's part of the target layout.
 
@@ -217,7 +221,7 @@ class Plan:
         # Importing mpi4py.MPI starts MPI, which planning must not.
         from redistribution.exchange import run
 
-        run(self, comm, a, b, order=order)
+        run(self, comm, a, b, order=order, max_extra_bytes=max_extra_bytes)
 
     def prepare(
         self,
@@ -226,6 +230,7 @@ class Plan:
         b: NDArray[Any] | None,
         *,
         order: Order = "C",
+        max_extra_bytes: int = EXTRA_BYTES,
     ) -> Prepared:
         """Collective over comm. Bind the plan to arrays that it will move again and again.
 
@@ -233,7 +238,7 @@ class Plan:
         """
         from redistribution.prepared import Prepared
 
-        return Prepared(self, comm, a, b, order)
+        return Prepared(self, comm, a, b, order, max_extra_bytes)
 
     def gather(self, process: int, sources: Sources, b: NDArray[Any]) -> None:
         """Fill ``b`` with the part of target ``process``, straight from the source arrays.

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from redistribution import exchange
 from redistribution.agreement import agree
-from redistribution.packing import Bytes, in_place, of_array, of_message, views
-from redistribution.plan import Order, Plan, Transfer
+from redistribution.buffers import Bytes
+from redistribution.packing import in_place, of_array, of_message, views
+from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer
 
 # Up to this many bytes of messages on a rank they all have buffers of their own; beyond, a run
-# goes through the window of `redistribution.exchange`, whose cost does not matter any more.
+# goes through `redistribution.exchange`, whose cost does not matter any more.
 SMALL_BYTES = 1 << 20
 
 
@@ -41,8 +42,10 @@ class Prepared:
         a: NDArray[Any] | None,
         b: NDArray[Any] | None,
         order: Order = "C",
+        max_extra_bytes: int = EXTRA_BYTES,
     ) -> None:
-        agree(plan, comm, a, b, order)
+        agree(plan, comm, a, b, order, max_extra_bytes)
+        self.max_extra_bytes = max_extra_bytes
         self.plan, self.comm, self.order = plan, comm, order
         self.a, self.b = a, b
         array = a if a is not None else b
@@ -51,7 +54,7 @@ class Prepared:
         sends = [t for t in plan.outgoing(rank) if t.peer != rank]
         receives = [t for t in plan.incoming(rank) if t.peer != rank]
         crossing = sum(t.elements for t in (*sends, *receives)) * self.itemsize
-        self._is_small = crossing <= min(SMALL_BYTES, exchange.PIECE_BYTES)
+        self._is_small = crossing <= min(SMALL_BYTES, max_extra_bytes)
         if self._is_small and self.itemsize:
             self._bind(sends, receives)
 
@@ -60,7 +63,15 @@ class Prepared:
         if not self.itemsize:
             return
         if not self._is_small:
-            exchange.Exchange(self.plan, self.comm, self.a, self.b, self.itemsize, self.order).run()
+            exchange.Exchange(
+                self.plan,
+                self.comm,
+                self.a,
+                self.b,
+                self.itemsize,
+                self.order,
+                self.max_extra_bytes,
+            ).run()
             return
         comm, tag = self.comm, exchange.TAG
         receiving = [comm.Irecv(message, peer, tag) for message, peer in self._receives]

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,10 @@ import pytest
 from mpi4py import MPI
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
-from redistribution import BlockCyclic, Cuts, Plan, checksum, exchange
+from redistribution import BlockCyclic, Cuts, Plan, buffers, checksum, kernel, packing
+from redistribution.plan import EXTRA_BYTES
+
+LIBRARY = kernel.library
 
 
 def main(size, seed, cases):
@@ -21,13 +23,12 @@ def main(size, seed, cases):
     for case in range(cases):
         moved += move(comm, rng, f"case {case} of seed {seed}")
     extra_memory_is_bounded(comm)
-    # Small pieces and a small window do to small arrays what the defaults do to large ones.
-    exchange.PIECE_BYTES, exchange.WINDOW_BYTES, exchange._SMALL_BYTES = 200, 500, 150
-    exchange._pool.clear()
+    # Little memory for messages does to small arrays what the default does to large ones.
+    buffers.SMALL_BYTES, buffers.KEPT_BYTES = 20, 300
     for case in range(cases, cases + cases // 2):
-        moved += move(comm, rng, f"case {case} of seed {seed}")
-    assert all(len(buffer) == 200 for buffer in exchange._pool)
-    assert len(exchange._pool) <= 4
+        buffers.clear()
+        moved += move(comm, rng, f"case {case} of seed {seed}", int(rng.integers(1, 600)))
+    assert sum(buffer.size for buffer in buffers._kept) <= 300
     follow_one_another(comm, 20)
     prepared_moves_run_again(comm, rng, cases // 2)
     errors_reach_every_rank(comm)
@@ -35,8 +36,11 @@ def main(size, seed, cases):
         print(f"{cases} moves right on {size} ranks, {moved} bytes crossed")
 
 
-def move(comm, rng, name):
-    """One random move, compared with the global array and by checksum."""
+def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
+    """One random move, compared with the global array and by checksum.
+
+    Each rank has compiled copies or not, written past the caches or not, as it happens.
+    """
 
     def integer(low, high):
         return int(rng.integers(low, high + 1))
@@ -45,13 +49,16 @@ def move(comm, rng, name):
     plan, rank = case.plan, comm.rank
     array = index_valued(plan.source.shape, case.dtype)
     a = b = None
+    compiled, past_caches = np.random.default_rng([integer(0, 2**30), rank]).integers(0, 2, 2)
+    kernel.library = LIBRARY if compiled else None
+    packing.KERNEL_BYTES, packing.STREAMED_BYTES = 1, 0 if past_caches else 1 << 23
     before = after = 0
     if (p := plan.source_process.get(rank)) is not None:
         a = local_part(plan.source, p, array, case.a_kind)
         before = checksum(plan.source, p, a)
     if (q := plan.target_process.get(rank)) is not None:
         b = empty_part(plan.target, q, case.dtype, case.b_kind)
-    plan.run(comm, a, b, order=case.order)
+    plan.run(comm, a, b, order=case.order, max_extra_bytes=max_extra_bytes)
     if q is not None:
         expected = array[np.ix_(*plan.target.global_indices(q))]
         np.testing.assert_array_equal(b, expected, err_msg=f"{name} on rank {rank}: {case}")
@@ -91,11 +98,7 @@ def prepared_moves_run_again(comm, rng, cases):
 
 
 def extra_memory_is_bounded(comm):
-    """Arrays of 50 MB a rank move through no more memory than promised, MPI's own included.
-
-    The buffers are the same for any size, so what holds here holds for larger arrays: less than
-    64 MB, and less than 1.25 times the larger local part.
-    """
+    """Arrays of 50 MB a rank move through no more memory than promised, MPI's own included."""
     if comm.size != 2 or not Path("/proc/self/clear_refs").exists():
         return
     shape = (3600, 3600)
@@ -105,17 +108,18 @@ def extra_memory_is_bounded(comm):
     a = local_part(source, comm.rank, array, "C")
     expected = local_part(target, comm.rank, array, "C")
     b = expected * 0 - 1
-    exchange._pool.clear()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is what is resident now
-    before = resident("VmHWM")
-    tracemalloc.start()
-    plan.run(comm, a, b)
-    _, ours = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    peak = resident("VmHWM") - before
-    np.testing.assert_array_equal(b, expected)
-    assert exchange.PIECE_BYTES < ours < 2 * exchange.WINDOW_BYTES + 2e6, f"{ours} bytes"
-    assert 0 < peak < min(32e6, 1.25 * b.nbytes), f"peak {peak} bytes"
+    for most in (EXTRA_BYTES, 20 << 20):
+        buffers.clear()
+        b[...] = -1
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is what is resident now
+        before = resident("VmHWM")
+        plan.run(comm, a, b, max_extra_bytes=most)
+        peak = resident("VmHWM") - before
+        np.testing.assert_array_equal(b, expected)
+        # All messages are under way at once if there is room.
+        least = plan.bytes_moved(8) / 2 if most == EXTRA_BYTES else 0.4 * most
+        # MPI maps a few megabytes of its own when it is first used.
+        assert least < peak < min(most, 1.25 * b.nbytes) + 8e6, f"peak {peak} bytes of {most}"
 
 
 def resident(what):
@@ -163,6 +167,8 @@ def errors_reach_every_rank(comm):
     raises("must be a NumPy array, got [1.0]", plan, [1.0] if is_last else good, good.copy())
     raises("overlap in memory", plan, good, good) if good.size else comm.Barrier()
     raises("order must be 'C' or 'F', got 'K'", plan, good, good.copy(), "K")
+    with pytest.raises(ValueError, match="max_extra_bytes must be >= 1, got 0"):
+        plan.run(comm, good, good.copy(), max_extra_bytes=0 if is_last else 1)
     frozen = good.copy()
     frozen.flags.writeable = not is_last
     raises(f"rank {last}: the target array is read-only", plan, good, frozen)
@@ -175,8 +181,10 @@ def errors_reach_every_rank(comm):
         room = np.zeros(8) if comm.rank == 0 else None
         raises(f"rank {last} holds no source part", first, surplus, room)
         mine = good.astype(np.float32 if is_last else np.float64)
-        raises("ranks disagree on the plan, the dtype or the order", plan, mine, mine.copy())
+        raises("ranks disagree on the plan, the dtype, the order", plan, mine, mine.copy())
         raises("ranks disagree", plan, good, good.copy(), "F" if is_last else "C")
+        with pytest.raises(ValueError, match="ranks disagree"):
+            plan.run(comm, good, good.copy(), max_extra_bytes=10 if is_last else 11)
         swapped = Plan(plan.source, plan.target, None, [1, 0, *range(2, comm.size)])
         if plan.target.local_shape(0) == plan.target.local_shape(1):
             raises("ranks disagree", swapped if is_last else plan, good, good.copy())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
-from redistribution import BlockCyclic, Cuts, Plan, Replicated, packing
+from redistribution import BlockCyclic, Cuts, Plan, Replicated, kernel, packing
 from redistribution.joint import Run
 from redistribution.packing import copy, in_place, of_array, pack, unpack
 from redistribution.plan import KEPT_PLANS, Transfer, pieces
@@ -91,12 +91,29 @@ def test_larger_moves(case):
     check(case)
 
 
+@pytest.mark.skipif(kernel.library is None, reason="there was no C compiler")
+@pytest.mark.parametrize("streamed", [0, 1 << 30], ids=["past the caches", "through them"])
+@settings(max_examples=250, deadline=None)
+@given(case=cases(largest=60))
+def test_compiled_copies_of_runs_of_any_length(case, streamed):
+    with mock.patch.multiple(packing, KERNEL_BYTES=1, STREAMED_BYTES=streamed):
+        check(case)
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases(), st.integers(1, 40))
+def test_moves_without_compiled_copies(case, limit):
+    with mock.patch.object(kernel, "library", None):
+        check(case)
+        check(case, limit)
+
+
 @settings(max_examples=800, deadline=None)
 @given(cases(ranks=4, largest=60), st.integers(1, 40))
 def test_runs_as_fields_of_structured_elements(case, limit):
     """Thresholds that make small arrays take the way of large ones with irregular blocks."""
     limits = {"FEWEST_FAMILIES": 1, "MOST_REPEATS": 100, "FIELD_BYTES": 1}
-    with mock.patch.multiple(packing, **limits):
+    with mock.patch.multiple(packing, **limits), mock.patch.object(kernel, "library", None):
         check(case)
         check(case, limit)
 
@@ -113,7 +130,10 @@ def test_runs_too_far_apart_for_one_element_are_moved_one_by_one(tmp_path):
         far[start : start + 16] = np.arange(16) + 16 * k
         runs.append(Run(16, 1, start, 0, 16 * k, 0, 16 * k))
     transfer = Transfer.of(0, (tuple(runs),))
-    with mock.patch.object(packing, "FIELD_BYTES", 1):
+    with (
+        mock.patch.object(packing, "FIELD_BYTES", 1),
+        mock.patch.object(kernel, "library", None),
+    ):
         copy(transfer, 1, of_array(far, "source"), of_array(found, "target"))
     np.testing.assert_array_equal(found, np.arange(64))
     del far

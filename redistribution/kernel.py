@@ -1,0 +1,62 @@
+"""The compiled copy of a product of runs, if there is one: kernel.c, bound by ctypes.
+
+It writes large arrays past the caches, which no NumPy copy does: a line that is only written is
+not read first, a third of the memory traffic. It is compiled when the project is installed; without
+it, `redistribution.packing` copies strided views by NumPy, with the same result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+# What a family of runs says: fields of `Family` in kernel.c.
+FIELDS = 8
+
+# Version of the interface of kernel.c that is understood here.
+_INTERFACE = 1
+
+
+def load(path: Path) -> ctypes.CDLL | None:
+    """Load the library; None if it is not there, not for this machine, or made from another source.
+
+    Calls of what it returns release the GIL.
+    """
+    try:
+        library = ctypes.CDLL(str(path))
+        if library.copy_interface() != _INTERFACE:
+            return None
+    except (OSError, AttributeError):
+        return None
+    number, address = ctypes.c_int64, ctypes.c_void_p
+    library.copy_product.argtypes = (number, address, address, address, address, ctypes.c_int)
+    library.copy_product.restype = None
+    return library
+
+
+library = load(Path(__file__).with_name("_kernel.so"))
+
+
+def copy_product(
+    families: Sequence[NDArray[np.int64]], source: int, target: int, *, streaming: bool
+) -> None:
+    """Copy every combination of indices and runs. The `library` must be there.
+
+    Parameters
+    ----------
+    families : for each axis, the outermost first, (families, `FIELDS`) int64: length, repeats, then
+        start, step and stride in the source and in the target, all in bytes. On the last axis
+        length is bytes, too, and strides do not count.
+    source, target : addresses that the starts count from. Nothing may overlap.
+    streaming : write past the caches. Pays if the target is larger than they are.
+    """
+    assert library is not None
+    counts = np.array([len(along) for along in families], np.int64)
+    table = np.concatenate(families)
+    library.copy_product(
+        len(families), counts.ctypes.data, table.ctypes.data, source, target, streaming
+    )
