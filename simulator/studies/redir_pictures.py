@@ -16,6 +16,7 @@ from simulator.studies.redir_report import MAX, MEAN, TraceRatios
 MEAN_MARK = "#c0392b"
 COLOURS = {MEAN: "#8fb8de", MAX: "#6b6f76"}
 ROW = 3.2  # inches
+MARKS = "(weeks; line: median, square: mean)"
 
 #: Draws the ratios of one alpha.
 Draw = Callable[[Axes, TraceRatios, float], None]
@@ -24,8 +25,8 @@ Draw = Callable[[Axes, TraceRatios, float], None]
 def pictures(traces: Sequence[TraceRatios]) -> dict[str, bytes]:
     """Draw both figures as PNG and SVG, by file name."""
     figures: dict[str, tuple[str, Draw]] = {
-        "mean": ("Mean bounded slowdown with redirection over EASY's, a point a week", _violins),
-        "both": ("Mean and largest bounded slowdown with redirection over EASY's", _boxes),
+        "mean": (f"Mean bounded slowdown with redirection over EASY's {MARKS}", _violins),
+        "both": (f"Mean and largest bounded slowdown with redirection over EASY's {MARKS}", _boxes),
     }
     files = {}
     for name, (title, draw) in figures.items():
