@@ -244,7 +244,11 @@ class AgentStop(_Message):
 
 
 class Submission(msgspec.Struct):
-    """A job as a user submits it; `output` may hold %{JOB_ID}. Times are seconds."""
+    """A job as a user submits it; `output` may hold %{JOB_ID}. Times are seconds.
+
+    `priority` is a number or a name that the service knows, None: what its user has. `queue` "" is
+    the service's first.
+    """
 
     argv: list[str]
     processors: int
@@ -253,7 +257,8 @@ class Submission(msgspec.Struct):
     topology: Topology | None = None
     name: str = ""
     user: str = ""
-    priority: float = 0.0
+    priority: float | str | None = None
+    queue: str = ""
     cwd: str = "."
     environment: dict[str, str] = {}
     output: str = "reshape-%{JOB_ID}.out"
@@ -302,7 +307,10 @@ class ResizeInfo(msgspec.Struct):
 
 
 class JobInfo(msgspec.Struct):
-    """A job as tables show it. Times are Unix seconds; `state` is the long name."""
+    """A job as tables show it. Times are Unix seconds; `state` is the long name.
+
+    `priority` is the user-assigned one and its queue's.
+    """
 
     job: int
     name: str
@@ -331,6 +339,8 @@ class JobInfo(msgspec.Struct):
     output: str
     argv: list[str]
     redirected_at: float | None = None
+    queue: str = ""
+    priority: float = 0.0
 
 
 class Jobs(_Message):

@@ -10,6 +10,11 @@ A file may look like this (every field is optional):
 
     processors: 8             # short for one node named "local"
     # nodes: [{name: n1, processors: 4}, {name: n2, processors: 4}]
+    priorities: {gold: 100, platinum: 1000}
+    users: {ann: platinum}
+    queues:
+      main:
+      express: {priority: gold, max_processors: 4, max_walltime_s: "10:00", scenario: max-b-pr}
     scenario: fcfs-pr
     parameters: {backfill.reservations: 1}
     redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
@@ -25,16 +30,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import yaml
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, nearest
+from scheduler.config_checks import check
 from scheduler.located import Located, Origin, Place
-from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import changed, scenario
+from scheduler.policies.priorities import CLASSES
+from scheduler.policies.scenario import QueueRules, Scenario
+from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 from scheduler.times import parse_walltime
 
 Value: TypeAlias = bool | int | float | str | None
@@ -70,6 +78,28 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exit_s: Positive = 10.0
 
 
+class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A named queue: who may submit to it what, how urgent it is, and how its jobs are resized.
+
+    Parameters
+    ----------
+    priority : added to the user-assigned priority of its jobs; a number, or a name of `priorities`.
+    max_processors : most processors a job may start on, and grow to.
+    max_walltime_s : longest walltime of a job, seconds.
+    users : who may submit to it; None: everybody.
+    scenario : whose order and resizing policy its jobs follow; None: the server's. Backfilling and
+        the choice of processors are the server's, since the queues share one machine.
+    parameters : values for the fields `order` and `resizing` of that scenario.
+    """
+
+    priority: float | str = 0.0
+    max_processors: Count | None = None
+    max_walltime_s: Positive | None = None
+    users: tuple[str, ...] | None = None
+    scenario: str | None = None
+    parameters: dict[str, Value] = {}
+
+
 class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `reshape serve` runs with.
 
@@ -79,6 +109,11 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scenario : name of a registered scenario.
     parameters : values for the scenario's fields, by dotted name.
     kill_at_walltime : end jobs that pass their walltime.
+    priorities : named user-assigned priorities, such as gold and platinum (PRIO 4.4).
+    users : highest priority of each user's jobs, which they have unless a submission asks for less;
+        a number or a name. Empty: everybody may ask for anything. Otherwise whoever is not in it
+        has 0.
+    queues : named queues; the first is that of a submission that names none.
     verify : check every registered array by checksum around every move.
     """
 
@@ -88,11 +123,63 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kill_at_walltime: bool = True
     verify: bool = False
     deadlines: Deadlines = Deadlines()
+    priorities: dict[str, float] = msgspec.field(default_factory=CLASSES.copy)
+    users: dict[str, float | str] = {}
+    queues: Annotated[dict[str, QueueConfig], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: {"main": QueueConfig()}
+    )
+
+    @property
+    def by_node(self) -> dict[str, int]:
+        """Processors of the nodes, by name."""
+        return {node.name: node.processors for node in self.nodes}
+
+    @property
+    def processors(self) -> int:
+        """Processors of all nodes."""
+        return sum(self.by_node.values())
+
+    def value_of(self, priority: float | str) -> float:
+        """Number of a priority, which may be given by its name.
+
+        Raises
+        ------
+        ConfigError : there is none of this name; the nearest is offered.
+        """
+        if isinstance(priority, str):
+            if priority not in self.priorities:
+                raise ConfigError(
+                    f"there is no priority {priority!r}{nearest(priority, self.priorities)}; there"
+                    f" are {', '.join(self.priorities)}"
+                )
+            priority = self.priorities[priority]
+        if not isfinite(priority):
+            raise ConfigError(f"a priority must be a finite number, got {priority}")
+        return priority
+
+    def composed(self) -> Scenario:
+        """Scenario with its parameters, and the rules of the queues that have their own.
+
+        Raises
+        ------
+        ConfigError : a name or a parameter is wrong, or they contradict each other.
+        """
+        queues = {}
+        for name, queue in self.queues.items():
+            if queue.scenario is not None or queue.parameters:
+                base = scenario(queue.scenario or self.scenario)
+                shared = self.parameters if queue.scenario is None else {}
+                own = changed(base, {**shared, **queue.parameters})
+                queues[name] = QueueRules(own.order, own.resizing)
+        made = scenario(self.scenario, self.parameters)
+        return from_data(to_data(msgspec.structs.replace(made, queues=queues)))
 
 
 #: Name of the node that `processors: 8` stands for.
 LOCAL = "local"
-_DURATIONS = tuple(name for name in Deadlines.__struct_fields__ if name.endswith("_s"))
+_DURATIONS: tuple[Place, ...] = tuple(
+    ("deadlines", name) for name in Deadlines.__struct_fields__ if name.endswith("_s")
+)
 _ENVIRONMENT: dict[str, Place] = {
     "RESHAPE_PROCESSORS": ("processors",),
     "RESHAPE_SCENARIO": ("scenario",),
@@ -121,6 +208,12 @@ def load_config(
     tree = Located.read(file) if file is not None else Located()
     _one_way_to_say_nodes(tree)
     _flatten_parameters(tree)
+    queues = tree.values.get("queues")
+    if isinstance(queues, dict):
+        for queue in queues:
+            if queues[queue] is None:  # a name and nothing below it: a queue without rules
+                queues[queue] = {}
+            _flatten_parameters(tree, ("queues", queue))
     for variable, place in _ENVIRONMENT.items():
         if variable in environment:
             origin = Origin(f"environment variable {variable}")
@@ -141,7 +234,7 @@ def load_config(
     for i, name in enumerate(names):
         if name in names[:i]:
             tree.fail(("nodes", i, "name"), f"two nodes are named {name!r}; rename one")
-    _check_scenario(tree, config)
+    check(tree, config)
     return config
 
 
@@ -188,28 +281,34 @@ def _expand_processors(tree: Located) -> None:
 
 def _read_durations(tree: Located) -> None:
     """Replace times written as 10:00 by seconds."""
-    for name in _DURATIONS:
-        value = tree.get(("deadlines", name))
+    queues = tree.values.get("queues")
+    named = queues if isinstance(queues, dict) else ()
+    longest = [("queues", queue, "max_walltime_s") for queue in named]
+    for place in (*_DURATIONS, *longest):
+        value = tree.get(place)
         if isinstance(value, str):
             try:
                 seconds = parse_walltime(value) if ":" in value or "-" in value else float(value)
             except ValueError as error:
-                tree.fail(("deadlines", name), f"{error}, or a number of seconds")
-            tree.put(("deadlines", name), seconds, tree.origin(("deadlines", name)))
+                tree.fail(place, f"{error}, or a number of seconds")
+            tree.put(place, seconds, tree.origin(place))
 
 
-def _flatten_parameters(tree: Located) -> None:
-    """Write nested parameters with dotted names, each with the line it came from.
+def _flatten_parameters(tree: Located, above: Place = ()) -> None:
+    """Write the nested parameters at a place with dotted names, each with its line.
 
     `redirection` at the top stands for the parameters of that name.
     """
+    here = tree.get(above) if above else tree.values
+    if not isinstance(here, dict):
+        return
     flat: dict[str, Any] = {}
     pending: list[tuple[tuple[str, ...], Place, Any]] = []
-    nested = tree.values.pop("parameters", {})
+    nested = here.pop("parameters", {})
     if not isinstance(nested, dict):
-        tree.fail(("parameters",), f"must be a mapping of fields to values, got {nested!r}")
-    pending += [((name,), ("parameters", name), value) for name, value in nested.items()]
-    if "redirection" in tree.values:
+        tree.fail((*above, "parameters"), f"must be a mapping of fields to values, got {nested!r}")
+    pending += [((name,), (*above, "parameters", name), value) for name, value in nested.items()]
+    if not above and "redirection" in tree.values:
         top = tree.values.pop("redirection")
         pending.append((("redirection",), ("redirection",), top))
     while pending:
@@ -223,56 +322,12 @@ def _flatten_parameters(tree: Located) -> None:
         if name in flat:
             tree.fail(place, f"is given under parameters too, as {name}; keep one")
         flat[name] = (value, tree.origin(place))
-    tree.values["parameters"] = {}
+    here["parameters"] = {}
     for name, (value, origin) in flat.items():
-        tree.put(("parameters", name), value, origin)
-
-
-def _check_scenario(tree: Located, config: ServeConfig) -> None:
-    """Try the scenario and its parameters; if they will not do, find the one that is wrong."""
-    try:
-        base = scenario(config.scenario)
-    except ConfigError as error:
-        tree.fail(("scenario",), _bare(error))
-    try:
-        _check_group(tree, config, changed(base, config.parameters))
-        return
-    except ConfigError as error:
-        if error.file is not None:
-            raise
-        together = error
-    # The policies come first: other parameters may belong to one that is chosen here.
-    for name in sorted(config.parameters, key=lambda name: "." in name):
-        try:
-            base = changed(base, {name: config.parameters[name]})
-        except ConfigError as error:
-            value = config.parameters[name]
-            tree.fail(("parameters", name), f"{_bare(error)} (given: {value!r})")
-    tree.fail(("parameters",), str(together))
-
-
-def _check_group(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
-    """Check that the machine is large enough for a redirection group."""
-    if chosen.redirection is None:
-        return
-    try:
-        chosen.redirection.reserved(processors_of(config))
-    except ValueError as error:
-        names = (f"redirection.{name}" for name in ("processors", "alpha", "theta"))
-        given = next((name for name in names if name in config.parameters), "redirection")
-        tree.fail(("parameters", given), str(error))
-
-
-def processors_of(config: ServeConfig) -> dict[str, int]:
-    """Processors of the nodes, by name."""
-    return {node.name: node.processors for node in config.nodes}
+        tree.put((*above, "parameters", name), value, origin)
 
 
 def reserved(config: ServeConfig) -> dict[str, int]:
     """Processors that belong to the redirection group, by node; none if there is no such group."""
     rule = scenario(config.scenario, config.parameters).redirection
-    return {} if rule is None else rule.reserved(processors_of(config))
-
-
-def _bare(error: ConfigError) -> str:
-    return str(error).removeprefix(f"{error.field}: ")
+    return {} if rule is None else rule.reserved(config.by_node)

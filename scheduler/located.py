@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import (
+    Any,
+    NamedTuple,
+    NoReturn,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import yaml
@@ -18,7 +27,7 @@ from reshape.errors import ConfigError, nearest
 T = TypeVar("T", bound=msgspec.Struct)
 #: Way to a value from the root, such as ("nodes", 0, "processors").
 Place: TypeAlias = tuple[str | int, ...]
-_STEP = re.compile(r"\[(\d+)\]|\.([^.\[`]+)")
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)")
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -173,7 +182,7 @@ class Located:
             return msgspec.convert(self.values, kind)
         except msgspec.ValidationError as error:
             what, _, where = str(error).partition(" - at `")
-            place: Place = tuple(int(i) if i else name for i, name in _STEP.findall(where))
+            place = self._place(kind, _STEP.findall(where))
             if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
                 name = unknown[1]
                 known = fields_at(kind, place) + (() if place else also)
@@ -181,6 +190,35 @@ class Located:
             if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
                 self.fail((*place, missing[1]), "is missing")
             self.fail(place, f"{_in_words(what)}, got {self.get(place)!r}")
+
+    def _place(self, kind: Any, steps: list[tuple[str, str]]) -> Place:
+        """Place of an error as msgspec tells it, which names no key of a dict but "..."."""
+        place: Place = ()
+        for item, name in steps:
+            step: str | int = name
+            if item == "...":
+                wanted, values = get_args(kind)[1], self.get(place)
+                wrong = (key for key, value in values.items() if not _fits(value, wanted))
+                step = next(wrong, "...")
+            elif item:
+                step = int(item)
+            kind, place = _below(kind, step), (*place, step)
+        return place
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _below(kind: Any, step: str | int) -> Any:
+    """Type of what is at a step below a struct, a dict or a tuple[type, ...]."""
+    if isinstance(step, int):
+        return get_args(kind)[0]
+    return get_args(kind)[1] if get_origin(kind) is dict else get_type_hints(kind)[step]
 
 
 def dotted(place: Place) -> str:
@@ -192,8 +230,7 @@ def dotted(place: Place) -> str:
 def fields_at(kind: Any, place: Place) -> tuple[str, ...]:
     """Names of the fields that the struct at a place below `kind` has."""
     for step in place:
-        # A number is an item of tuple[kind, ...].
-        kind = get_type_hints(kind)[step] if isinstance(step, str) else get_args(kind)[0]
+        kind = _below(kind, step)
     return tuple(kind.__struct_fields__)
 
 

@@ -41,6 +41,7 @@ from scheduler.core.resources import Quantity
 from scheduler.core.space import NONE
 from scheduler.core.state import FINAL, Job, JobState
 from scheduler.core.view import View
+from scheduler.policies.priorities import Prioritised
 from scheduler.policies.scenario import Scenario
 from scheduler.profiler import Moves
 
@@ -77,6 +78,7 @@ class Core:
     unforeseen : whether, since the last pass, processors came back (even at the time foreseen:
         places that later jobs left may have become of use to earlier ones) or are expected
         at another time.
+    prioritised : order of the queue, if it is that of a priority.
     contacted : whether this is a moment at which jobs may pass others; see `Backfill.moments`.
     moves : what the resizes of all jobs cost.
     pooled : whether a node or a job ever named a further resource, so that quantities are
@@ -130,7 +132,8 @@ class Core:
         queued = list(self.queue.jobs.values())
         self._scenario = scenario
         self.predictor = scenario.estimates.predictor()
-        orders = scenario.order, scenario.backfill_order
+        orders = scenario.queue_order, scenario.backfill_order
+        self.prioritised = orders[0] if isinstance(orders[0], Prioritised) else None
         self._corrects = self.predictor is not None or scenario.backfill.kill_at_reservation
         self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.files)
         for job in queued:

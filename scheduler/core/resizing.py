@@ -41,12 +41,13 @@ def decide(core: Core, job: Job | None, event: ResizePoint) -> Expand | Contract
             old=job.resize.old,
             new=job.resize.new,
         )
-    if core.scenario.resizing is None:
+    resizing = core.scenario.resizing_of(job.spec.queue)
+    if resizing is None:
         return _go_on(job.id, "static", "{name} resizes no job", name=core.scenario.name)
     fault = topology_fault(job)
     if fault:
         return _go_on(job.id, "topology", "{fault}", fault=fault)
-    decision = core.scenario.resizing.decide(job, core.view)
+    decision = resizing.decide(job, core.view)
     if not isinstance(decision, Grow) and decision.sweet_spot is not None:
         job.history.sweet_spot = decision.sweet_spot
     return _carry_out(core, job, decision)

@@ -226,8 +226,7 @@ class View:
     @property
     def prioritised(self) -> Prioritised | None:
         """Order of the queue, if it is that of a priority."""
-        order = self._core.scenario.order
-        return order if isinstance(order, Prioritised) else None
+        return self._core.prioritised
 
     def priority(self, job: Job) -> float:
         """Priority of PRIO 3.1: by the order of the queue while it waits, then by the time left.

@@ -6,6 +6,7 @@ scenarios of PRIO 3.3 do; how large one is beside the other is set by the weight
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Protocol, runtime_checkable
 
@@ -107,3 +108,43 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         spec = job.spec
         fixed = self.nodes_weight * spec.processors + spec.priority
         return self.wait_weight * job.submitted_at / 60.0 - fixed, job.submitted_at
+
+
+class ByQueue:
+    """Order of jobs of several queues, each by its own weights: by the numbers they give.
+
+    Parameters
+    ----------
+    order : of the queues that have no own.
+    own : name of a queue -> its order.
+
+    Raises
+    ------
+    ValueError : an order gives no number that could be compared with those of others.
+    """
+
+    ages = True  # numbers of different weights rise at different speeds
+
+    def __init__(self, order: object, own: Mapping[str, object]) -> None:
+        self._order = _prioritised(order, "the server")
+        self._own = {name: _prioritised(each, f"queue {name}") for name, each in own.items()}
+        self.refresh_s = min(
+            getattr(each, "refresh_s", 0.0) for each in (self._order, *self._own.values())
+        )
+
+    def priority(self, job: Job, now: float) -> float:
+        """Priority of a queued job, by the weights of its queue."""
+        return self._own.get(job.spec.queue, self._order).priority(job, now)
+
+    def key(self, job: Job, now: float) -> tuple[float, float]:
+        """Priority, the highest first, then time of submission."""
+        return -self.priority(job, now), job.submitted_at
+
+
+def _prioritised(order: object, whose: str) -> Prioritised:
+    if isinstance(order, Prioritised):
+        return order
+    raise ValueError(
+        f"the order of {whose}, {type(order).__name__}, gives no number, so that its jobs cannot"
+        " stand in one line with those of queues of another order; take aging for both"
+    )

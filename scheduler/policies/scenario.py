@@ -15,8 +15,16 @@ from scheduler.policies.backfill import Backfill
 from scheduler.policies.estimates import Estimates, UserEstimates
 from scheduler.policies.interface import Resizing
 from scheduler.policies.orders import Fcfs
+from scheduler.policies.priorities import ByQueue
 from scheduler.policies.redirection import Redirection
 from scheduler.selection.first_fit import FirstFit
+
+
+class QueueRules(msgspec.Struct, frozen=True):
+    """What a named queue does otherwise than the rest: its order, and how its jobs are resized."""
+
+    order: QueueOrder = Fcfs()
+    resizing: Resizing | None = None
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -34,6 +42,8 @@ class Scenario(msgspec.Struct, frozen=True):
     selection : which processors a group gets.
     max_restarts : times a job is started again after its processes died in a resize.
     retry_after : resize points before an expansion that failed is tried again.
+    queues : rules of the named queues that have their own; backfilling and processors are shared,
+        so the jobs of all queues stand in one line. Their orders must be of priorities then.
     redirection : when jobs are started again in a redirection group; None: there is no such group.
     """
 
@@ -47,3 +57,17 @@ class Scenario(msgspec.Struct, frozen=True):
     max_restarts: int = 3
     retry_after: int = 3
     redirection: Redirection | None = None
+    queues: dict[str, QueueRules] = {}
+
+    @property
+    def queue_order(self) -> QueueOrder:
+        """Order of the jobs of all queues together."""
+        orders = {name: rules.order for name, rules in self.queues.items()}
+        if all(order == self.order for order in orders.values()):
+            return self.order
+        return ByQueue(self.order, orders)
+
+    def resizing_of(self, queue: str) -> Resizing | None:
+        """How the jobs of a queue are resized."""
+        rules = self.queues.get(queue)
+        return self.resizing if rules is None else rules.resizing

@@ -11,7 +11,7 @@ from reshape.errors import ConfigError, nearest
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
-from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenario import QueueRules, Scenario
 
 #: Fields that hold a registered policy, and its kind.
 _POLICIES = {
@@ -87,9 +87,15 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
 
 def to_data(scenario: Scenario) -> dict[str, Any]:
     """Write a scenario as plain data (for a journal or YAML) that `from_data` reads back."""
+    data = _written(scenario)
+    data["queues"] = {name: _written(rules) for name, rules in scenario.queues.items()}
+    return data
+
+
+def _written(rules: Scenario | QueueRules) -> dict[str, Any]:
     data: dict[str, Any] = {}
-    for field in scenario.__struct_fields__:
-        value = getattr(scenario, field)
+    for field in rules.__struct_fields__:
+        value = getattr(rules, field)
         data[field] = msgspec.to_builtins(value)
         if field in _POLICIES and value is not None:
             data[field] = {"policy": name_of(_POLICIES[field], value)} | data[field]
@@ -103,12 +109,10 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     ------
     ConfigError : an unknown field or policy, or a value that does not fit.
     """
-    fields = dict(data)
-    for field, kind in _POLICIES.items():
-        if isinstance(fields.get(field), Mapping):
-            parameters = dict(fields[field])
-            cls = find(kind, str(parameters.pop("policy", "")))
-            fields[field] = _convert(parameters, cls, field)
+    fields = _with_policies(data)
+    fields["queues"] = {
+        name: QueueRules(**_with_policies(rules)) for name, rules in data.get("queues", {}).items()
+    }
     if "backfill" in fields:
         fields["backfill"] = _convert(fields["backfill"], Backfill, "backfill")
     for field, part in _PARTS.items():
@@ -125,7 +129,22 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
         raise ConfigError(f"scenario: {error}") from None
     if made.redirection is not None:
         of_redirection_group(made)
+    try:
+        _ = made.queue_order
+    except ValueError as error:
+        raise ConfigError(str(error), field="queues") from None
     return made
+
+
+def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with the policies among them made of their names and parameters."""
+    fields = dict(data)
+    for field, kind in _POLICIES.items():
+        if isinstance(fields.get(field), Mapping):
+            parameters = dict(fields[field])
+            cls = find(kind, str(parameters.pop("policy", "")))
+            fields[field] = _convert(parameters, cls, field)
+    return fields
 
 
 def of_redirection_group(base: Scenario) -> Scenario:

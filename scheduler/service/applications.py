@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from reshape import messages as m
 from reshape.errors import ReshapeError
-from scheduler.core.events import Event, JobCancelled, JobSpec, JobSubmitted
+from scheduler.core.events import Event, JobCancelled, JobSubmitted
 from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL, Job, JobState
+from scheduler.service.admission import Admission
 from scheduler.service.journal import Journal
 from scheduler.service.remap import Progress, RemapScheduler
 from scheduler.service.startup import JobStartup, Launch, output_path
@@ -31,10 +32,11 @@ class ApplicationScheduler:
         remap: RemapScheduler,
         launches: dict[int, Launch],
         clock: Callable[[], float],
+        admission: Admission,
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
         self._startup, self._launches, self._clock = startup, launches, clock
-        self.capacity = self.reserved = 0
+        self._admission = admission
         self._ended: dict[int, m.JobInfo] = {}
         self._next = max(launches, default=0) + 1
 
@@ -47,47 +49,12 @@ class ApplicationScheduler:
         ------
         ReshapeError : the job could never run; says why.
         """
-        self._check(submission)
+        spec = self._admission.admit(submission)
         number, self._next = self._next, self._next + 1
         token = secrets.token_hex(16)
         self._launches[number] = Launch(submission, token)
         self._journal.add_job(number, token, submission)
-        spec = JobSpec(
-            processors=submission.processors,
-            walltime_s=submission.walltime_s,
-            max_processors=submission.max_processors,
-            topology=submission.topology,
-            name=submission.name,
-            user=submission.user,
-            priority=submission.priority,
-        )
         return JobSubmitted(at=self._clock(), job=number, spec=spec)
-
-    def _check(self, submission: m.Submission) -> None:
-        n = submission.processors
-        if not submission.argv:
-            raise ReshapeError("no program to run: give it after --")
-        if n < 1:
-            raise ReshapeError(f"a job needs at least 1 processor, got {n}")
-        if n > self.capacity:
-            raise ReshapeError(
-                f"the job asks for {n} processors, the machine has {self.capacity}: ask for fewer"
-            )
-        if n > self.capacity - self.reserved:
-            raise ReshapeError(
-                f"the job asks for {n} processors, the machine has {self.capacity}, but"
-                f" {self.reserved} of them are kept for redirected jobs: ask for fewer"
-            )
-        if not submission.walltime_s > 0:
-            raise ReshapeError(f"the walltime must be above 0 s, got {submission.walltime_s:g}")
-        maximum = submission.max_processors
-        if maximum is not None and maximum < n:
-            raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
-        if submission.topology is not None:
-            try:
-                submission.topology.valid_sizes(n, max(n, maximum or n))
-            except ValueError as error:
-                raise ReshapeError(str(error)) from None
 
     def cancel(self, number: int) -> Event:
         """Take a job back.
@@ -195,6 +162,8 @@ class ApplicationScheduler:
             output=output_path(job.id, submission),
             argv=submission.argv,
             redirected_at=job.redirected_at,
+            queue=job.spec.queue,
+            priority=job.spec.priority,
         )
 
     def _reason(self, job: Job) -> str:

@@ -24,6 +24,7 @@ from scheduler.service.background import stop as stop_service
 from scheduler.service.options import (
     TOPOLOGY_HELP,
     JobNumber,
+    Priority,
     TopologyText,
     Walltime,
     directory_option,
@@ -117,7 +118,12 @@ def _serve_options(
 @click.option("--name", default="", help="Name in tables; that of the program if not given.")
 @click.option("--output", default=OUTPUT, show_default=True, help="File for what the job prints.")
 @click.option(
-    "--priority", default=0.0, help="Larger is more urgent, where the scenario regards it."
+    "--priority",
+    type=Priority(),
+    help="A name the service knows, such as gold, or a number: larger is more urgent.",
+)
+@click.option(
+    "--queue", "queue_name", default="", metavar="NAME", help="Queue; the service's first."
 )
 @click.option("--wait", "waits", is_flag=True, help="Return when it has ended, with its exit code.")
 @json_option
@@ -136,7 +142,8 @@ def submit(
     walltime: float,
     name: str,
     output: str,
-    priority: float,
+    priority: float | str | None,
+    queue_name: str,
     waits: bool,
     as_json: bool,
     argv: tuple[str, ...],
@@ -155,6 +162,7 @@ def submit(
         name=name,
         output=output,
         priority=priority,
+        queue=queue_name,
     )
     answer = ask(directory, m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,24 @@ class Walltime(click.ParamType[float]):
         if seconds == 0:
             self.fail(f"must be above 0, got {value!r}", param, ctx)
         return float(seconds)
+
+
+class Priority(click.ParamType[float | str]):
+    """A priority: a number, or the name of one."""
+
+    name = "PRIORITY"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        """Read the text of an option."""
+        try:
+            number = float(value)
+        except ValueError:
+            return str(value)
+        if not isfinite(number):
+            self.fail(f"must be a finite number or a name, got {value!r}", param, ctx)
+        return number
 
 
 class TopologyText(click.ParamType[Topology]):

@@ -8,7 +8,6 @@ from reshape.errors import ConfigError
 from scheduler.config import ServeConfig, reserved
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL
-from scheduler.policies.scenarios import scenario
 from scheduler.replay.compare import configure, replay, settings_of
 from scheduler.service.journal import Journal
 from scheduler.service.startup import Launch
@@ -30,9 +29,7 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[Redirecting, dict[in
     ConfigError : the scenario of `config`, or one that the journal names, is not known; another
         redirection group, and jobs that are not finished.
     """
-    core = Redirecting(
-        scenario(config.scenario, config.parameters), kill_at_walltime=config.kill_at_walltime
-    )
+    core = Redirecting(config.composed(), kill_at_walltime=config.kill_at_walltime)
     current = settings_of(core)
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
     events = sum(len(batch.events) for batch, _ in replay(journal.batches(), core))

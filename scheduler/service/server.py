@@ -40,6 +40,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.orders import Continue, Order, Requeue, WakeAt
 from scheduler.core.state import FINAL, JobState
+from scheduler.service.admission import Admission
 from scheduler.service.applications import ApplicationScheduler
 from scheduler.service.directory import ServiceDirectory
 from scheduler.service.ends import JobEnds
@@ -106,10 +107,14 @@ class Service:
         )
         self.ends = JobEnds(self.core, self.monitor, self.startup, self.remap, self.clock)
         self.applications = ApplicationScheduler(
-            self.core, self.journal, self.startup, self.remap, self.launches, self.clock
+            self.core,
+            self.journal,
+            self.startup,
+            self.remap,
+            self.launches,
+            self.clock,
+            Admission(config),
         )
-        self.applications.capacity = sum(node.processors for node in config.nodes)
-        self.applications.reserved = sum(kept.values())
         self._events: list[Event] = []
         self._after: list[Callable[[], None]] = []
         self._waiting: list[tuple[int, bytes, int]] = []  # job, who waits, request
@@ -446,7 +451,7 @@ class Service:
             started_at=self.started_at,
             now=self.clock(),
             scenario=self.config.scenario,
-            processors=self.applications.capacity,
+            processors=self.config.processors,
             free=self.core.machine.free_count,
             nodes=nodes,
             queued=queued,

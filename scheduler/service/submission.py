@@ -26,7 +26,8 @@ def prepare(
     topology: Topology | None = None,
     name: str = "",
     output: str = OUTPUT,
-    priority: float = 0.0,
+    priority: float | str | None = None,
+    queue: str = "",
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Submission:
@@ -63,6 +64,7 @@ def prepare(
         name=name or plain_name(argv),
         user=getpass.getuser(),
         priority=priority,
+        queue=queue,
         cwd=str(cwd),
         environment=environment,
         output=output,

@@ -110,6 +110,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Job": f"{job.job} {job.name}",
         "User": job.user,
         "State": f"{job.state} {job.reason}".rstrip(),
+        "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
         "Processors": f"{job.size} of {job.requested} asked for{most}: {job.processors or '-'}",
         "Nodes": job.nodes or "-",
         "Sizes": sizes_text(job),

@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from reshape.errors import ConfigError
 from scheduler.config import Deadlines, NodeConfig, ServeConfig, load_config, reserved
+from scheduler.core.events import JobSpec
+from scheduler.core.state import Job
+from scheduler.policies.priorities import Aging
+from scheduler.policies.queued_first import PbaPr
+from scheduler.policies.running_first import MaxBPr
+from scheduler.policies.scenarios import from_data, to_data
 
 
 @pytest.fixture
@@ -120,6 +127,42 @@ WRONG = [
         "parameters.backfill.reservations",
         "reservations must be >= 0 or null for all, got -1",
     ),
+    ("priorities: {gold: much}", 1, "priorities.gold", "must be a number, got 'much'"),
+    ("priorities:\n  gold: .nan", 2, "priorities.gold", "must be a finite number, got nan"),
+    ("users:\n  ann: platinm", 2, "users.ann", "no priority 'platinm'; did you mean platinum?"),
+    ("queues: {}", 1, "queues", "length >= 1"),
+    ("queues: [a]", 1, "queues", "must be a mapping"),
+    ("queues:\n  a:\n    priorty: 3", 3, "queues.a.priorty", "did you mean priority?"),
+    ("queues:\n  a:\n    priority: silver", 3, "queues.a.priority", "no priority 'silver'"),
+    ("queues:\n  a:\n    max_processors: 0", 3, "queues.a.max_processors", "number >= 1"),
+    ("queues:\n  a:\n    max_walltime_s: 1:xx", 3, "queues.a.max_walltime_s", "is no time"),
+    ("queues:\n  a:\n    users: []", 3, "queues.a.users", "nobody could submit"),
+    ("queues:\n  a:\n    scenario: max-b", 1, "queues", "order of queue a, Fcfs, gives no number"),
+    ("queues:\n  a:\n    scenario: max", 3, "queues.a.scenario", "did you mean max-b"),
+    (
+        "queues:\n  a:\n    parameters:\n      backfill.reservations: 3",
+        4,
+        "queues.a.parameters.backfill.reservations",
+        "belongs to the whole service",
+    ),
+    (
+        "queues:\n  a:\n    scenario: max-b-pr\n    parameters: {resizing: {harvest: useful}}",
+        4,
+        "queues.a.parameters.resizing.harvest",
+        "unknown field",
+    ),
+    (
+        "scenario: easy\nqueues:\n  a:\n    parameters: {order: aging}",
+        2,
+        "queues",
+        "the order of the server, Fcfs, gives no number",
+    ),
+    (
+        "parameters:\n  order.wait_weight: -1",
+        2,
+        "parameters.order.wait_weight",
+        "wait_weight must be >= 0, or jobs that wait long would fall behind",
+    ),
     ("deadlines: &a\n  join_s: *a", 2, "deadlines.join_s", "refers to itself"),
     ("processors: [1", 2, None, "is no YAML"),
     ("processors: 1\n\tverify: x", 2, None, "is no YAML"),
@@ -218,3 +261,50 @@ def test_what_is_wrong_about_redirection(file: Path, text: str, place: str, word
         load_config(file, {}, {})
     assert f"site.yaml:{place}: " in str(raised.value).replace("parameters.", "")
     assert words in str(raised.value)
+
+
+QUEUES = """
+processors: 8
+scenario: pba-pr
+parameters: {order: {nodes_weight: -1}, resizing: {harvest: useful}}
+priorities: {low: -5, high: 200}
+users: {ann: high, bob: 7}
+queues:
+  main:
+  express:
+    priority: high
+    max_processors: 4
+    max_walltime_s: "10:00"
+    users: [ann, eve]
+    scenario: max-b-pr
+    parameters:
+      order: {qfactor_weight: 50}
+  steady: {parameters: {resizing.settle: 3}}
+"""
+
+
+def test_queues_have_rules_of_their_own(file: Path) -> None:
+    file.write_text(QUEUES)
+    config = load_config(file, {}, {})
+    express = config.queues["express"]
+    assert (express.max_processors, express.max_walltime_s) == (4, 600)
+    made = config.composed()
+    assert made.order == Aging(nodes_weight=-1)
+    assert made.resizing_of("main") == made.resizing == PbaPr(harvest="useful")
+    assert made.resizing_of("express") == MaxBPr()
+    assert made.resizing_of("steady") == PbaPr(harvest="useful", settle=3)
+    assert made.queues["express"].order == Aging(qfactor_weight=50)
+    assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(made)))) == made
+
+
+def test_jobs_of_several_queues_stand_in_one_line(file: Path) -> None:
+    file.write_text(QUEUES)
+    order = load_config(file, {}, {}).composed().queue_order
+    main, express = (
+        Job(number, JobSpec(4, 100.0, queue=queue), 0.0, 100.0)
+        for number, queue in enumerate(("main", "express"))
+    )
+    assert order.key(main, 60) == (-(10 * 1.6 + 1 - 4), 0)
+    assert order.key(express, 60) == (-(50 * 1.6 + 1), 0)
+    assert order.ages
+    assert order.refresh_s == 10  # type: ignore[attr-defined]

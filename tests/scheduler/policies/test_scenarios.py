@@ -22,8 +22,8 @@ from scheduler.core.procset import ProcSet
 from scheduler.policies import registry
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.priorities import Aging
-from scheduler.policies.queued_first import FcfsPr
-from scheduler.policies.scenario import Scenario
+from scheduler.policies.queued_first import FcfsPr, PbaPr
+from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 
 MY_POLICY = '''
@@ -250,3 +250,24 @@ def test_any_parameters_survive(settle: int, min_benefit: float, protect: bool) 
     resizing = FcfsPr(settle=settle, min_benefit=min_benefit, protect_reservation=protect)
     there = Scenario("x", resizing=resizing)
     assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(there)))) == there
+
+
+def test_each_queue_resizes_its_jobs_by_its_own_rules() -> None:
+    rules = {"still": QueueRules(Aging()), "late": QueueRules(Aging(), PbaPr(settle=2))}
+    there = msgspec.structs.replace(scenario("pba-pr"), queues=rules)
+    core = Core(there, Machine([("n", 12)]))
+    grows = [JobSpec(2, 100, 4, queue=queue) for queue in ("main", "still", "late", "unknown")]
+    core.handle([JobSubmitted(0, number, spec) for number, spec in enumerate(grows)])
+    core.handle([JobStarted(1, number) for number in range(4)])
+    orders = core.handle([Point(2, number, 1, 1.0) for number in range(4)])
+    assert [type(order) for order in orders] == [Expand, Continue, Continue, Expand]
+    assert [str(order.reason).split("[")[1] for order in orders[1:3]] == [
+        "static]",
+        "PBA-PR settle]",
+    ]
+
+
+def test_queues_of_orders_that_cannot_be_compared() -> None:
+    there = msgspec.structs.replace(scenario("easy"), queues={"a": QueueRules(Aging())})
+    with pytest.raises(ConfigError, match="the order of the server, Fcfs, gives no number"):
+        from_data(to_data(there))
