@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from math import inf
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from scheduler.core.orders import Kill, Start, WakeAt
 from scheduler.core.procset import ProcSet
 from scheduler.core.space import Space
 from scheduler.policies.backfill import Backfill
-from scheduler.policies.orders import Sjf
+from scheduler.policies.orders import Lxwf, Sjf
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.selection.contiguous import Contiguous
@@ -142,10 +143,10 @@ def test_equals_its_twin(selection: Selection, reservations: int, jobs: list[Row
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-@pytest.mark.parametrize("order", [None, Sjf()])
+@pytest.mark.parametrize("order", [None, Sjf(), Lxwf()])
 @given(jobs=jobs_of)
 def test_the_promise_to_the_head_is_kept(
-    selection: Selection, order: Sjf | None, jobs: list[Row]
+    selection: Selection, order: Sjf | Lxwf | None, jobs: list[Row]
 ) -> None:
     exact = [(at, n, wall, min(wall, run)) for at, n, wall, run in jobs]
     lived = Lived(exact, Scenario("t", backfill_order=order, selection=selection))
@@ -207,6 +208,22 @@ def test_the_head_gets_the_place_of_the_one_that_passed_it() -> None:
     assert lived.starts[4] == 8
     assert lived.killed == {4}
     assert (lived.starts[3], lived.ends[4]) == (10, 10)
+
+
+@pytest.mark.parametrize(
+    ("reserve", "start", "place"), [("place", 10, "0-1"), ("number", 30, "4-5")]
+)
+def test_a_reservation_of_a_number_lets_gaps_be_filled(
+    reserve: Literal["place", "number"], start: int, place: str
+) -> None:
+    """From 1 on every other leaf of the first four switches is free; two jobs of one pass."""
+    walltimes = [10, 1, 20, 1, 30, 1, 40, 1, 50, 50, 50, 50, 50]
+    jobs: list[Row] = [(0, 1, walltime, walltime) for walltime in walltimes]
+    jobs += [(2, 2, 10, 10), (3, 1, 100, 100), (3, 1, 100, 100)]
+    backfill = Backfill(1, reserve=reserve)
+    lived = Lived(jobs, Scenario("t", backfill=backfill, selection=TreeContiguous()))
+    assert lived.starts[14:] == [3, 3]
+    assert (lived.starts[13], str(lived.places[13])) == (start, place)
 
 
 def test_first_fit_by_places_is_easy_by_numbers() -> None:
