@@ -70,6 +70,8 @@ SCENARIOS = [
     scenario("conservative", {"backfill.pick": "bl"}),
     scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
     scenario("fcfs-pr"),
+    scenario("easy", {"selection": "contiguous"}),
+    scenario("fcfs-pr", {"selection": "contiguous"}),
     scenario("pba-pr"),
     scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
     scenario("max-b-pr", {"order.qfactor_weight": 0}),
