@@ -6,7 +6,7 @@ from math import isnan
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -35,12 +35,14 @@ def same(found: Interval, values: list[float], confidence: float = 0.95) -> None
     assert found.half == pytest.approx((high - low) / 2, abs=1e-9 * scale)
 
 
+@settings(max_examples=40)
 @given(st.lists(NUMBERS, min_size=2, max_size=30), st.floats(0.5, 0.999))
 @pytest.mark.filterwarnings("ignore:Precision loss occurred")  # of scipy, for equal values
 def test_mean_interval(values: list[float], confidence: float) -> None:
     same(mean_interval(values, confidence), values, confidence)
 
 
+@settings(max_examples=40)
 @given(PAIRS)
 def test_pairs(pairs: list[tuple[float, float]]) -> None:
     values, reference = zip(*pairs, strict=True)
@@ -53,6 +55,7 @@ def test_pairs(pairs: list[tuple[float, float]]) -> None:
     assert (found.low, found.high) == pytest.approx((np.exp(low), np.exp(high)), rel=1e-6)
 
 
+@settings(max_examples=40)
 @given(st.lists(NUMBERS, min_size=1, max_size=30), st.lists(st.floats(0, 1), max_size=4))
 def test_quantiles(values: list[float], at: list[float]) -> None:
     expected = [stats.scoreatpercentile(values, 100 * share) for share in at]
