@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.columns import Table, render
-from simulator.statistics import Interval, mean_interval, paired_ratio, quantiles
+from simulator.statistics import Interval, mean, mean_interval, paired_ratio, quantiles
 from simulator.study import Report, Row
 from simulator.study_report import shown
+from simulator.weeks import WEEK_S
 
 MEAN, MAX = "mean_bounded_slowdown", "max_bounded_slowdown"
 #: What a point of the grid is: alpha and theta.
@@ -41,6 +42,22 @@ PAPER = {
 }
 
 
+class Price(NamedTuple):
+    """What redirection cost in one week.
+
+    Parameters
+    ----------
+    redirected : share of the jobs.
+    lost : what first lives held, as a share of what the principal group could give in the week.
+    wait_s, easy_wait_s : mean wait with redirection, and under EASY.
+    """
+
+    redirected: float
+    lost: float
+    wait_s: float
+    easy_wait_s: float
+
+
 class TraceRatios(msgspec.Struct):
     """Ratios of one trace, with redirection over EASY on as many processors; below 1 is better.
 
@@ -49,13 +66,13 @@ class TraceRatios(msgspec.Struct):
     name : of the trace, short.
     weeks : how many there are.
     ratios : metric -> point -> ratio of each week.
-    redirected : point -> share of the jobs that were redirected, of each week.
+    prices : point -> price of each week.
     """
 
     name: str
     weeks: int
     ratios: dict[str, dict[Point, list[float]]]
-    redirected: dict[Point, list[float]]
+    prices: dict[Point, list[Price]]
 
     def interval(self, metric: str, point: Point) -> Interval:
         """Mean ratio over the weeks."""
@@ -123,9 +140,8 @@ def ratios(name: str, rows: Sequence[Row]) -> TraceRatios:
         easy, point = plain[week, alpha], (alpha, theta)
         for metric, points in found.ratios.items():
             points.setdefault(point, []).append(row.result[metric] / easy[metric])
-        share = row.result["redirected"] / row.result["jobs"]
-        found.redirected.setdefault(point, []).append(share)
-    if not found.redirected:
+        found.prices.setdefault(point, []).append(_price(row, easy))
+    if not found.prices:
         raise ReshapeError(
             f"{name}: redirection is compared with EASY; let theta be null and some number"
         )
@@ -149,7 +165,40 @@ def tables(trace: TraceRatios) -> list[str]:
             f"{trace.name}: ratio of the {words} bounded slowdown to EASY's on as many processors,"
             f" mean of {trace.weeks} weeks\n{render(Table(head, lines, left=frozenset()))}"
         )
-    return texts
+    return [*texts, _price_in_words(trace)]
+
+
+def price(trace: TraceRatios, point: Point) -> dict[str, float | None]:
+    """Means over the weeks: shares redirected and lost, and the ratio of the mean waits."""
+    weeks = trace.prices[point]
+    waits, easy = mean([week.wait_s for week in weeks]), mean([week.easy_wait_s for week in weeks])
+    return {
+        "redirected": mean([week.redirected for week in weeks]),
+        "lost": mean([week.lost for week in weeks]),
+        "wait_ratio": waits / easy if easy else None,
+    }
+
+
+def _price(row: Row, easy: Mapping[str, Any]) -> Price:
+    result, machine = row.result, row.parameters["processors"]
+    return Price(
+        result["redirected"] / result["jobs"],
+        result["lost_processor_s"] / (machine * WEEK_S),
+        result["mean_wait_s"],
+        easy["mean_wait_s"],
+    )
+
+
+def _price_in_words(trace: TraceRatios) -> str:
+    alpha, theta = point = trace.best(MEAN)
+    cost = price(trace, point)
+    ratio = cost["wait_ratio"]
+    times = "" if ratio is None else f"; the mean wait of all jobs is {ratio:.2f} times EASY's"
+    return (
+        f"{trace.name}: the price at alpha {alpha:g}, theta {theta}: {cost['redirected']:.2%} of"
+        f" the jobs begin anew, and what they held before is {cost['lost']:.1%} of what the"
+        f" principal group can give in a week{times}"
+    )
 
 
 def judged(trace: TraceRatios) -> list[dict[str, str]]:
@@ -233,8 +282,8 @@ def _as_data(trace: TraceRatios) -> dict[str, Any]:
         {
             "alpha": point[0],
             "theta": point[1],
-            "redirected": mean_interval(trace.redirected[point]).mean,
         }
+        | price(trace, point)
         | {
             name: msgspec.to_builtins(trace.interval(metric, point))
             | {"median": quantiles(trace.ratios[metric][point], [0.5])[0]}

@@ -60,6 +60,15 @@ def test_what_is_written(done: Path) -> None:
             )
             ratios.append(redirected / easy)
         assert point["mean_ratio"]["mean"] == pytest.approx(sum(ratios) / 2)
+        lost = [
+            row.result["lost_processor_s"]
+            for row in found
+            if (row.parameters["alpha"], row.parameters["theta"])
+            == (point["alpha"], point["theta"])
+        ]
+        assert point["lost"] == pytest.approx(sum(lost) / 2 / (128 * 168 * 3600))
+        assert 0 < point["redirected"] < 1
+    assert "% of the jobs begin anew" in (done / "report.txt").read_text()
 
 
 def test_a_run_is_what_the_commands_give(done: Path, tmp_path: Path) -> None:
