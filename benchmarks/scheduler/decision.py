@@ -1,12 +1,12 @@
 """The core's share of a resize decision: how long it takes to answer one resize point.
 
-    python benchmarks/scheduler/decision.py [--rounds 5] [--json]
+    python benchmarks/scheduler/decision.py [--scenarios fcfs-pr pba-pr] [--rounds 5] [--json]
 
-Resizable jobs run under FCFS-PR on a machine that has something idle; every one comes to its resize
-points, grows, shrinks and carries a history of several sizes. Only `core.handle` with the resize
-point is timed, garbage collection included: by the wall clock and, since others may share the
-machine, by the processor time of this process. With queued jobs each decision also looks at the
-queue and at the reservation of its head.
+Resizable jobs run under each scenario that resizes, on a machine that has something idle; every one
+comes to its resize points, grows, shrinks and carries a history of several sizes. Only
+`core.handle` with the resize point is timed, garbage collection included: by the wall clock and,
+since others may share the machine, by the processor time of this process. With queued jobs each
+decision also looks at the queue and at the reservation of its head.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import json
 import random
 import time
+from itertools import product
 
 import numpy as np
 
@@ -23,15 +24,16 @@ from scheduler.core.core import Core
 from scheduler.core.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
 from scheduler.core.machine import Machine
 from scheduler.core.orders import Contract, Expand
+from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 
 CASES = [(100, 0), (1000, 0), (100, 10_000), (1000, 10_000)]
 START, MOST = 4, 40
 
 
-def prepared(running: int, queued: int) -> Core:
+def prepared(name: str, running: int, queued: int) -> Core:
     """Build a core with so many running resizable jobs, and so many that wait for too much."""
-    core = Core(scenario("fcfs-pr"), Machine([("m", running * START * 3)]))
+    core = Core(scenario(name), Machine([("m", running * START * 3)]))
     spec = JobSpec(START, 1e6, MOST, Topology("arbitrary", step=START))
     core.handle([JobSubmitted(0.0, job, spec) for job in range(1, running + 1)])
     core.handle([JobStarted(1.0, job) for job in range(1, running + 1)])
@@ -72,22 +74,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="resize points of each job (5)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
+    there = [name for name in known("scenario") if scenario(name).resizing is not None]
+    parser.add_argument("--scenarios", nargs="+", default=there, help=f"({' '.join(there)})")
     options = parser.parse_args()
     rows = []
-    for running, queued in CASES:
-        core = prepared(running, queued)
+    for name, (running, queued) in product(options.scenarios, CASES):
+        core = prepared(name, running, queued)
         taken = np.array(decisions(core, running, options.rounds, options.seed)) * 1e6
         resizes = sum(job.resizes for job in core.jobs.values())
         (p50, cpu_p50), (p99, cpu_p99) = np.percentile(taken, (50, 99), axis=0).round(1).tolist()
-        row = {"running": running, "queued": queued, "decisions": len(taken), "resizes": resizes}
+        row: dict[str, object] = {"scenario": name}
+        row |= {"running": running, "queued": queued, "decisions": len(taken), "resizes": resizes}
         row |= {"p50_us": p50, "p99_us": p99, "cpu_p50_us": cpu_p50, "cpu_p99_us": cpu_p99}
         rows.append(row)
     if options.json:
         print(json.dumps(rows, indent=2))
         return
-    print(" ".join(f"{name:>10}" for name in rows[0]))
+    print(" ".join(f"{name:>12}" for name in rows[0]))
     for row in rows:
-        print(" ".join(f"{value:>10}" for value in row.values()))
+        print(" ".join(f"{value!s:>12}" for value in row.values()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ and then speaks for each job over a connection of its own, as the first rank of 
 - submissions: `--submissions` jobs from 20 connections, ten under way on each; a job is counted
   when it is acknowledged, and it is acknowledged when it is on the disk.
 
-`cpu` is what the service itself took of one core meanwhile.
+`cpu_us` is the processor time of the service for each: what counts where others share the machine.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import select
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -178,26 +178,36 @@ def submission(processors: int, maximum: int | None = None) -> m.Submission:
     )
 
 
-def submit(endpoint: str, count: int, job: m.Submission, window: int = 10) -> float:
-    """Submit jobs over 20 connections; give the seconds until the last is acknowledged."""
+def submit(
+    endpoint: str, count: int, job: m.Submission, window: int = 10
+) -> tuple[list[float], float]:
+    """Submit jobs over 20 connections; time to each acknowledgement, and to the last, seconds."""
     peers = Peers(endpoint, min(20, count))
-    left, acknowledged, under_way = count, 0, 0
+    left, under_way = count, 0
+    sent: dict[int, deque[float]] = defaultdict(deque)
+    latencies: list[float] = []
     began = time.perf_counter()
+
+    def send(number: int) -> None:
+        sent[number].append(time.perf_counter())
+        peers.send(number, m.Submit(submission=job))
+
     for number in range(len(peers.sockets)):
         for _ in range(min(window, left)):
-            peers.send(number, m.Submit(submission=job))
+            send(number)
             left, under_way = left - 1, under_way + 1
     while under_way:
         for number, message in peers.received(1.0):
             assert isinstance(message, m.Submitted), message
-            acknowledged, under_way = acknowledged + 1, under_way - 1
+            latencies.append(time.perf_counter() - sent[number].popleft())
+            under_way -= 1
             if left:
-                peers.send(number, m.Submit(submission=job))
+                send(number)
                 left, under_way = left - 1, under_way + 1
     seconds = time.perf_counter() - began
-    assert acknowledged == count
+    assert len(latencies) == count
     peers.close()
-    return seconds
+    return latencies, seconds
 
 
 class Jobs:
@@ -226,8 +236,8 @@ class Jobs:
         )
         self.peers.send(place, point)
 
-    def steadily(self, rate: float, seconds: float) -> list[float]:
-        """Let all jobs ask in turn, so many a second; give the latencies in seconds."""
+    def steadily(self, rate: float, seconds: float) -> tuple[list[float], float]:
+        """Let all jobs ask in turn, so many a second; latencies, and seconds in all."""
         latencies: list[float] = []
         began = time.perf_counter()
         asked, total = 0, int(rate * seconds)
@@ -240,7 +250,7 @@ class Jobs:
             for place, message in self.peers.received(max(0.0, wait)):
                 assert isinstance(message, m.Proceed), message
                 latencies.append(time.perf_counter() - self.asked[place])
-        return latencies
+        return latencies, time.perf_counter() - began
 
     def eagerly(self, seconds: float) -> tuple[list[float], float]:
         """Let every job ask again as soon as it is answered; latencies, and seconds in all."""
@@ -271,40 +281,28 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             times = process.cpu_times()
             return times.user + times.system
 
-        def add(what: str, count: int, seconds: float, used: float, ms: Any = None) -> None:
+        def add(what: str, run: Callable[[], tuple[list[float], float]]) -> None:
+            before = cpu_s()
+            latencies, seconds = run()
+            used, count = cpu_s() - before, len(latencies)
+            p50, p99, most = (1e3 * np.quantile(latencies, (0.5, 0.99, 1))).round(2).tolist()
             row = {"what": what, "count": count, "per_s": round(count / seconds, 1)}
-            quantiles = [None] * 3 if ms is None else np.quantile(ms, (0.5, 0.99, 1)).round(2)
-            row |= dict(zip(("p50_ms", "p99_ms", "max_ms"), map(_plain, quantiles), strict=True))
-            rows.append(row | {"cpu": round(used / seconds, 3)})
+            row |= {"p50_ms": p50, "p99_ms": p99, "max_ms": most}
+            rows.append(row | {"cpu_us": round(1e6 * used / count, 1)})
 
         submit(place.endpoint, options.jobs, submission(SIZE, MOST))
         while len(agent.tokens) < options.jobs:
             time.sleep(0.1)
         jobs = Jobs(place.endpoint, agent.tokens)
         jobs.steadily(min(1000.0, options.rate), 1.5)  # everybody connects and is known
-        before = cpu_s()
-        latencies = jobs.steadily(options.rate, options.seconds)
-        used = cpu_s() - before
-        seconds = options.seconds
-        add("resize points, steady", len(latencies), seconds, used, 1e3 * np.array(latencies))
-        before = cpu_s()
-        latencies, seconds = jobs.eagerly(options.seconds / 2)
-        used = cpu_s() - before
-        add("resize points, eager", len(latencies), seconds, used, 1e3 * np.array(latencies))
-        before = cpu_s()
-        seconds = submit(place.endpoint, options.submissions, submission(SIZE * options.jobs))
-        add("submissions", options.submissions, seconds, cpu_s() - before)
-        before = cpu_s()
-        latencies = jobs.steadily(options.rate, options.seconds / 2)
-        used = cpu_s() - before
-        seconds, label = options.seconds / 2, f"steady, {options.submissions} queued"
-        add(label, len(latencies), seconds, used, 1e3 * np.array(latencies))
+        add("points, steady", lambda: jobs.steadily(options.rate, options.seconds))
+        add("points, eager", lambda: jobs.eagerly(options.seconds / 2))
+        large = submission(SIZE * options.jobs)
+        add("submissions", lambda: submit(place.endpoint, options.submissions, large))
+        label = f"points, {options.submissions} queued"
+        add(label, lambda: jobs.steadily(options.rate, options.seconds / 2))
         jobs.peers.close()
     return rows
-
-
-def _plain(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def main() -> None:
@@ -323,10 +321,11 @@ def main() -> None:
     if options.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{rows[0].keys() and 'what':24}" + "".join(f"{k:>10}" for k in [*rows[0]][1:]))
+    print(" ".join(f"{name:>20}" for name in [*rows[0]][:1]), end="")
+    print("".join(f"{name:>10}" for name in [*rows[0]][1:]))
     for row in rows:
-        cells = ("-" if value is None else f"{value}" for value in [*row.values()][1:])
-        print(f"{row['what']:24}" + "".join(f"{cell:>10}" for cell in cells))
+        what, *figures = row.values()
+        print(f"{what:>20}" + "".join(f"{figure:>10}" for figure in figures))
 
 
 if __name__ == "__main__":
