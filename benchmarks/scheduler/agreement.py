@@ -52,14 +52,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("agreement-out"))
+    parser.add_argument("--costs", type=Path, help="folder or journal of an earlier costs run")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    live("fcfs-pr", 4, options.seed + 1, options.out / "costs")
+    costs = options.costs or options.out / "costs"
+    if options.costs is None:
+        live("fcfs-pr", 4, options.seed + 1, costs)
     rows = []
     for scenario in options.scenarios:
         folder = options.out / scenario
         live(scenario, options.jobs, options.seed, folder)
-        told = replay(folder, "--predict", "--costs", str(options.out / "costs"))
+        told = replay(folder, "--predict", "--costs", str(costs))
         again = replay(folder, "--policy", scenario)
         row = {name: told[name] for name in ("events", "decisions", "resizes", "identical")}
         row |= {"live_s": told["live"]["mean_turnaround_s"]}
