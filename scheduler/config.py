@@ -164,14 +164,13 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ------
         ConfigError : a name or a parameter is wrong, or they contradict each other.
         """
+        made = scenario(self.scenario, self.parameters)
         queues = {}
         for name, queue in self.queues.items():
             if queue.scenario is not None or queue.parameters:
-                base = scenario(queue.scenario or self.scenario)
-                shared = self.parameters if queue.scenario is None else {}
-                own = changed(base, {**shared, **queue.parameters})
+                base = made if queue.scenario is None else scenario(queue.scenario)
+                own = changed(base, queue.parameters)
                 queues[name] = QueueRules(own.order, own.resizing)
-        made = scenario(self.scenario, self.parameters)
         return from_data(to_data(msgspec.structs.replace(made, queues=queues)))
 
 

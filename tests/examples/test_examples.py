@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,11 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
         assert driver.grow(2).ok
         assert driver.leave(0).ok
         assert driver.finish() == EXPECTED.read_text()
+
+
+def test_a_policy_of_ones_own() -> None:
+    example = EXAMPLES / "my_policy.py"
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == example.with_suffix(".out").read_text()

@@ -1,0 +1,82 @@
+"""A resizing policy of one's own, in one file, for the live service and the simulator alike.
+
+    python examples/my_policy.py                                          # simulate it
+    PYTHONPATH=examples reshape serve --scenario my_policy:Patient        # run jobs under it
+    PYTHONPATH=examples reshape serve --scenario my_policy:Patient --set resizing.reserve=2
+
+An installed package makes it known by a name, here `--scenario patient`, with an entry point:
+
+    [project.entry-points."reshape.policies"]
+    patient = "my_policy:Patient"
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler.core.orders import Reason
+from scheduler.core.state import Job
+from scheduler.core.view import View
+from scheduler.policies.interface import Decision, Grow, Shrink, Stay
+
+
+class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Grow while nobody waits; give back what was borrowed when somebody could start with it.
+
+    Parameters
+    ----------
+    reserve : processors to leave idle for whoever comes next.
+    """
+
+    reserve: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the parameter; the message is what a user of the policy will read."""
+        if self.reserve < 0:
+            raise ValueError(f"reserve must be >= 0, got {self.reserve}")
+
+    def decide(self, job: Job, view: View) -> Decision:
+        """What to do with a job at its resize point."""
+        if view.head is not None:
+            return self.make_room(job, view.head, view)
+        to, idle = view.next_larger(job), view.free - self.reserve
+        facts = {"free": view.free, "reserve": self.reserve, "size": job.size}
+        if to is None or to - job.size > idle or job.history.benefited() is False:
+            text = "{free} processors idle, {reserve} of them reserved: stays at {size}"
+            return Stay(Reason("Patient", text, facts))
+        return Grow(to, Reason("Patient", "nobody waits and {free} processors are idle", facts))
+
+    def make_room(self, job: Job, head: Job, view: View) -> Decision:
+        """Contract the job to its start size, if that lets the first queued job start."""
+        start, coming = job.spec.processors, view.free + view.freeing
+        facts = {"head": head.id, "needed": head.spec.processors, "coming": coming}
+        short = head.spec.processors - coming
+        if start in job.history.contractions() and 0 < short <= job.size - start:
+            text = "job {head} wants {needed} processors, {coming} are free or on their way"
+            return Shrink(start, Reason("Patient", text, facts))
+        return Stay(Reason("Patient", "job {head} waits for {needed} processors", facts))
+
+
+def simulate(jobs: int = 60) -> None:
+    """Compare the policy with the static baseline on a mix of resizable jobs."""
+    import numpy as np
+
+    from scheduler.core.core import Core
+    from scheduler.core.machine import Machine
+    from scheduler.policies.scenarios import scenario
+    from simulator.engine import Engine
+    from simulator.workload import PrioWorkload
+
+    workload = PrioWorkload(jobs=jobs).generate(np.random.default_rng(1))
+    print("scenario           completion s  execution s  utilisation")
+    for name in ("static", "my_policy:Patient"):
+        core = Core(scenario(name), Machine([("cluster", 400)]))
+        found = Engine(core, workload).run().metrics()
+        print(
+            f"{name:18} {found.mean_turnaround_s:12.1f} {found.mean_execution_s:12.1f}"
+            f" {found.utilization:12.3f}"
+        )
+
+
+if __name__ == "__main__":
+    simulate()
