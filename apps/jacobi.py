@@ -36,13 +36,10 @@ def relax(padded: Floats) -> Floats:
 
 def sweep(comm: MPI.Intracomm, u: Array) -> None:
     """Collective over comm. One Jacobi sweep; the rim of the plate keeps its temperature."""
-    n = u.shape[0]
-    busy = min(comm.size, n)  # with more ranks than rows, the last ones hold none
-    if comm.rank >= busy:
+    n, local = u.shape[0], u.local
+    if not local.size:  # with more ranks than rows, the last ones hold none
         return
-    above = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
-    below = comm.rank + 1 if comm.rank < busy - 1 else MPI.PROC_NULL
-    local = u.local
+    above, below = (MPI.PROC_NULL if r is None else r for r in u.neighbours(comm.rank))
     padded = np.empty((len(local) + 2, n))
     padded[1:-1] = local
     comm.Sendrecv(local[0], above, 0, padded[-1], below, 0)

@@ -234,6 +234,28 @@ class Cuts(Layout):
         axes[self.axis] = CutAxis(self.offsets)
         _set(self, "axes", tuple(axes))
 
+    def neighbours(self, process: int) -> tuple[int | None, int | None]:
+        """Processes that hold the index before the first and after the last one of ``process``.
+
+        What a halo is exchanged with. None at the ends of the axis, and on both sides if the part
+        is empty; other empty parts are passed over.
+
+        Raises
+        ------
+        ValueError : there is no such process.
+
+        Examples
+        --------
+        >>> Cuts((8,), offsets=(0, 3, 3, 8)).neighbours(2)
+        (0, None)
+        """
+        if self.local_shape(process)[self.axis] == 0:
+            return None, None
+        cut = self.axes[self.axis]
+        start, stop = self.offsets[process], self.offsets[process + 1]
+        before, after = cut.locate(np.array([start - 1, min(stop, cut.extent - 1)]))[0].tolist()
+        return before if start > 0 else None, after if stop < cut.extent else None
+
     @classmethod
     def even(cls, shape: Sequence[int], nprocs: int, axis: int = 0) -> Cuts:
         """Cut one axis into ``nprocs`` parts whose sizes differ by at most 1, larger ones first.

@@ -239,7 +239,7 @@ class Application:
     ) -> Array:
         """Register an array cut along one axis into even, contiguous parts: its rows, by default.
 
-        Halos are the program's: rank r's neighbours are r - 1 and r + 1 of `app.comm`. Other
+        Halos are the program's; the array's `neighbours` tells whom to exchange them with. Other
         parameters and errors as of `block_cyclic`.
 
         Parameters

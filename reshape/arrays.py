@@ -225,6 +225,23 @@ class Array:
             raise ReshapeError(self._absent)
         return self.segment.array
 
+    def neighbours(self, rank: int) -> tuple[int | None, int | None]:
+        """Ranks of `app.comm` that hold the rows before and after those of `rank` at today's size.
+
+        None at the ends, and on both sides if `rank` has no rows; ranks without rows are passed
+        over. Ask anew in each iteration.
+
+        Raises
+        ------
+        ReshapeError : the array is not cut along one axis, or not there; see `layout`.
+        """
+        layout = self.layout
+        if not isinstance(layout, Cuts):
+            raise ReshapeError(
+                f"{self.declaration} is not cut along one axis: it has no neighbours"
+            )
+        return layout.neighbours(rank)
+
     def place(self, layout: Layout, segment: Segment) -> None:
         """Let this be the data from now on; the memory of the previous one is given back."""
         if self.segment is not None:

@@ -10,6 +10,11 @@ last rank's end. Every result of every method is checked element by element befo
 Pages are equalised: arrays are kept and warm, destinations lie on huge pages, and so does all
 that pdgemr2d allocates, which the allocator never gives back. With --plain the allocator is as
 it comes. Sources lie in shared memory, for every method.
+
+"low memory" is "messages" with 64 MB for them; "prepared", for small matrices only, is a plan bound
+to its arrays. "transport alone" sends as many bytes between the same ranks out of and into warm
+buffers: what MPI leaves to any method by messages. The memory that moves by messages take beside
+the arrays is measured from empty pools, as the kernel counts resident pages.
 """
 
 from __future__ import annotations
@@ -17,7 +22,6 @@ from __future__ import annotations
 import argparse
 import ctypes.util
 import json
-import mmap
 import os
 import statistics
 import subprocess
@@ -31,11 +35,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pages import extra_memory, mapped, on_pages
 from scalapack import Pdgemr2d, directory_for
 
 from redistribution import BlockCyclic, Plan
 
-METHODS = ("messages", "prepared", "shared memory", "pdgemr2d")
+METHODS = ("messages", "low memory", "prepared", "shared memory", "transport alone", "pdgemr2d")
+
+LOW_MEMORY = 64 << 20
 
 COLUMNS = (
     "ratio_to_pdgemr2d",
@@ -143,11 +150,11 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         print("pdgemr2d: absent (Debian: libscalapack-mpich-dev), so there are no ratios to it")
     if not ctypes.util.find_library("costa"):
         print("COSTA: absent, not compared (no package of the distribution has it)")
-    print(f"{'case':24} {'ranks':>5} {'method':>14} {'ms':>9} {'/pdgemr2d':>10} {'/memcpy':>8}")
+    print(f"{'case':24} {'ranks':>5} {'method':>15} {'ms':>9} {'/pdgemr2d':>10} {'/memcpy':>8}")
     for row in rows:
         ratio = row["ratio_to_pdgemr2d"]
         print(
-            f"{row['case']:24} {row['ranks']:5} {row['method']:>14} {row['ms']:9.3f} "
+            f"{row['case']:24} {row['ranks']:5} {row['method']:>15} {row['ms']:9.3f} "
             f"{'' if ratio is None else f'{ratio:.2f}':>10} {row['fraction_of_memcpy']:8.2f}"
         )
     print_summary(rows)
@@ -156,7 +163,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 def print_summary(rows: list[dict[str, Any]]) -> None:
     """Print what the goals speak of: each method over all large cases of one kind of blocks."""
     print("\nn >= 1024: median (least) over the cases, from medians and from best times")
-    print(f"{'':41} {'/pdgemr2d':>13} {'/memcpy':>13} {'best':>13} {'best':>13}")
+    print(f"{'':43} {'/pdgemr2d':>13} {'/memcpy':>13} {'best':>13} {'best':>13}")
     large = [row for row in rows if int(row["case"].split()[0]) >= 1024]
     for ranks, kind, method in product(
         sorted({row["ranks"] for row in large}), ("b >= 32", "b8", "b differs"), METHODS
@@ -167,12 +174,19 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
             if (row["ranks"], kind_of(row["case"]), row["method"]) == (ranks, kind, method)
         ]
         if chosen:
-            line = f"{ranks:3} ranks {kind:10} {len(chosen):2} cases {method:>13}"
+            line = f"{ranks:3} ranks {kind:10} {len(chosen):2} cases {method:>15}"
             for name in COLUMNS:
                 values = [row[name] for row in chosen if row[name] is not None]
                 words = f"{statistics.median(values):.2f} ({min(values):.2f})" if values else ""
                 line += f" {words:>13}"
             print(line)
+    for method in METHODS:
+        chosen = [row for row in large if row["method"] == method and row["extra_megabytes"]]
+        if chosen:
+            most, part = (max(row[k] for row in chosen) for k in ("extra_megabytes", "extra_parts"))
+            print(
+                f"{method}: at most {most:.0f} MB beside the arrays, {part:.2f} of the larger one"
+            )
 
 
 def kind_of(case: str) -> str:
@@ -214,8 +228,6 @@ def rows_of_case(
     if kept is not None:
         kept[...] = expected
 
-    prepared = plan.prepare(comm, a, b, order="F")
-
     def gather() -> None:
         if b is not None:
             plan.gather(rank, sources, b)
@@ -225,11 +237,15 @@ def rows_of_case(
         if b is not None:
             np.copyto(b, kept)
 
+    is_small = case.n < 1000
     methods: dict[str, Callable[[], None]] = {
         "messages": lambda: plan.run(comm, a, b, order="F"),
-        "prepared": prepared.run,
         "shared memory": gather,
     }
+    if is_small:
+        methods["prepared"] = plan.prepare(comm, a, b, order="F").run
+    else:
+        methods["low memory"] = lambda: plan.run(comm, a, b, order="F", max_extra_bytes=LOW_MEMORY)
     peer = None
     try:
         peer = Pdgemr2d(comm, plan.source, plan.target, a, b)
@@ -244,7 +260,15 @@ def rows_of_case(
         right = b is None or np.array_equal(b, expected)
         if not comm.allreduce(right, MPI.LAND):
             raise AssertionError(f"{case}: {name} put wrong elements on a rank")
-    times = timed_ms(comm, methods | {"memcpy": copy}, repeats if case.n >= 1000 else 20 * repeats)
+    part = max(0 if array is None else array.nbytes for array in (a, b))
+    memory = {
+        name: extra_memory(comm, method, part)
+        for name, method in methods.items()
+        if name in ("messages", "low memory")
+    }
+    methods["transport alone"] = transport(comm, plan)
+    rounds = 20 * repeats if is_small else repeats
+    times = timed_ms(comm, methods | {"memcpy": copy}, rounds)
     if peer is not None:
         peer.free()
 
@@ -264,10 +288,28 @@ def rows_of_case(
             "best_fraction_of_memcpy": ratio("memcpy", name, best=True),
             "memcpy_ms": times["memcpy"][0],
             "megabytes_moved": plan.bytes_moved(8) / 1e6,
+            "extra_megabytes": memory.get(name, (None, None))[0],
+            "extra_parts": memory.get(name, (None, None))[1],
             "pages": "huge, kept" if huge else "plain",
         }
         for name in methods
     ]
+
+
+def transport(comm: Any, plan: Plan) -> Callable[[], None]:
+    """Give an action, collective over comm: the messages of a plan, whole, without packing."""
+    from redistribution import exchange
+
+    incoming, outgoing = (
+        [(np.zeros(t.elements), t.peer, exchange.TAG) for t in transfers if t.peer != comm.rank]
+        for transfers in (plan.incoming(comm.rank), plan.outgoing(comm.rank))
+    )
+
+    def action() -> None:
+        receives = [comm.Irecv(*message) for message in incoming]
+        exchange.wait(receives + [comm.Isend(*message) for message in outgoing])
+
+    return action
 
 
 def shared_sources(comm: Any, layout: BlockCyclic, folder: Path) -> dict[int, np.ndarray]:
@@ -281,30 +323,6 @@ def shared_sources(comm: Any, layout: BlockCyclic, folder: Path) -> dict[int, np
     if mine is not None:
         (folder / f"{comm.rank}").unlink(missing_ok=True)
     return sources
-
-
-def mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Array in Fortran order in a file in shared memory."""
-    size = 8 * int(np.prod(shape))
-    if size == 0:
-        return np.empty(shape, order="F")
-    with path.open("a+b") as file:
-        file.truncate(size)
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        return np.ndarray(shape, float, mmap.mmap(file.fileno(), size, flags), order="F")
-
-
-def on_pages(shape: tuple[int, ...], huge: bool) -> np.ndarray:
-    """Array in Fortran order, touched, on huge pages if asked and if the system has them."""
-    if not huge:
-        return np.zeros(shape, order="F")
-    page = 1 << 21
-    memory = mmap.mmap(-1, 8 * int(np.prod(shape)) + page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    first = -np.frombuffer(memory, np.uint8).ctypes.data % page
-    array = np.ndarray(shape, float, memory, first, order="F")
-    array[...] = 0
-    return array
 
 
 def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:

@@ -137,3 +137,18 @@ def test_extents_beyond_32_bits():
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
+def test_neighbours_hold_the_indices_next_to_ours(inner):
+    offsets = (0, *sorted(inner), 12)
+    cuts = Cuts((3, 12), offsets, axis=1)
+    owners = [p for p in range(cuts.nprocs) for _ in range(offsets[p], offsets[p + 1])]
+    for process in range(cuts.nprocs):
+        mine = [i for i, owner in enumerate(owners) if owner == process]
+        padded = [None, *owners, None]
+        expected = (padded[mine[0]], padded[mine[-1] + 2]) if mine else (None, None)
+        assert cuts.neighbours(process) == expected
+    with pytest.raises(ValueError, match="process must be in"):
+        cuts.neighbours(cuts.nprocs)

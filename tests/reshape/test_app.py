@@ -59,6 +59,8 @@ def test_arrays_and_their_layouts(tmp_path: Path) -> None:
         assert F.local.flags.f_contiguous and F.local.dtype == np.float32
         assert u.layout.offsets == (0, 2, 3, 4, 5) and u.local.shape[1] == 3
         assert v.layout.offsets == (0, 1, 2, 3, 3) and v.local.shape[0] == 5
+        ends = [u.neighbours(rank) for rank in range(4)]
+        assert ends == [(None, 1), (0, 2), (1, 3), (2, None)] and v.neighbours(3) == (None, None)
         assert p.local.tolist() == [1, 2, 3] and p.dtype == np.int64
         assert (A.name, A.shape) == ("A", (10, 7))
         if app.comm.rank == 0:
@@ -76,6 +78,7 @@ WRONG_USE = {
     'app.rows("a", (3,), axis=1)': "array 'a': axis",
     'app.block_cyclic("a", (3, 3), (2,))': "array 'a': shape, block and grid must have one",
     'app.block_cyclic("a", (3, 3), (0, 1))': "array 'a': block must have entries >= 1",
+    'app.block_cyclic("a", (3,), (1,)).neighbours(0)': "block_cyclic 'a' (shape=(3,), block=(1,)",
     'app.block_cyclic("a", (), ())': "array 'a' has no axes",
     'app.replicated("a", 3.0)': "array 'a': shape must have at least one axis",
     'app.iterations(3); app.rows("a", (3,))': "array 'a' is registered after app.iterations()",
