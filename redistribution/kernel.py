@@ -8,7 +8,7 @@ it, `redistribution.packing` copies strided views by NumPy, with the same result
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +41,10 @@ def load(path: Path) -> ctypes.CDLL | None:
 library = load(Path(__file__).with_name("_kernel.so"))
 
 
-def copy_product(
+def bind(
     families: Sequence[NDArray[np.int64]], source: int, target: int, *, streaming: bool
-) -> None:
-    """Copy every combination of indices and runs. The `library` must be there.
+) -> Callable[[], None]:
+    """Give the copy of every combination of indices and runs. The `library` must be there.
 
     Parameters
     ----------
@@ -57,6 +57,10 @@ def copy_product(
     assert library is not None
     counts = np.array([len(along) for along in families], np.int64)
     table = np.concatenate(families)
-    library.copy_product(
-        len(families), counts.ctypes.data, table.ctypes.data, source, target, streaming
-    )
+    copy_product, axes = library.copy_product, len(families)
+    at, to = counts.ctypes.data, table.ctypes.data
+
+    def copy(_kept: tuple[NDArray[np.int64], ...] = (counts, table)) -> None:
+        copy_product(axes, at, to, source, target, streaming)
+
+    return copy

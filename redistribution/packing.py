@@ -8,9 +8,10 @@ side. Elements are moved as raw bytes: any dtype of fixed size, padding included
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from itertools import accumulate
+from operator import setitem
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -98,10 +99,18 @@ def copy(transfer: Transfer, itemsize: int, source: Region, target: Region) -> N
 
     The regions must not overlap. No temporary memory is used.
     """
+    for action in actions(transfer, itemsize, source, target):
+        action()
+
+
+def actions(
+    transfer: Transfer, itemsize: int, source: Region, target: Region
+) -> Iterator[Callable[[], None]]:
+    """What `copy` does, to be done as often as wanted while the regions stay where they are."""
     if kernel.library is not None:
         families = _families(transfer, itemsize, source, target)
         if families is not None:
-            kernel.copy_product(
+            yield kernel.bind(
                 families,
                 source.memory.ctypes.data + source.origin,
                 target.memory.ctypes.data + target.origin,
@@ -110,7 +119,7 @@ def copy(transfer: Transfer, itemsize: int, source: Region, target: Region) -> N
             return
     for to, fro in views(transfer, itemsize, source, target):
         # A third of the call overhead of np.copyto, which counts where boxes are many and small.
-        to[...] = fro
+        yield partial(setitem, to, ..., fro)
 
 
 def views(
@@ -161,7 +170,7 @@ _NONE: tuple[tuple[int, ...], ...] = ((), (), ())
 def _families(
     transfer: Transfer, itemsize: int, source: Region, target: Region
 ) -> list[NDArray[np.int64]] | None:
-    """What `kernel.copy_product` is to do, the origins aside; None if NumPy does it faster."""
+    """What `kernel.bind` is given, the origins aside; None if NumPy does it faster."""
     axes = sorted(range(len(transfer.runs)), key=lambda axis: -abs(target.strides[axis]))
     last = _contiguous(axes, transfer, itemsize, source, target)
     if last is None:
@@ -209,7 +218,7 @@ def _contiguous(
 def _table(
     runs: tuple[Run, ...], unit: int, stride: int, to_stride: int, place: Place, to_place: Place
 ) -> NDArray[np.int64]:
-    """Families of one axis as `kernel.copy_product` wants them, lengths in units."""
+    """Families of one axis as `kernel.bind` wants them, lengths in units."""
     table = np.empty((len(runs), kernel.FIELDS), np.int64)
     for row, run in zip(table, runs, strict=True):
         (first, step), (to_first, to_step) = (

@@ -1,11 +1,12 @@
 """A plan bound to its arrays, for moves that are made again and again. Importing this starts MPI.
 
 Everything that a small move spends its time on is done once: agreeing on the arguments, finding
-the strided views, allocating messages. What is left is to copy and to send.
+the runs, allocating messages. What is left is to copy and to send.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from redistribution import exchange
 from redistribution.agreement import agree
 from redistribution.buffers import Bytes
-from redistribution.packing import in_place, of_array, of_message, views
+from redistribution.packing import actions, in_place, of_array, of_message
 from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer
 
 # Up to this many bytes of messages on a rank they all have buffers of their own; beyond, a run
@@ -77,39 +78,39 @@ class Prepared:
         receiving = [comm.Irecv(message, peer, tag) for message, peer in self._receives]
         sending = []
         for message, peer, copies in self._sends:
-            for to, fro in copies:
-                to[...] = fro
+            for copy in copies:
+                copy()
             sending.append(comm.Isend(message, peer, tag))
-        for to, fro in self._staying:
-            to[...] = fro
+        for copy in self._staying:
+            copy()
         exchange.wait(receiving)
-        for to, fro in self._unpacking:
-            to[...] = fro
+        for copy in self._unpacking:
+            copy()
         exchange.wait(sending)
 
     def _bind(self, sends: list[Transfer], receives: list[Transfer]) -> None:
-        """Find all views, and memory for the messages that do not lie ready in the arrays."""
+        """Bind all copies, and find memory for the messages that do not lie ready in the arrays."""
         size, order, plan, rank = self.itemsize, self.order, self.plan, self.comm.rank
         source, target = of_array(self.a, "source"), of_array(self.b, "target")
         self._sends = []
         for t in sends:
             message, is_ready = self._message(t, in_place(t, size, source, order))
             region = of_message(t, message, size, order)
-            copies = [] if is_ready else list(views(t, size, source, region))
+            copies = [] if is_ready else list(actions(t, size, source, region))
             self._sends.append(([message, MPI.BYTE], t.peer, copies))
         self._receives = []
-        self._unpacking: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._unpacking: list[Callable[[], None]] = []
         for t in receives:
             message, is_ready = self._message(t, in_place(t, size, target, order))
             self._receives.append(([message, MPI.BYTE], t.peer))
             if not is_ready:
                 region = of_message(t, message, size, order)
-                self._unpacking += views(t, size, region, target)
+                self._unpacking += actions(t, size, region, target)
         self._staying = [
-            pair
+            copy
             for t in plan.outgoing(rank)
             if t.peer == rank
-            for pair in views(t, size, source, target)
+            for copy in actions(t, size, source, target)
         ]
 
     def _message(self, transfer: Transfer, ready: Bytes | None) -> tuple[Bytes, bool]:

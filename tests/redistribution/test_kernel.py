@@ -20,7 +20,7 @@ def copied(length, repeats, step, to_step, offset, streaming):
         run = source[offset + k * step : offset + k * step + length]
         expected[3 + k * to_step : 3 + k * to_step + length] = run
     family = np.array([[length, repeats, offset, step, 0, 3, to_step, 0]])
-    kernel.copy_product([family], source.ctypes.data, found.ctypes.data, streaming=streaming)
+    kernel.bind([family], source.ctypes.data, found.ctypes.data, streaming=streaming)()
     return found, expected
 
 
