@@ -6,6 +6,7 @@ Each rule is an option with a default, and each job it touches is counted in a `
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.core.events import JobSpec, JobSubmitted
-from simulator.swf import Trace
+from simulator.swf import RESOURCE, Trace
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -137,6 +138,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     users : (n,) int64, -1 unknown.
     priorities : (n,) float64, larger is more urgent.
     cut : (n,) bool, whether the run was cut at the request.
+    resources : (n, k) int64, amounts of further resources; names : what they are called.
     """
 
     lines: Ints
@@ -148,6 +150,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     users: Ints
     priorities: Floats
     cut: Bools
+    resources: Ints
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -156,7 +160,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     def first(self, count: int) -> TraceJobs:
         """Only the first so many."""
         fields = msgspec.structs.asdict(self).items()
-        return TraceJobs(**{name: column[:count] for name, column in fields})
+        names = {"names": self.names}
+        return TraceJobs(**{name: column[:count] for name, column in fields} | names)
 
     def run_times(self) -> list[float]:
         """Run times in order, seconds."""
@@ -171,14 +176,24 @@ class TraceJobs(msgspec.Struct, frozen=True):
             self.estimate.tolist(),
             index.tolist(),
             self.priorities.tolist(),
+            map(tuple, self.resources.tolist()) if self.names else repeat((), len(self)),
         )
-        specs: dict[tuple[int, float, int, float], JobSpec] = {}  # people submit the same again
+        specs: dict[
+            tuple[int, float, int, float, tuple[int, ...]], JobSpec
+        ] = {}  # people submit the same again
         rows = zip(self.submitted.tolist(), zip(*columns, strict=True), strict=True)
         for number, (at, asked) in enumerate(rows, 1):
             spec = specs.get(asked)
             if spec is None:
-                processors, estimate, user, priority = asked
-                spec = JobSpec(processors, estimate, user=users[user], priority=priority)
+                processors, estimate, user, priority, amounts = asked
+                resources = {n: a for n, a in zip(self.names, amounts, strict=True) if a}
+                spec = JobSpec(
+                    processors,
+                    estimate,
+                    user=users[user],
+                    priority=priority,
+                    resources=resources,
+                )
                 specs[asked] = spec
             yield JobSubmitted(at, number, spec)
 
@@ -197,6 +212,7 @@ def normalise(
     sizes = _sizes(column, rules)
     requested, run = column["requested_time"], np.maximum(column["run"], 0.0)
     repeated = _repeated(trace.columns["job"])
+    names, resources, capacities = _resources(trace)
     found = {
         "without_time": column["submit"] < 0,
         "without_size": sizes < 1,
@@ -204,12 +220,13 @@ def normalise(
         "without_request": requested <= 0,
         "without_requested_processors": column["requested_processors"] <= 0,
         "overrun": (requested > 0) & (run > requested),
-        "larger": sizes > processors,
+        "larger": (sizes > processors) | (resources > capacities).any(axis=1),
         "duplicates": repeated,
     }
     for name in ("larger", "duplicates"):
         if getattr(rules, name) == "error" and found[name].any():
-            _refuse(trace, name, int(np.argmax(found[name])), sizes, processors)
+            line = int(np.argmax(found[name]))
+            _refuse(trace, name, line, sizes, processors)
     keep = ~(found["without_time"] | found["without_size"])
     for name in ("larger", "duplicates", "without_run", "without_request"):
         if getattr(rules, name) == "drop":
@@ -236,6 +253,8 @@ def normalise(
         users=column["user"][lines].astype(np.int64),
         priorities=column["queue"][lines] * (rules.priority == "queue"),
         cut=overrun & (rules.overrun == "cut"),
+        resources=np.minimum(resources[lines], capacities),
+        names=names,
     )
     unsorted = int((np.diff(column["submit"]) < 0).sum())
     counts = {name: int(mask.sum()) for name, mask in found.items()}
@@ -259,6 +278,15 @@ def machine_size(trace: Trace) -> int:
         f"{trace.path}: the header names no MaxProcs or MaxNodes; give --processors N"
         f" (the largest job asks for {int(_sizes_of_largest(trace))})"
     )
+
+
+def _resources(trace: Trace) -> tuple[tuple[str, ...], Ints, Ints]:
+    """Names of the further resources, (n, k) amounts that jobs hold, (k,) what the machine has."""
+    capacities = trace.capacities()
+    columns = [_column(trace, RESOURCE + name) for name in capacities]
+    amounts = np.stack(columns, axis=1) if columns else np.zeros((len(trace), 0))
+    has = np.array(list(capacities.values()), dtype=np.int64)
+    return tuple(capacities), np.maximum(np.ceil(amounts), 0).astype(np.int64), has
 
 
 def _sizes_of_largest(trace: Trace) -> float:
@@ -297,7 +325,10 @@ def _ordered(lines: Ints, column: dict[str, Floats], rules: Rules) -> Ints:
 
 def _refuse(trace: Trace, name: str, line: int, sizes: Floats, processors: int) -> None:
     number = int(trace.columns["job"][line])
-    if name == "larger":
+    if name == "larger" and sizes[line] <= processors:
+        what = "asks for more of a further resource than the header's Resources name"
+        mend = "--larger drop leaves such jobs out, --larger cap gives them all there is"
+    elif name == "larger":
         what = f"asks for {int(sizes[line])} processors, the machine has {processors}"
         mend = "--larger drop leaves such jobs out, --larger cap gives them the whole machine"
     else:

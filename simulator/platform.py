@@ -17,6 +17,7 @@ machine the nodes stand side by side from 0 on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -61,6 +62,7 @@ class Platform(msgspec.Struct, frozen=True):
     exclusive : a job gets whole nodes.
     tree : how the nodes hang together; None: nothing is known of it.
     names : of the nodes, if they have some.
+    resources : further resources of the whole machine, by name.
     """
 
     leaves: ProcSet
@@ -68,6 +70,7 @@ class Platform(msgspec.Struct, frozen=True):
     exclusive: bool = False
     tree: Tree | None = None
     names: tuple[str, ...] = ()
+    resources: Mapping[str, int] = {}
 
     @property
     def processors(self) -> int:
@@ -91,9 +94,13 @@ class Platform(msgspec.Struct, frozen=True):
     def machine(self, *, counted: bool = False) -> Machine:
         """Machine for a core; its nodes stay, so they are one to it."""
         if counted:
-            return Machine([("machine", self.processors)], counted=True)
-        places = {"machine": self.numbers}
-        return Machine([("machine", self.processors)], network=self.tree, places=places)
+            return Machine([("machine", self.processors)], counted=True, resources=self.resources)
+        return Machine(
+            [("machine", self.processors)],
+            network=self.tree,
+            places={"machine": self.numbers},
+            resources=self.resources,
+        )
 
     def whole_nodes(self, jobs: TraceJobs) -> TraceJobs:
         """Let each job ask for whole nodes, if nodes are exclusive."""

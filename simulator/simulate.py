@@ -238,6 +238,7 @@ def run(
     """
     rules = Rules() if rules is None else rules
     machine = platform.flat(machine) if isinstance(machine, int) else machine
+    machine = msgspec.structs.replace(machine, resources=trace.capacities())
     contiguity = contiguity_speedup and Contiguity(contiguity_speedup, machine.tree)
     cut_later = contiguity and rules.overrun == "cut"
     if cut_later:

@@ -4,6 +4,10 @@ A whole block of lines is read at once: where the tokens begin and end is found 
 and a column is put together digit by digit over all lines. A block in which anything is odd (a
 comment between the jobs, a line of other than 18 fields, a token that is no plain integer) is read
 line by line instead, and only there errors are looked for, with file, line and field.
+
+An extension for further resources: a header comment ``; Resources: memory=1024 licences=8`` names
+them and says how much the machine has of each; a line then has a 19th, 20th, ... number, what the
+job holds of each (-1 or missing: nothing). Readers that know eighteen fields find them as before.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ NAMES = (
 )  # fmt: skip
 REQUIRED = 5  # fields a line must have at least: those that say what ran, when and how large
 WIDTH = len(FIELDS)
+RESOURCE = "resource:"  # what the name of a column begins with that tells of a further resource
 BLOCK = 4 << 20  # bytes read at once
 
 _BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
@@ -74,6 +79,7 @@ class Trace(msgspec.Struct):
     path : where it was read, for messages.
     header : comment lines, without line ends, in their order.
     columns : field -> (n,) int64, or float64 where some value is no whole number; -1 is unknown.
+        Those of further resources are called ``resource:NAME``.
     """
 
     path: str
@@ -93,6 +99,14 @@ class Trace(msgspec.Struct):
                 digits = value.split("(")[0].split()
                 return int(digits[0]) if digits and digits[0].isdecimal() else None
         return None
+
+    def capacities(self) -> dict[str, int]:
+        """How much of each further resource the machine has, by the header."""
+        for line in self.header:
+            found = _resources(line)
+            if found:
+                return found
+        return {}
 
 
 def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = False) -> Trace:
@@ -138,6 +152,9 @@ def encode(trace: Trace, note: str = "") -> bytes:
         _texts(trace.columns[field]) if field in trace.columns else ["-1"] * len(trace)
         for field in FIELDS
     ]
+    columns += [
+        _texts(column) for name, column in trace.columns.items() if name.startswith(RESOURCE)
+    ]
     lines = [*header, *map(" ".join, zip(*columns, strict=True))]
     return ("\n".join(lines) + "\n").encode()
 
@@ -175,6 +192,7 @@ class _Reader:
 
     def __init__(self, path: str, wanted: Sequence[int], lenient: bool) -> None:
         self.path, self.wanted, self.lenient = path, wanted, lenient
+        self.names = list(FIELDS)
         self.lines = 0  # read so far
         self.header: list[str] = []
         self.parts: list[list[Column]] = []
@@ -183,7 +201,7 @@ class _Reader:
     def take(self, block: bytes) -> None:
         """Read some lines: all at once if they are plain, else one by one."""
         if b";" not in block:
-            columns = _plain(block, self.wanted)
+            columns = _plain(block, self.wanted, len(self.names))
             if columns is not None:
                 self.parts.append(columns)
                 self.lines += block.count(b"\n")
@@ -201,7 +219,7 @@ class _Reader:
             what = "has no jobs, only comments" if self.header else "is empty"
             raise TraceError(f"{self.path}: the trace {what}{self._skipped()}")
         columns = {
-            FIELDS[field]: np.concatenate([part[i] for part in self.parts])
+            self.names[field]: np.concatenate([part[i] for part in self.parts])
             for i, field in enumerate(self.wanted)
         }
         return Trace(self.path, self.header, columns, self.oddities)
@@ -219,7 +237,7 @@ class _Reader:
         while i < len(lines):
             line = lines[i].strip()
             if line.startswith(b";"):
-                self._comment(lines[i], bool(rows))
+                self._comment(lines[i], self.lines + i + 1, bool(rows))
             elif not line:
                 self.oddities.blank_lines += 1
             elif i == 0 or lines[i - 1].lstrip().startswith(b";"):
@@ -241,12 +259,21 @@ class _Reader:
         last = first
         while last < len(lines) and b";" not in lines[last]:
             last += 1
-        return _plain(b"\n".join(lines[first:last]) + b"\n", self.wanted)
+        return _plain(b"\n".join(lines[first:last]) + b"\n", self.wanted, len(self.names))
 
-    def _comment(self, line: bytes, inside: bool) -> None:
+    def _comment(self, line: bytes, number: int, inside: bool) -> None:
+        text = line.decode("utf-8", "replace").rstrip()
+        self.header.append(text)
         if inside or self.parts:
             self.oddities.comments_inside += 1
-        self.header.append(line.decode("utf-8", "replace").rstrip())
+            return
+        try:
+            resources = _resources(text)
+        except ValueError as error:
+            raise TraceError(f"{self.path}:{number}: {error}") from None
+        if resources and len(self.names) == WIDTH:
+            self.wanted = [*self.wanted, *range(WIDTH, WIDTH + len(resources))]
+            self.names += [RESOURCE + name for name in resources]
 
     def _add(self, rows: list[list[float]]) -> None:
         if rows:
@@ -267,8 +294,9 @@ class _Reader:
     def _fields(self, line: bytes) -> list[float]:
         before, semicolon, _ = line.partition(b";")
         tokens = before.translate(_BLANKS).split()
-        if not REQUIRED <= len(tokens) <= WIDTH:
-            raise ValueError(f"{len(tokens)} fields, not {WIDTH}")
+        width = len(self.names)
+        if not REQUIRED <= len(tokens) <= width:
+            raise ValueError(f"{len(tokens)} fields, not {width}")
         values = []
         for i, token in enumerate(tokens):
             try:
@@ -277,13 +305,14 @@ class _Reader:
                 value = np.nan
             if not np.isfinite(value) or b"_" in token:
                 text = token.decode("utf-8", "replace")
-                raise ValueError(f"field {i + 1} ({NAMES[i]}): {text!r} is no number")
+                name = NAMES[i] if i < WIDTH else self.names[i]
+                raise ValueError(f"field {i + 1} ({name}): {text!r} is no number")
             values.append(value)
         odd = self.oddities
         odd.comments_inside += bool(semicolon)
-        odd.short_lines += len(values) < WIDTH
+        odd.short_lines += len(values) < width
         odd.fractions += sum(v != int(v) for i, v in enumerate(values) if i not in (5, 6))
-        return values + [-1.0] * (WIDTH - len(values))
+        return values + [-1.0] * (width - len(values))
 
 
 def _whole(column: NDArray[np.float64]) -> Column:
@@ -294,8 +323,28 @@ def _whole(column: NDArray[np.float64]) -> Column:
     return whole if np.array_equal(whole, column) else column
 
 
-def _plain(block: bytes, wanted: Sequence[int]) -> list[Column] | None:
-    """Columns of a block of lines that all have 18 fields.
+def _resources(line: str) -> dict[str, int]:
+    """Further resources that a header line names, and how much there is of each.
+
+    Raises
+    ------
+    ValueError : it means to and is malformed.
+    """
+    key, _, value = line.lstrip("; \t").partition(":")
+    if key.strip().lower() != "resources":
+        return {}
+    found: dict[str, int] = {}
+    for part in value.split():
+        name, equals, amount = part.partition("=")
+        if not (name and equals and amount.isdecimal()) or name in found:
+            mend = "write ; Resources: memory=1024 licences=8"
+            raise ValueError(f"{part!r} is no NAME=AMOUNT, or is named twice; {mend}")
+        found[name] = int(amount)
+    return found
+
+
+def _plain(block: bytes, wanted: Sequence[int], width: int = WIDTH) -> list[Column] | None:
+    """Columns of a block of lines that all have so many fields.
 
     Returns
     -------
@@ -308,18 +357,18 @@ def _plain(block: bytes, wanted: Sequence[int]) -> list[Column] | None:
     if not blank[0]:
         edges = np.concatenate([[0], edges])
     starts, stops = edges[0::2], edges[1::2]  # the block ends in a newline
-    if len(starts) == 0 or len(starts) % WIDTH:
+    if len(starts) == 0 or len(starts) % width:
         return None
     ends = np.flatnonzero(text == 10)
-    if len(ends) * WIDTH != len(starts) or (
-        np.any(stops[WIDTH - 1 :: WIDTH] > ends) or np.any(starts[WIDTH::WIDTH] < ends[:-1])
+    if len(ends) * width != len(starts) or (
+        np.any(stops[width - 1 :: width] > ends) or np.any(starts[width::width] < ends[:-1])
     ):
         return None
     columns: list[Column] = []
     for field in wanted:
-        column: Column | None = _integers(text, starts[field::WIDTH], stops[field::WIDTH])
+        column: Column | None = _integers(text, starts[field::width], stops[field::width])
         if column is None:
-            column = _numbers(block, starts[field::WIDTH], stops[field::WIDTH])
+            column = _numbers(block, starts[field::width], stops[field::width])
             if column is None or (column.dtype != np.int64 and field not in (5, 6)):
                 return None
         columns.append(column)

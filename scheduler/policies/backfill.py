@@ -33,9 +33,9 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Miguel-Alonso, Locality-aware ..., section 2). It says something where jobs outlive their
         estimates, that is where they are not killed at the walltime. Nobody is ended in vain:
         only if the head can start then, and the last started first.
-    pick : of the jobs that may pass others, take the "first", the one that wants the least used
+    pick : of the jobs that may pass others, take the "first", only such as want the least used
         resource most ("bl"), or the one with which resources are used most evenly ("bb"); see
-        `scheduler.policies.balance`.
+        `scheduler.policies.balance`. (Where all hold reservations, "bl" takes the others last.)
     fullness : let "bl" and "bb" prefer jobs that fill the machine, the more so the fuller it is.
     reserve : what EASY reserves where the selection may refuse, as contiguous ones do: a "place",
         so that the head is not delayed by those who pass it, or a "number" of processors, as if
@@ -113,7 +113,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if head is None or len(view.queue.jobs) == 1 or not view.contacted:
                 return
             if view.pooled or self.pick != "first":
-                _choose_behind(view, start, head, self.choose)
+                _choose_behind(view, start, head, self.choose, everybody=self.pick == "bl")
             elif view.placing and self.reserve == "place":
                 places.behind_the_head(view, start, head)
             elif view.queue.walks:
@@ -124,7 +124,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             choose = None if self.pick == "first" else self.choose
             promises.schedule(view, start, self.reservations, self.name, choose)
 
-    def choose(self, view: View, fitting: Sequence[Job]) -> tuple[Job, Facts]:
+    def choose(self, view: View, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in passing order; say by what."""
         if self.pick == "first":
             return fitting[0], {}
@@ -187,15 +187,21 @@ def _in_order_pooled(view: View, start: Start, rule: str) -> Job | None:
     return None
 
 
-def _choose_behind(view: View, start: Start, head: Job, choose: Choose) -> None:
+def _choose_behind(
+    view: View, start: Start, head: Job, choose: Choose, *, everybody: bool = False
+) -> None:
     """EASY where the trees do not help: further resources, a choice, an order that ages.
 
     Each waiting job is looked at, after arrivals only those that arrived, and as long as some of
     them fit and may pass, one is chosen. What the head is promised is an amount of everything, not
     a place, even if the selection is one that may refuse.
+
+    Parameters
+    ----------
+    everybody : look at all of them after arrivals, too: some who may pass were not wanted.
     """
     queue, now, standing = view.queue, view.now, view.standing
-    if standing is not None and standing[0] is head:
+    if standing is not None and standing[0] is head and not everybody:
         (_, at, spare), waiting = standing, queue.arrived(now)
     else:
         free, idle, waiting = view.free, view.idle, list(queue.jobs.values())
@@ -206,8 +212,8 @@ def _choose_behind(view: View, start: Start, head: Job, choose: Choose) -> None:
     queue.file_all()
     fitting = _may_pass(waiting, view.idle, at - now, spare)
     fitting = queue.passing([job for job in fitting if job is not head], now)
-    while fitting:
-        job, facts = choose(view, fitting)
+    while fitting and (found := choose(view, fitting)) is not None:
+        job, facts = found
         fitting.remove(job)
         in_time = job.estimate_s <= at - now
         if start(job, _chosen(view, job, head, at, None if in_time else spare, facts)):

@@ -1,15 +1,16 @@
 """Which of the jobs that may pass others is taken: the first, or the one that balances resources.
 
 Leinberger, Karypis and Kumar, "Job scheduling in the presence of multiple resource requirements"
-(KRES), section 2.2. First-Fit takes the first in passing order. Backfill Lowest (BL) wants a job
-whose largest requirement is for the resource that is used least; Backfill Balanced (BB) wants the
-job with which the resources would be used most evenly. Both are scored, the smallest score wins,
-ties go to the first in passing order. All shares are parts of what the machine has.
+(KRES), section 2.2. First-Fit takes the first in passing order. Backfill Lowest (BL) takes none but
+jobs whose largest requirement is for the resource that is used least; Backfill Balanced (BB) wants
+the job with which the resources would be used most evenly. Both are scored, the smallest score
+wins, ties go to the first in passing order. All shares are parts of what the machine has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Literal, TypeAlias
 
 from scheduler.core.orders import Facts
@@ -20,13 +21,16 @@ from scheduler.core.view import View
 Pick: TypeAlias = Literal["first", "bl", "bb"]
 
 
-#: Chooses one of the jobs that may start now, given in passing order, and says by what numbers.
-Choose: TypeAlias = Callable[[View, Sequence[Job]], tuple[Job, Facts]]
+#: Chooses one of the jobs that may start now, given in passing order, and says by what numbers;
+#: None: it wants none of them.
+Choose: TypeAlias = Callable[[View, Sequence[Job]], tuple[Job, Facts] | None]
 
 TEXT = "{pick} (KRES 2.2) takes it of {choice} that may: score {score}, in use before {used}"
 
 
-def choose(view: View, fitting: Sequence[Job], pick: Pick, *, fullness: bool) -> tuple[Job, Facts]:
+def choose(
+    view: View, fitting: Sequence[Job], pick: Pick, *, fullness: bool
+) -> tuple[Job, Facts] | None:
     """Choose among jobs that may start now, as the machine stands now.
 
     Parameters
@@ -36,7 +40,7 @@ def choose(view: View, fitting: Sequence[Job], pick: Pick, *, fullness: bool) ->
 
     Returns
     -------
-    the job and the facts of `TEXT`.
+    the job and the facts of `TEXT`; None if BL finds nobody it looks for.
     """
     up = view.machine.up_amounts
     used = shares(up - view.machine.free_amounts, up)
@@ -47,6 +51,8 @@ def choose(view: View, fitting: Sequence[Job], pick: Pick, *, fullness: bool) ->
         score = measure(used, wanted)
         scores.append(score * idleness(used, wanted) if fullness else score)
     best = min(scores)
+    if best == inf:
+        return None
     told = " ".join(f"{share:.3f}" for share in used)
     facts: Facts = {"pick": pick.upper(), "score": best, "choice": len(fitting), "used": told}
     return fitting[scores.index(best)], facts
@@ -73,13 +79,13 @@ def balance(used: Sequence[float], wanted: Sequence[float]) -> float:
 
 
 def lowest(used: Sequence[float], wanted: Sequence[float]) -> float:
-    """BL's measure: 1 if the job wants the least used resource most, else K.
+    """BL's measure: 1 if the job wants the least used resource most, else inf.
 
-    KRES 2.2 describes whom BL looks for, not a number to which its modifier could be applied, nor
-    what happens if nobody fits the description. So the others come behind, as badly as BB can rate
-    a job; the modifier may bring one before.
+    KRES 2.2 says whom BL looks for, and of nobody else that he is taken; so the others wait, even
+    if they fit. ("In order for BL to be effective, it must have K times as many samples", 3.3.1.)
+    The modifier then orders those who are left.
     """
-    return 1.0 if wanted[used.index(min(used))] == max(wanted) else float(len(used))
+    return 1.0 if wanted[used.index(min(used))] == max(wanted) else inf
 
 
 def idleness(used: Sequence[float], wanted: Sequence[float]) -> float:

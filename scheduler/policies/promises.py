@@ -115,9 +115,8 @@ class _Places:
     def start_chosen(self, waiting: list[Job], choose: Choose) -> None:
         """Start jobs that delay no promise, as long as there are any, one by one as chosen."""
         ready = [job for job in waiting if self._ready(job)]
-        while ready:
-            job, facts = choose(self._view, ready)
-            self._chosen = facts
+        while ready and (found := choose(self._view, ready)) is not None:
+            job, self._chosen = found
             self.place(job, promise=False)
             ready = [other for other in ready if other is not job and self._ready(other)]
         self._chosen = {}

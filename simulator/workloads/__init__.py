@@ -1,0 +1,1 @@
+"""Workload models: generators of jobs, each with a source, parameters and a seed."""

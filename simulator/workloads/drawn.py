@@ -1,0 +1,94 @@
+"""Jobs as a model draws them, and the trace that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.swf import RESOURCE, Column, Oddities, Trace
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """Jobs in the order of their submission.
+
+    Parameters
+    ----------
+    processors : (n,) int64, >= 1.
+    run : (n,) float64, seconds.
+    submitted : (n,) float64, seconds, ascending; None: the model does not say.
+    estimate : (n,) float64, seconds; None: the run time stands for it.
+    executable : (n,) int64, the same for repetitions of a job; None: the model does not repeat.
+    resources : (n, k) int64, what they hold of further resources; None: nothing.
+    """
+
+    processors: Ints
+    run: Floats
+    submitted: Floats | None = None
+    estimate: Floats | None = None
+    executable: Ints | None = None
+    resources: Ints | None = None
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self.processors)
+
+    @property
+    def work(self) -> float:
+        """Processor-seconds of all jobs."""
+        return float((self.processors * self.run).sum())
+
+    def arriving(self, submitted: Floats) -> Drawn:
+        """The same jobs submitted at these times."""
+        return msgspec.structs.replace(self, submitted=submitted)
+
+    def trace(
+        self,
+        processors: int,
+        header: list[str] | None = None,
+        resources: Mapping[str, int] | None = None,
+    ) -> Trace:
+        """Trace of these jobs, in whole seconds, run times at least 1 s.
+
+        Parameters
+        ----------
+        processors : of the machine, for the header.
+        header : comments before that.
+        resources : what the machine has of the further resources, in the order of their columns.
+        """
+        n = len(self)
+        assert self.submitted is not None
+        run = np.maximum(np.rint(self.run), 1).astype(np.int64)
+        estimate = run if self.estimate is None else np.rint(self.estimate).astype(np.int64)
+        columns: dict[str, Column] = {
+            "job": np.arange(1, n + 1, dtype=np.int64),
+            "submit": np.rint(self.submitted).astype(np.int64),
+            "run": run,
+            "processors": self.processors,
+            "requested_processors": self.processors,
+            "requested_time": np.maximum(estimate, run),
+            "status": np.ones(n, dtype=np.int64),
+        }
+        if self.executable is not None:
+            columns["executable"] = self.executable
+        told = [*(header or []), f"; MaxProcs: {processors}", f"; MaxJobs: {n}"]
+        if resources:
+            assert self.resources is not None
+            told.append("; Resources: " + " ".join(f"{k}={v}" for k, v in resources.items()))
+            columns |= {RESOURCE + k: self.resources[:, i] for i, k in enumerate(resources)}
+        return Trace("generated", told, columns, Oddities())
+
+
+def poisson(jobs: int, rng: np.random.Generator, mean_s: float = 1.0) -> Floats:
+    """Times of submission of a Poisson process, the first after one pause.
+
+    Returns
+    -------
+    (jobs,) float64, seconds
+    """
+    return np.cumsum(rng.exponential(mean_s, jobs))

@@ -1,0 +1,89 @@
+"""How fast jobs must arrive for a ready queue of a wanted mean length (KRES 3.1, "System Load")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ReshapeError
+from simulator.schedule import Schedule
+from simulator.workloads.drawn import Floats
+
+WIDEST = 64.0  # how far the search goes from its first guess, as a factor
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Result of a search.
+
+    Parameters
+    ----------
+    mean_arrival_s : mean time between two submissions.
+    queue : mean length of the ready queue that it gives.
+    runs : simulations it took.
+    """
+
+    mean_arrival_s: float
+    queue: float
+    runs: int
+
+
+def mean_queue(schedule: Schedule) -> float:
+    """Mean number of waiting jobs over the time in which jobs are submitted."""
+    submitted = schedule.jobs.submitted
+    last = float(submitted[-1])
+    span = last - float(submitted[0])
+    started = np.where(np.isnan(schedule.started), last, schedule.started)
+    waited: Floats = np.minimum(started, last) - submitted
+    return float(waited.sum()) / span if span else 0.0
+
+
+def arrival_for_queue(
+    target: float, queue_at: Callable[[float], float], guess_s: float, tolerance: float = 0.02
+) -> Found:
+    """Mean time between submissions at which the mean queue has the wanted length.
+
+    The longer the time between two submissions, the shorter the queue; so two times are found with
+    the target between their queues, and the rest is Brent's method on logarithms, until the queue
+    is near enough.
+
+    Parameters
+    ----------
+    target : wanted mean length, > 0.
+    queue_at : gives the mean queue of a simulation with this mean time, seconds.
+    tolerance : accepted relative distance from the target.
+
+    Raises
+    ------
+    ReshapeError : no such time within a factor of `WIDEST` of the guess.
+    """
+    from scipy.optimize import brentq  # late: it makes commands slow to start
+
+    seen: dict[float, float] = {}
+
+    def distance(log_s: float) -> float:
+        if log_s not in seen:
+            seen[log_s] = queue_at(exp(log_s))
+        apart = log((seen[log_s] + 0.01) / (target + 0.01))
+        return 0.0 if abs(apart) <= tolerance else apart
+
+    start = log(guess_s)
+    step = 0.15 if distance(start) > 0 else -0.15
+    near, far = start, start
+    while distance(near) * distance(far) > 0:
+        near, far = far, far + step
+        step *= 1.5
+        if abs(far - start) > log(WIDEST):
+            raise ReshapeError(
+                f"no rate of arrival gives a mean queue of {target:g}: between"
+                f" {exp(min(start, far)):.3g} and {exp(max(start, far)):.3g} s the queue is"
+                f" {min(seen.values()):.3g} to {max(seen.values()):.3g}; take more jobs"
+            )
+    best = near if distance(near) == 0.0 else far
+    if distance(best) != 0.0:
+        best = float(brentq(distance, near, far, xtol=1e-4, maxiter=30, disp=False))
+        distance(best)
+    best = min(seen, key=lambda log_s: abs(log((seen[log_s] + 0.01) / (target + 0.01))))
+    return Found(exp(best), seen[best], len(seen))

@@ -1,0 +1,43 @@
+"""Requirements of K resources from one size, as KRES 3.1 draws them.
+
+Leinberger, Karypis and Kumar, "Job scheduling in the presence of multiple resource requirements":
+"a set of K random numbers was drawn from a uniform random variable and then scaled with the job
+size"; "a similar method was used for the exponential distribution". Their means are not given.
+Ours are 1/2 for both, so that both need as much on average: uniform on (0, 1], or exponential of
+mean 1/2, cut at what the machine has. Every resource has the machine's number of units; a job needs
+at least one of each.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from simulator.workloads.drawn import Floats, Ints
+
+Law: TypeAlias = Literal["uniform", "exponential"]
+
+
+def factors(jobs: int, k: int, law: Law, rng: np.random.Generator) -> Floats:
+    """Random numbers that the sizes are scaled with, (jobs, k) float64."""
+    if law == "uniform":
+        return 1.0 - rng.random((jobs, k))  # above 0
+    return rng.exponential(0.5, (jobs, k))
+
+
+def requirements(sizes: Ints, capacity: int, drawn: Floats) -> Ints:
+    """Amounts that jobs need of K resources.
+
+    Parameters
+    ----------
+    sizes : (n,) int64, of the model.
+    capacity : units of each resource.
+    drawn : (n, K) float64, see `factors`.
+
+    Returns
+    -------
+    (n, K) int64, from 1 to the capacity; the first is that of processors.
+    """
+    amounts = np.ceil(sizes[:, np.newaxis] * drawn)
+    return np.clip(amounts, 1, capacity).astype(np.int64)
