@@ -14,6 +14,7 @@ import numpy as np
 
 from simulator import swf
 from simulator.files import check_place, replace_all
+from simulator.generate_command import generate
 from simulator.normalise import NEEDED, Report, TraceJobs, machine_size, normalise
 from simulator.options import rule_options, rules_of
 from simulator.weeks import choose, cut
@@ -24,6 +25,9 @@ DAY_S = 86400.0
 @click.group()
 def workload() -> None:
     """Look at traces in the Standard Workload Format and convert them."""
+
+
+workload.add_command(generate)
 
 
 @workload.command()

@@ -125,10 +125,12 @@ class Pools:
     def know(self, names: Iterable[str]) -> bool:
         """Give these resources a place, and tell whether one is new."""
         new = [name for name in names if name not in self.names]
+        if not new:
+            return False
         for column in (self.installed, self.there, self.held):
             column += [0] * len(new)
         self.names += new
-        return bool(new)
+        return True
 
     def install(self, resources: Mapping[str, int], sign: int = 1) -> None:
         """Count resources that a node holds, whether it is up or not."""

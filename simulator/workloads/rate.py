@@ -41,7 +41,7 @@ def mean_queue(schedule: Schedule) -> float:
 
 
 def arrival_for_queue(
-    target: float, queue_at: Callable[[float], float], guess_s: float, tolerance: float = 0.02
+    target: float, queue_at: Callable[[float], float], guess_s: float, tolerance: float = 0.04
 ) -> Found:
     """Mean time between submissions at which the mean queue has the wanted length.
 

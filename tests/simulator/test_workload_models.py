@@ -1,0 +1,317 @@
+"""Workload models against their own formulas (Kolmogorov-Smirnov), and the traces made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from scipy import stats
+
+from reshape.errors import ConfigError, ReshapeError
+from simulator import swf
+from simulator.normalise import Rules, normalise
+from simulator.workload_command import workload
+from simulator.workloads.drawn import poisson
+from simulator.workloads.estimates import HEAD, TsafrirEstimates
+from simulator.workloads.feitelson96 import Feitelson96
+from simulator.workloads.lublin import BUCKET_S, BUCKETS, LONGEST_PAUSE, LONGEST_RUN, Lublin
+from simulator.workloads.made import Wanted, make, model_of
+from simulator.workloads.rate import arrival_for_queue
+from simulator.workloads.requirements import factors, requirements
+
+N = 20000
+LEVEL = 0.01  # the seeds are fixed, so a wrong law fails and a right one never does
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+Floats = NDArray[np.float64]
+
+
+def follows(values: Floats, cdf: Callable[[Floats], Floats] | str, *arguments: object) -> None:
+    assert stats.kstest(values, cdf, arguments).pvalue > LEVEL  # type: ignore[arg-type]
+
+
+def follows_shares(values: NDArray[np.int64], shares: Floats) -> None:
+    """Whole numbers from 1: the distance of the two step functions, against KS's bound."""
+    found = np.bincount(values, minlength=len(shares) + 1)[1:] / len(values)
+    assert len(found) == len(shares)
+    distance = np.abs(np.cumsum(found) - np.cumsum(shares)).max()
+    assert distance < stats.kstwobign.isf(LEVEL) / np.sqrt(len(values))
+
+
+def rng(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_feitelson_sizes_and_run_times() -> None:
+    model = Feitelson96(processors=128, repeat_order=0.0)
+    drawn = model.generate(N, rng())
+    weights = np.array([(2.0 * n if log2(n).is_integer() else 1.0) / n**1.5 for n in range(1, 129)])
+    follows_shares(drawn.processors, weights / weights.sum())
+    short = 0.95 - 0.2 * drawn.processors / 128
+    t = drawn.run / 600.0
+    follows(1 - short * np.exp(-t) - (1 - short) * np.exp(-t / 7), "uniform")
+    assert np.corrcoef(drawn.processors, drawn.run)[0, 1] > 0.02, "the larger, the longer"
+
+
+def test_feitelson_repetitions() -> None:
+    drawn = Feitelson96(most_repeats=100).generate(N, rng())
+    assert drawn.executable is not None
+    _, repeats = np.unique(drawn.executable, return_counts=True)
+    shares = np.arange(1.0, 101) ** -2.5
+    follows_shares(repeats[:-1], shares / shares.sum())  # the last is cut off
+    for job in (1, 7):
+        mine = drawn.executable == job
+        assert len(np.unique(drawn.run[mine])) == len(np.unique(drawn.processors[mine])) == 1
+
+
+def lublin_sizes(model: Lublin) -> Floats:
+    """Shares of the sizes, from the two-stage uniform's measure of what becomes each size."""
+    low, middle, high = model.stages
+
+    def up_to(u: float) -> float:
+        first = np.clip((u - low) / (middle - low), 0, 1)
+        second = np.clip((u - middle) / (high - middle), 0, 1)
+        return float(model.first * first + (1 - model.first) * second)
+
+    shares = np.zeros(model.processors)
+    shares[0] = model.serial
+    for n in range(1, model.processors + 1):
+        free = up_to(log2(n + 0.5)) - up_to(log2(n - 0.5))
+        shares[n - 1] += (1 - model.serial - model.power_of_2) * free
+        if log2(n).is_integer():
+            power = up_to(log2(n) + 0.5) - up_to(log2(n) - 0.5)
+            shares[n - 1] += model.power_of_2 * power
+    return shares
+
+
+@pytest.mark.parametrize("processors", [100, 128, 256])
+def test_lublin_sizes(processors: int) -> None:
+    model = Lublin(processors=processors)
+    shares = lublin_sizes(model)
+    shares[-1] += 1 - shares.sum()  # rounded up beyond the machine
+    follows_shares(model.sizes(N, rng()), shares)
+
+
+def test_lublin_run_times() -> None:
+    model = Lublin(processors=128)
+    sizes = model.sizes(N, rng())
+    first = np.clip(-0.0054 * sizes + 0.78, 0, 1)
+
+    def mixture(x: Floats | float) -> Floats:
+        gammas = stats.gamma(4.2, scale=0.94), stats.gamma(312, scale=0.03)
+        return np.asarray(first * gammas[0].cdf(x) + (1 - first) * gammas[1].cdf(x))
+
+    logs = np.log(model.run_times(sizes, rng(2)))
+    follows(mixture(logs) / mixture(LONGEST_RUN), "uniform")
+
+
+def test_lublin_pauses_and_the_daily_cycle() -> None:
+    model = Lublin()
+    logs = np.log(model.pauses(N, rng()))
+    gamma = stats.gamma(10.2303 * 1.0225, scale=0.4871)
+    follows(gamma.cdf(logs) / gamma.cdf(LONGEST_PAUSE), "uniform")
+    hours = model.hours()
+    assert hours.mean() == pytest.approx(1)
+    assert 22 <= int(hours.argmax()) <= 30, "noon, in half hours"
+    assert 6 <= int(hours.argmin()) <= 11, "before dawn"
+
+
+def test_lublin_arrivals_equal_the_payment_of_points() -> None:
+    """A slow twin as in the model's description: half hours are paid for one by one."""
+    model = Lublin()
+    hours, pauses = model.hours(), model.pauses(300, rng(4))
+    at, paid = 0, 0.0  # half hour, and what of it has passed
+    expected = []
+    for points in (pauses / BUCKET_S).tolist():
+        left = points + paid * hours[at % BUCKETS]
+        while left > hours[at % BUCKETS]:
+            left -= hours[at % BUCKETS]
+            at += 1
+        paid = left / hours[at % BUCKETS]
+        expected.append((at + paid) * BUCKET_S)
+    np.testing.assert_allclose(model.arrivals(300, rng(4)), expected, rtol=1e-9)
+
+
+def test_lublin_is_like_the_authors_own_trace() -> None:
+    path = SHARED / "lublin_256.swf.gz"
+    if not path.is_file():
+        pytest.skip("the reference trace is not in ../shared beside the repository")
+    columns = swf.read(path).columns
+    drawn = Lublin(processors=256).generate(len(columns["job"]), rng())
+    assert drawn.submitted is not None
+    sizes = columns["processors"]
+    assert drawn.processors.mean() == pytest.approx(sizes.mean(), rel=0.05)
+    assert (drawn.processors == 1).mean() == pytest.approx((sizes == 1).mean(), abs=0.02)
+    assert drawn.run.mean() == pytest.approx(columns["run"].mean(), rel=0.1)
+    for ours, theirs in ((drawn.run, columns["run"]), (drawn.submitted, columns["submit"])):
+        quantiles = np.quantile(
+            np.diff(ours) if ours is drawn.submitted else ours, [0.25, 0.5, 0.9]
+        )
+        other = np.quantile(
+            np.diff(theirs) if ours is drawn.submitted else theirs, [0.25, 0.5, 0.9]
+        )
+        np.testing.assert_allclose(quantiles, other, rtol=0.1)
+
+
+def test_tsafrir_estimates() -> None:
+    model = TsafrirEstimates(longest_s=64800)
+    different = model.different(N)
+    assert different == round(0.653566 * N**0.547761)
+    shares = model.shares(different)
+    ranks = np.arange(2, HEAD + 1)
+    expected = (14.0491 * np.exp(-0.177531 * ranks) + 0.462513) / 100
+    np.testing.assert_allclose(shares[1:HEAD], expected, rtol=1e-9)
+    assert shares[:HEAD].sum() == pytest.approx(0.89)
+    tail = np.arange(HEAD + 1, different + 1) ** -2.267
+    np.testing.assert_allclose(shares[HEAD:], 0.11 * tail / tail.sum(), rtol=1e-9)
+    popular = model.popular(different, rng())
+    assert popular[0] == 64800
+    assert len(np.unique(popular)) == len(popular)
+    # Jobs shorter than any estimate leave the estimates as they were drawn.
+    estimates = model.generate(np.full(N, 0.5), rng())
+    rank_of = {int(time): rank for rank, time in enumerate(model.popular(different, rng()), 1)}
+    follows_shares(np.array([rank_of[int(e)] for e in estimates]), model.shares(len(popular)))
+
+
+def test_nobody_outlives_his_estimate() -> None:
+    run = rng().exponential(9000, 3000)
+    model = TsafrirEstimates(longest_s=36000)
+    estimates = model.generate(run, rng())
+    assert (estimates >= run).all()
+    assert (estimates[run <= 36000] <= 36000).all()
+
+
+def test_requirements_and_arrivals() -> None:
+    uniform, exponential = (factors(N, 2, law, rng()) for law in ("uniform", "exponential"))
+    follows(uniform.ravel(), "uniform")
+    follows(exponential.ravel(), stats.expon(scale=0.5).cdf)
+    sizes = np.arange(1, N + 1) % 128 + 1
+    needs = requirements(sizes, 128, uniform)
+    assert needs.min() == 1
+    assert (needs <= sizes[:, np.newaxis]).all()
+    assert requirements(sizes, 128, exponential).max() == 128
+    follows(np.diff(poisson(N, rng(), 30.0)), stats.expon(scale=30.0).cdf)
+
+
+def test_a_rate_for_a_queue() -> None:
+    asked: list[float] = []
+
+    def queue_at(seconds: float) -> float:
+        asked.append(seconds)
+        return 1000.0 / seconds**2
+
+    found = arrival_for_queue(40.0, queue_at, guess_s=1.0, tolerance=0.01)
+    assert found.mean_arrival_s == pytest.approx(5.0, rel=0.01)
+    assert found.runs == len(asked) == len(set(asked))
+    with pytest.raises(ReshapeError, match="no rate of arrival gives a mean queue of 40"):
+        arrival_for_queue(40.0, lambda seconds: min(10.0, 1 / seconds), guess_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "words"),
+    [
+        ("lublinn", {}, "unknown model 'lublinn'; did you mean lublin"),
+        ("lublin", {"sereal": 1}, "has no parameter 'sereal'; did you mean serial"),
+        ("lublin", {"serial": "2"}, "serial must be >= 0 and <= 1, got 2.0"),
+        ("feitelson96", {"processors": 0}, "processors must be >= 1, got 0"),
+        ("feitelson96", {"p0": 0.1}, "p0 and p0 - slope must be"),
+    ],
+)
+def test_wrong_models(name: str, parameters: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        model_of(name, parameters)
+
+
+def test_a_load_and_a_queue_are_met() -> None:
+    trace = make(Wanted("lublin", 400, 3, {"processors": 64}, load=0.8))
+    jobs, _ = normalise(trace, 64)
+    span = jobs.submitted[-1] - jobs.submitted[0]
+    assert (jobs.run * jobs.processors).sum() / (64 * span) == pytest.approx(0.8, rel=0.02)
+    wanted = Wanted("feitelson96", 300, 3, {"processors": 64}, queue=5, resources=1)
+    assert any("mean time between submissions" in line for line in make(wanted).header)
+    with pytest.raises(ConfigError, match="load: must be > 0, got -1"):
+        make(Wanted("lublin", 10, 1, load=-1))
+
+
+def test_generate_command(tmp_path: Path) -> None:
+    """The same wishes give the same bytes, readable with all that was asked for."""
+    files = [tmp_path / "a.swf.gz", tmp_path / "b.swf.gz"]
+    words = "feitelson96 --jobs 200 --seed 5 --processors 64 --resources 2 --law exponential"
+    for file in files:
+        arguments = [
+            *words.split(),
+            "--estimates",
+            "tsafrir",
+            "--set",
+            "slope=0.1",
+            "-o",
+            str(file),
+        ]
+        result = CliRunner().invoke(workload, ["generate", *arguments])
+        assert result.exit_code == 0, result.output
+    assert files[0].read_bytes() == files[1].read_bytes()
+    trace = swf.read(files[0])
+    assert trace.capacities() == {"r2": 64, "r3": 64}
+    assert any("model feitelson96" in line for line in trace.header)
+    jobs, report = normalise(trace, 64)
+    assert report.kept == len(jobs) == 200
+    assert (jobs.estimate >= jobs.run).all()
+    specs = [event.spec for event in jobs.submissions()]
+    assert {frozenset(spec.resources) for spec in specs} == {frozenset({"r2", "r3"})}
+    for wrong, told in (
+        (["--load", "1", "--queue", "4"], "give one"),
+        (["--longest", "500"], "with --estimates tsafrir alone"),
+        (["--set", "slope"], "has no value"),
+        (["-o", str(tmp_path / "c.txt")], "does not end in .swf"),
+    ):
+        result = CliRunner().invoke(workload, ["generate", "lublin", "-o", "x.swf", *wrong])
+        assert result.exit_code == 2
+        assert told in result.output
+
+
+RESOURCES = "; Resources: memory=100 licences=2\n"
+LINE = "{} 0 -1 10 1 -1 -1 1 20 -1 1 1 1 -1 -1 -1 -1 -1"
+
+
+def traced(tmp_path: Path, *lines: str, header: str = RESOURCES) -> Path:
+    path = tmp_path / "t.swf"
+    path.write_text(header + "".join(line + "\n" for line in lines))
+    return path
+
+
+def test_a_trace_with_further_resources(tmp_path: Path) -> None:
+    plain = [LINE.format(n) for n in (1, 2, 3, 4)]
+    rows = [f"{plain[0]} 40 1", f"{plain[1]} -1 0", plain[2], f"{plain[3]} 101 0"]
+    trace = swf.read(traced(tmp_path, *rows))
+    assert trace.columns["resource:memory"].tolist() == [40, -1, -1, 101]
+    assert trace.oddities.short_lines == 1
+    jobs, report = normalise(trace, 4)
+    assert report.larger == 1
+    assert jobs.resources.tolist() == [[40, 1], [0, 0], [0, 0]]
+    assert [dict(e.spec.resources) for e in jobs.submissions()][:2] == [
+        {"memory": 40, "licences": 1},
+        {},
+    ]
+    capped, _ = normalise(trace, 4, msgspec.structs.replace(Rules(), larger="cap"))
+    assert capped.resources.tolist()[-1] == [100, 0]
+    with pytest.raises(ReshapeError, match="job 4 asks for more of a further resource"):
+        normalise(trace, 4, msgspec.structs.replace(Rules(), larger="error"))
+    swf.write(tmp_path / "again.swf", trace)
+    again = swf.read(tmp_path / "again.swf")
+    assert again.columns["resource:memory"].tolist() == [40, -1, -1, 101]
+    assert jobs.first(2).names == ("memory", "licences")
+
+
+def test_malformed_resources(tmp_path: Path) -> None:
+    line = LINE.format(1)
+    with pytest.raises(swf.TraceError, match=r"t.swf:1: 'memory' is no NAME=AMOUNT"):
+        swf.read(traced(tmp_path, line, header="; Resources: memory\n"))
+    with pytest.raises(swf.TraceError, match=r"t.swf:2: field 20 \(resource:licences\): 'x' is no"):
+        swf.read(traced(tmp_path, f"{line} 1 x"))
+    with pytest.raises(swf.TraceError, match=r"t.swf:2: 21 fields, not 20"):
+        swf.read(traced(tmp_path, f"{line} 1 1 1"))
