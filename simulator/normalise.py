@@ -150,7 +150,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     users: Ints
     priorities: Floats
     cut: Bools
-    resources: Ints
+    resources: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
     names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
