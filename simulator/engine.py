@@ -101,6 +101,7 @@ class Engine:
     jobs : jobs in any order, or a workload that numbers them itself; only the former may be
         resizable.
     cost : what a resize costs.
+    point_s : what a resize point takes without a resize, seconds; of resizable jobs.
     start_s, end_s : from the order to start a job until it computes, and from its last iteration
         until its processes are gone, seconds.
     watch : told (time, events, orders) of each call of the core.
@@ -123,6 +124,7 @@ class Engine:
         cost: ResizeCost | None = None,
         start_s: float = 0.0,
         end_s: float = 0.0,
+        point_s: float = 0.0,
         watch: Watch | None = None,
         allocations: bool = False,
         contiguity: Contiguity | None = None,
@@ -130,7 +132,7 @@ class Engine:
         workload: Workload = Given(jobs) if isinstance(jobs, Iterable) else jobs
         self.core = core
         self.cost = ResizeCost() if cost is None else cost
-        self.start_s, self.end_s = start_s, end_s
+        self.start_s, self.end_s, self.point_s = start_s, end_s, point_s
         self.watch = watch
         self.contiguity = contiguity
         self.now = -inf
@@ -289,7 +291,7 @@ class Engine:
         """Begin the next iteration."""
         progress = self._progress[job]
         iteration_s = progress.job.time_s(progress.size)
-        end, done = self.now + iteration_s, progress.iterations + 1
+        end, done = self.now + (self.point_s + iteration_s), progress.iterations + 1
         if done == progress.job.iterations:
             self._follows(job, JobEnded(end + self.end_s, job))
         else:

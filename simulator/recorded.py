@@ -8,14 +8,17 @@ machine takes for starts, joins, moves and ends: `Overheads`, measured from a jo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from statistics import median
+from math import ceil
+from statistics import fmean
 
 import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.messages import Submission
+from reshape.pace import ASK_EVERY_S
 from reshape.speedup import Formula, Prio, Tabulated
-from scheduler.core.events import JobSpec, ResizePoint
+from scheduler.core.events import JobSpec, JobStarted, ResizeDone, ResizeFailed, ResizePoint
+from scheduler.core.orders import Contract
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL, Job
 from scheduler.policies.scenario import Scenario
@@ -32,10 +35,11 @@ UNKNOWN: Formula = Prio()
 
 
 class Overheads(msgspec.Struct, frozen=True):
-    """What a machine takes besides computing; medians, seconds.
+    """What a machine takes besides computing; means, seconds.
 
     Parameters
     ----------
+    point_s : a resize point without a resize: question, answer, broadcast, waiting for one another.
     start_s : from the order to start a job to its first iteration (mpiexec, imports, set-up).
     end_s : from the last iteration until the job's processes are gone.
     resize : what a resize costs.
@@ -43,6 +47,7 @@ class Overheads(msgspec.Struct, frozen=True):
 
     start_s: float = 0.0
     end_s: float = 0.0
+    point_s: float = 0.0
     resize: ResizeCost = ResizeCost()
 
 
@@ -53,22 +58,38 @@ class Recorded(msgspec.Struct):
     ----------
     core : as it was at the end of the journal.
     first, last : first and last resize point of each job that came to one.
+    between : seconds between resize points that no iteration accounts for, and how many iterations
+        there were, where no resize came in between.
     """
 
     core: Redirecting
     first: dict[int, ResizePoint]
     last: dict[int, ResizePoint]
+    between: list[tuple[float, int]]
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Recorded:
         """Replay a journal."""
-        run = cls(new_core(), {}, {})
-        for batch, _ in replay(batches, run.core):
+        run = cls(new_core(), {}, {}, [])
+        steady: set[int] = set()  # jobs that nothing has happened to since their last point
+        for batch, orders in replay(batches, run.core):
             for event in batch.events:
                 if type(event) is ResizePoint:
-                    run.first.setdefault(event.job, event)
-                    run.last[event.job] = event
+                    run._point(event, event.job in steady)
+                    steady.add(event.job)
+                elif isinstance(event, ResizeDone | ResizeFailed | JobStarted):
+                    steady.discard(event.job)
+            steady -= {order.job for order in orders if isinstance(order, Contract)}
         return run
+
+    def _point(self, event: ResizePoint, steady: bool) -> None:
+        self.first.setdefault(event.job, event)
+        before = self.last.get(event.job)
+        if steady and before is not None and event.iteration > before.iteration:
+            passed = event.iteration - before.iteration
+            seconds = event.at - before.at - passed * event.iteration_s
+            self.between.append((max(0.0, seconds), passed))
+        self.last[event.job] = event
 
     @property
     def jobs(self) -> list[Job]:
@@ -111,11 +132,12 @@ def overheads(run: Recorded) -> Overheads:
     grown = [t for t in times if t.start_s > 0]
     moved, move_s = sum(t.moved_bytes for t in times), sum(t.move_s for t in times)
     cost = ResizeCost(
-        start_s=_median([t.start_s for t in grown]),
-        join_s=_median([t.join_s + t.plan_s + t.resume_s for t in grown]),
+        start_s=_mean([t.start_s for t in grown]),
+        join_s=_mean([t.join_s + t.plan_s + t.resume_s for t in grown]),
         **({"bytes_per_s": moved / move_s} if moved and move_s > 0 else {}),
     )
-    return Overheads(_median(starts), _median(ends), cost)
+    lost_s, iterations = (sum(column) for column in zip((0.0, 0), *run.between, strict=True))
+    return Overheads(_mean(starts), _mean(ends), lost_s / max(1, iterations), cost)
 
 
 def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:
@@ -155,28 +177,34 @@ def _with_topology(job: Job) -> JobSpec:
 
 
 def _remainder(run: Recorded, job: Job) -> tuple[int, float]:
-    """Iterations after the last resize point, and the seconds that were left over at the end."""
+    """Iterations after the last resize point, and the seconds that were left over at the end.
+
+    Between the last question and the end there is one iteration, or as many as take no longer than
+    a job waits between two questions.
+    """
     assert job.ended_at is not None
     last = run.last[job.id]
     seconds = job.ended_at - last.at
     iteration_s = job.history.predict_s(job.size) or last.iteration_s
     if iteration_s <= 0:
         return 1, max(0.0, seconds)
-    iterations = max(1, round(seconds / iteration_s))
+    iterations = max(1, min(int(seconds / iteration_s), ceil(ASK_EVERY_S / iteration_s)))
     return iterations, max(0.0, seconds - iterations * iteration_s)
 
 
-def submitted(run: Recorded, submissions: Mapping[int, Submission]) -> list[SimJob]:
+def submitted(
+    run: Recorded, submissions: Mapping[int, Submission], cost: Overheads
+) -> list[SimJob]:
     """Jobs as their submissions say, and nothing of what became of them.
 
     Raises
     ------
     ReshapeError : a program is none whose times its command line tells.
     """
-    return [_submitted(job, submissions[job.id]) for job in run.jobs]
+    return [_submitted(job, submissions[job.id], cost) for job in run.jobs]
 
 
-def _submitted(job: Job, submission: Submission) -> SimJob:
+def _submitted(job: Job, submission: Submission, cost: Overheads) -> SimJob:
     words = submission.argv
     if "apps.synthetic" not in words:
         raise ReshapeError(
@@ -212,5 +240,5 @@ def error_pct(live: Metrics, simulated: Metrics) -> float:
     return 100 * (simulated.mean_turnaround_s / live.mean_turnaround_s - 1)
 
 
-def _median(values: list[float]) -> float:
-    return median(values) if values else 0.0
+def _mean(values: list[float]) -> float:
+    return fmean(values) if values else 0.0

@@ -113,7 +113,7 @@ def replay(
             jobs = recorded.measured(run, speedup)
             runs["what_if"] = recorded.simulate(run, chosen, jobs, cost)
         if predict:
-            jobs = recorded.submitted(run, submissions)
+            jobs = recorded.submitted(run, submissions, cost)
             runs["predicted"] = recorded.simulate(run, chosen, jobs, cost)
         result |= _outcomes(runs, run, chosen, cost)
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(told, result))
@@ -185,8 +185,9 @@ def _text(told: Comparison, result: dict[str, Any]) -> str:
     rate = cost["resize"]["bytes_per_s"]
     lines.append(
         f"simulated: scenario {result['scenario']}; a start takes {cost['start_s']:.3f} s, an end"
-        f" {cost['end_s']:.3f} s, a new group {cost['resize']['start_s']:.3f} s, a join"
-        f" {cost['resize']['join_s']:.3f} s" + (f", {rate / 1e6:.0f} MB/s" if rate else "")
+        f" {cost['end_s']:.3f} s, a resize point {cost['point_s']:.3f} s,"
+        f" a new group {cost['resize']['start_s']:.3f} s, a join {cost['resize']['join_s']:.3f} s"
+        + (f", {rate / 1e6:.0f} MB/s" if rate else "")
     )
     lines.append(f"{'':20}" + "".join(f"{name.replace('_', '-'):>12}" for name in columns))
     for field, label in _SHOWN.items():
