@@ -44,4 +44,7 @@ def reason_pending(job: Job, view: View) -> Reason:
         return Reason("Reservation", f"{{needed}}{unit} reserved for {{at}}", facts)
     facts["head"] = head.id
     text = f"behind job {{head}}: {{needed}}{unit} wanted, {{free}} free"
+    if view.prioritised is not None:
+        facts["own"], facts["first"] = view.priority(job), view.priority(head)
+        text += "; its priority is {own:.5g}, that of job {head} {first:.5g}"
     return Reason("Priority", text, facts)

@@ -129,8 +129,8 @@ def least_impact_priority(
     facts |= {"impact": 100 * impact}
     text = (
         "job {head} wants {needed}, {short} more than are free or on their way; {found} can come"
-        " from the {jobs} running jobs that suffer least, and this one, {impact:.3g} % slower on"
-        " {to} than on {size}, is one of them"
+        " from running jobs that suffer least (of {jobs}), and this one, {impact:.3g} % slower on"
+        " {to} than on {size}, is among them"
     )
     groups = leaving_groups(job.groups, job.size - to)
     return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts), groups)
