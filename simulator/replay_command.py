@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,7 @@ def _text(told: Comparison, result: dict[str, Any]) -> str:
         f"simulated: scenario {result['scenario']}; a start takes {cost['start_s']:.3f} s, an end"
         f" {cost['end_s']:.3f} s, a resize point {cost['point_s']:.3f} s,"
         f" a new group {cost['resize']['start_s']:.3f} s, a join {cost['resize']['join_s']:.3f} s"
-        + (f", {rate / 1e6:.0f} MB/s" if rate else "")
+        + (f", {rate / 1e6:.0f} MB/s" if rate < inf else "")
     )
     lines.append(f"{'':20}" + "".join(f"{name.replace('_', '-'):>12}" for name in columns))
     for field, label in _SHOWN.items():
