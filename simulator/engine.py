@@ -1,9 +1,9 @@
 """The simulator's driver of the decision core: a virtual clock and jobs that only pass time.
 
-Submissions come from the workload in order; a heap holds what else will happen, as (time, serial,
-event). The events of one instant are handed to the core together; what they and its orders cause at
-the same instant is handed over next. Every running job has exactly one next event: the end of its
-start, of its iteration, of its resize, or of all. A rigid job has only its end, and costs little.
+Submissions come from the workload in order; an agenda says what else will happen at which time. The
+events of one instant are handed to the core together; what they and its orders cause at the same
+instant is handed over next. Every running job has exactly one next event: the end of its start, of
+its iteration, of its resize, or of all. A rigid job has only its end, and costs little.
 
 Resizes pass as they do live: a group comes up in the background while the job computes on, and
 joins at the first resize point at which it is there; join and move are a pause. A contraction is a
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import count
 from math import inf, nan
 from typing import Protocol, TypeAlias
 
@@ -143,10 +142,10 @@ class Engine:
         self.allocated: dict[int, ProcSet] | None = {} if allocations else None
         self._submissions = workload.submissions()
         self._run_s = workload.run_times()
-        self._heap: list[tuple[float, int, Event]] = []
-        self._serial = count()
+        self._times: list[float] = []  # of the agenda, as a heap
+        self._agenda: dict[float, list[Event]] = {}
         self._next: dict[int, Event] = {}  # of the jobs whose next event may be replaced
-        self._replaced: set[int] = set()  # of those, whose earlier ones are in the heap
+        self._replaced: set[int] = set()  # of those, whose earlier ones are in the agenda
         self._jobs = workload.jobs if isinstance(workload, Given) else []
         self._progress: dict[int, Progress] = {}
         self._outcomes: list[Outcome] = []
@@ -154,69 +153,76 @@ class Engine:
 
     def run(self) -> Result:
         """Run to the end of the last job that can run."""
-        core, machine, heap = self.core, self.core.machine, self._heap
+        core, machine, handle = self.core, self.core.machine, self.core.handle
         given = bool(self._jobs)
-        rigid = not given and self.allocated is None and self.contiguity is None
-        started, ended, run_s = self.started, self.ended, self._run_s
+        rigid = not given and self.contiguity is None
+        started, run_s, allocated = self.started, self._run_s, self.allocated
         around_s, replaceable = self.start_s + self.end_s, self._next
-        coming = next(self._submissions, None)
-        while heap or coming is not None:
-            now = coming.at if coming is not None else inf
-            if heap and heap[0][0] < now:
-                now = heap[0][0]
+        times, happens, submissions = self._times, self._happens, self._submissions
+        coming = next(submissions, None)
+        while times or coming is not None:
+            now = times[0] if times else inf
+            if coming is not None and coming.at < now:
+                now = coming.at
             if given and (self._outcomes or core.live):
                 self._busy += (machine.processors - machine.free_count) * (now - self.now)
             self.now = now
-            events: list[Event] = []
-            if heap and heap[0][0] == now:
-                if self._next:
-                    events = self._instant()
-                else:  # nothing that is to come can have been replaced
-                    events.append(heappop(heap)[2])
-                    while heap and heap[0][0] == now:
-                        events.append(heappop(heap)[2])
+            events = self._instant() if times and times[0] == now else []
             while coming is not None and coming.at == now:
                 events.append(coming)
-                coming = next(self._submissions, None)
+                coming = next(submissions, None)
             if not events:
                 continue
-            orders = core.handle(events)
+            orders = handle(events)
             for order in orders:
                 if rigid and type(order) is Start and order.job not in replaceable:
                     number = order.job  # as `_start` does, without its questions
                     started[number - 1] = now
-                    end = now + (around_s + run_s[number - 1])
-                    heappush(heap, (end, next(self._serial), JobEnded(end, number)))
+                    if allocated is not None:
+                        allocated[number] = order.processors
+                    happens(JobEnded(now + (around_s + run_s[number - 1]), number))
                 else:
                     self._carry_out(order)
-            for event in events:
-                kind = type(event)
-                if kind is JobEnded:
-                    ended[event.job - 1] = now  # type: ignore[union-attr]
-                    if given:
-                        self._collect(event.job)  # type: ignore[union-attr]
-                elif kind is JobStarted or kind is ResizeDone:
-                    self._goes_on(event)  # type: ignore[arg-type]
+            if given:
+                self._see_to(events)
             if self.watch is not None:
                 self.watch(now, sorted(events, key=instant_order), orders)
         return Result(self._outcomes, machine.processors, self._busy, [*core.jobs])
 
     def _instant(self) -> list[Event]:
         """Take out what happens now; a job's event that another has replaced happens not."""
-        heap, now, replaceable = self._heap, self.now, self._next
-        events: list[Event] = []
-        while heap and heap[0][0] == now:
-            event = heappop(heap)[2]
-            number = getattr(event, "job", 0)
-            if number in replaceable and replaceable[number] is not event:
-                continue
-            if type(event) is ResizePoint:
-                self._progress[number].iterations = event.iteration
-            events.append(event)
+        events, ended = self._agenda.pop(heappop(self._times)), self.ended
+        if self._next:
+            events = [event for event in events if self._stands(event)]
+        for event in events:
+            if type(event) is JobEnded:
+                ended[event.job - 1] = event.at
         return events
 
+    def _stands(self, event: Event) -> bool:
+        """Whether an event is not replaced; if so, note how far its job has come."""
+        number = getattr(event, "job", 0)
+        if self._next.get(number, event) is not event:
+            return False
+        if type(event) is ResizePoint:
+            self._progress[number].iterations = event.iteration
+        return True
+
+    def _see_to(self, events: list[Event]) -> None:
+        """What events lead to other than orders."""
+        for event in events:
+            if type(event) is JobEnded:
+                self._collect(event.job)
+            elif isinstance(event, JobStarted | ResizeDone):
+                self._goes_on(event)
+
     def _happens(self, event: Event) -> None:
-        heappush(self._heap, (event.at, next(self._serial), event))
+        at = event.at
+        if at in self._agenda:
+            self._agenda[at].append(event)
+        else:
+            self._agenda[at] = [event]
+            heappush(self._times, at)
 
     def _follows(self, job: int, event: Event) -> None:
         """Make this the next event of a job."""

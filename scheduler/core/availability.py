@@ -54,23 +54,25 @@ class Availability:
         -------
         seconds; inf if there will never be as much.
         """
-        start = max(after, self.now)
-        i = bisect_right(self.times, start) - 1
-        while i < len(self.times):
-            if self.frees[i] < needed:
-                i += 1
-                continue
-            start = max(start, self.times[i])
+        times, frees = self.times, self.frees
+        start = after if after > self.now else self.now
+        i, steps = bisect_right(times, start) - 1, len(times)
+        while True:
+            for i in range(i, steps):  # noqa: B020 - goes on where it stood
+                if frees[i] >= needed:
+                    break
+            else:
+                return inf
+            if times[i] > start:
+                start = times[i]
             end = start + duration
-            j = i + 1
-            while j < len(self.times) and self.times[j] < end and self.frees[j] >= needed:
-                j += 1
-            if j == len(self.times) or self.times[j] >= end:
+            i += 1
+            while i < steps and times[i] < end and frees[i] >= needed:
+                i += 1
+            if i == steps or times[i] >= end:
                 return start
-            i = j
-        return inf
 
-    def earlier(self, needed: Quantity, duration: float, than: float) -> float:
+    def earlier(self, needed: Quantity, duration: float, than: float, since: float = -inf) -> float:
         """First time before `than` to which a reservation made for `than` could be moved.
 
         It is one before `gained`, since nothing has changed behind that.
@@ -78,12 +80,17 @@ class Availability:
         What it holds itself is there for it, too; so it is enough that the others leave as much
         up to the end of its duration or up to `than`, whichever comes first.
 
+        Parameters
+        ----------
+        since : there is known to be none before.
+
         Returns
         -------
         seconds; `than` if there is none.
         """
         times, frees, now = self.times, self.frees, self.now
-        i, steps, last = 0, len(times), bisect_left(times, min(self.gained, than))
+        i, steps = bisect_right(times, since) - 1 if since > now else 0, len(times)
+        last = bisect_left(times, than if than < self.gained else self.gained)
         while True:
             for i in range(i, last):  # noqa: B020 - goes on where it stood
                 if frees[i] >= needed:
@@ -100,6 +107,20 @@ class Availability:
             if i == steps or times[i] >= end:
                 return begin
 
+    def move(self, needed: Quantity, duration: float, start: float, to: float) -> Quantity:
+        """Move a reservation to an earlier time, which `earlier` found.
+
+        Returns
+        -------
+        most that is free now, of each resource, at any time at which there is more than before.
+        """
+        end, ends = start + duration, to + duration
+        left = start if start > ends else ends  # in between nothing changes
+        self._change(needed, left, end)
+        self._change(-needed, to, start if start < ends else ends)
+        first, last = bisect_right(self.times, left) - 1, bisect_left(self.times, end)
+        return highest(self.frees[first:last]) if left < end and first < last else self.none
+
     def peak(self, until: float) -> Quantity:
         """Most that is free, of each resource, at any time before `until`."""
         return highest(self.frees[: max(1, bisect_left(self.times, until))])
@@ -113,22 +134,23 @@ class Availability:
 
     def reserve(self, needed: Quantity, start: float, duration: float) -> None:
         """Take something out for a while; `earliest` said that it is there."""
-        self._change(-needed, start, duration)
+        self._change(-needed, start, start + duration)
 
     def lift(self, needed: Quantity, start: float, duration: float) -> None:
         """Take a reservation back."""
-        self._change(needed, start, duration)
+        self._change(needed, start, start + duration)
 
-    def _change(self, change: Quantity, start: float, duration: float) -> None:
-        if duration <= 0 or start == inf:
+    def _change(self, change: Quantity, start: float, end: float) -> None:
+        if end <= start:
             return
-        first, last, none = self._cut(start), self._cut(start + duration), self.none
-        for i in range(first, last):
-            self.frees[i] += change
-            assert self.frees[i] >= none, f"{-change} reserved at {start} is not free"
+        first, last, none = self._cut(start), self._cut(end), self.none
+        times, frees = self.times, self.frees
+        frees[first:last] = changed = [free + change for free in frees[first:last]]
+        for free in changed:
+            assert free >= none, f"{-change} reserved at {start} is not free"
         for i in (last, first):  # steps that are none any more
-            if 0 < i < len(self.times) and self.frees[i] == self.frees[i - 1]:
-                del self.times[i], self.frees[i]
+            if 0 < i < len(times) and frees[i] == frees[i - 1]:
+                del times[i], frees[i]
 
     def _cut(self, time: float) -> int:
         """Index of the step that begins at this time, made if there is none."""

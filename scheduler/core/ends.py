@@ -54,7 +54,10 @@ class Ends:
     def expect(self, job: int, *parts: tuple[float, Quantity]) -> None:
         """Expect what a job holds back in (time, quantity) parts, instead of as before."""
         self.forget(job)
-        ends = self._of[job] = tuple((time, job, quantity) for time, quantity in parts)
+        at: dict[float, Quantity] = {}
+        for time, quantity in parts:
+            at[time] = at[time] + quantity if time in at else quantity
+        ends = self._of[job] = tuple((time, job, quantity) for time, quantity in at.items())
         for end in ends:
             self._add(end)
 

@@ -52,6 +52,8 @@ class Queue:
         self._passing = order if passing is None else passing
         self.jobs: dict[int, Job] = {}
         self._heap: list[tuple[Any, int]] = []  # (key, job); some have left meanwhile
+        self._last: tuple[Any, int] | None = None  # entry that came last
+        self._came_in_order = True  # and all before it
         self._new: dict[int, Job] = {}  # not yet filed
         aging = [each for each in (order, self._passing) if each.ages]
         self.ages = bool(aging)
@@ -66,6 +68,8 @@ class Queue:
     def __iter__(self) -> Iterator[Job]:
         """Go through the jobs in order, as they stand now; they may leave meanwhile."""
         jobs = self.jobs
+        if self._came_in_order:
+            return iter(list(jobs.values()))
         self._heap = [entry for entry in sorted(self._heap) if entry[1] in jobs]
         return iter([jobs[number] for _, number in self._heap])
 
@@ -76,9 +80,15 @@ class Queue:
     def add(self, job: Job, now: float) -> None:
         """Put a job where it belongs."""
         number = job.id
-        self.jobs[number] = self._new[number] = job
         at = max(self._sorted_at, job.submitted_at) if self.ages else now  # as the others' keys
-        heappush(self._heap, (self._order.key(job, at), number))
+        entry = self._order.key(job, at), number
+        if not self.jobs:
+            self._came_in_order = not self._order.ages
+        elif self._came_in_order and self._last is not None and entry < self._last:
+            self._came_in_order = False
+        self._last = entry
+        self.jobs[number] = self._new[number] = job
+        heappush(self._heap, entry)
 
     def remove(self, job: Job) -> None:
         """Take a job out.

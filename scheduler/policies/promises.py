@@ -14,6 +14,7 @@ from math import inf
 
 from scheduler.core.availability import Availability
 from scheduler.core.orders import Facts, Reason
+from scheduler.core.resources import Quantity
 from scheduler.core.state import Job
 from scheduler.core.view import View
 from scheduler.policies.balance import TEXT, Choose
@@ -53,8 +54,11 @@ def schedule(
     room = inf if reservations is None else reservations
     held, promised, now = 0, view.reservations, view.now
     for job in waiting:
-        if job.needs > places.peak and promised.get(job.id, now) > now:
-            held += 1  # no place before the promised one has become large enough
+        at = promised.get(job.id)
+        if at is not None and job.needs <= places.peak:
+            at = places.moved(job, at)
+        if at is not None and at > now:
+            held += 1
         else:
             held += places.place(job, promise=held < room)
     view.queue.file_all()
@@ -77,6 +81,7 @@ class _Places:
         self._compressing = False
         self._chosen: Facts = {}  # what chose the job that is to start
         self._left = -inf  # end of the latest place that a job has left in this pass
+        self._stuck: tuple[Quantity, float, float, float] | None = None  # see `moved`
         self.peak = profile.none  # most that is free where more may be free than there were
 
     def begin_compression(self) -> None:
@@ -90,16 +95,17 @@ class _Places:
             self._profile.gained = self._left
 
     def place(self, job: Job, *, promise: bool) -> bool:
-        """Start a job or let it have a promise, if it may; tell whether it holds one now."""
-        at = self._promised.get(job.id)
+        """Start a job, or let it have a promise if it may; tell whether it holds one now.
+
+        One that was promised a start is placed anew.
+        """
+        at = self._promised.pop(job.id, None)
         now, needed, estimate_s = self._view.now, job.needs, job.estimate_s
         if at is not None:
-            if needed <= self.peak:
-                at = self._moved(job, at)
-            if at > now:
-                return True
             self._profile.lift(needed, at, estimate_s)
-            del self._promised[job.id]
+            self._stuck = None
+            if at > now:  # `start_chosen` found it a place at once
+                self._leave(at + estimate_s)
         if not promise and needed > self._view.idle:
             return False
         at = self._profile.earliest(needed, estimate_s, now)
@@ -133,18 +139,36 @@ class _Places:
             return at <= now
         return self._profile.earlier(needed, estimate_s, at) <= now
 
-    def _moved(self, job: Job, at: float) -> float:
-        """Move a promise to the earliest time there is."""
+    def moved(self, job: Job, at: float) -> float:
+        """Move a promise to the earliest time there is, and tell it.
+
+        Where a job found no place that asked for less and was promised an earlier start, neither
+        does this one; so of the last that found none is kept (needs, estimate, promised start,
+        time before which there was none).
+        """
         profile, needed, estimate_s = self._profile, job.needs, job.estimate_s
-        earlier = profile.earlier(needed, estimate_s, at)
+        stuck, none_until = self._stuck, -inf
+        if stuck is not None and estimate_s >= stuck[1] and at >= stuck[2] and needed >= stuck[0]:
+            none_until = stuck[3]
+            if none_until >= profile.gained:
+                return at
+        earlier = profile.earlier(needed, estimate_s, at, none_until)
         if earlier < at:
-            profile.lift(needed, at, estimate_s)
-            profile.reserve(needed, earlier, estimate_s)
             self._promised[job.id] = earlier
-            self._left = max(self._left, at + estimate_s)
-            profile.gained = max(profile.gained, self._left)
-            self.peak = profile.peak(profile.gained)
+            more = profile.move(needed, estimate_s, at, earlier)
+            if stuck is not None and more >= stuck[0]:
+                self._stuck = None
+            self._leave(at + estimate_s)
+        else:
+            self._stuck = needed, estimate_s, at, min(at, profile.gained)
         return earlier
+
+    def _leave(self, end: float) -> None:
+        """Note that a job has left a place that reached up to this time."""
+        profile = self._profile
+        self._left = max(self._left, end)
+        profile.gained = max(profile.gained, self._left)
+        self.peak = profile.peak(profile.gained)
 
     def _starts(self, job: Job) -> bool:
         view = self._view

@@ -44,6 +44,19 @@ def test_every_start_of_a_known_schedule(machine: str, processors: int, policy: 
     assert np.flatnonzero(waits != schedule.wait).tolist() == []
 
 
+@there
+def test_every_start_stays_where_processors_are_told_apart() -> None:
+    """First fit never refuses, so which processors a job gets changes no start."""
+    trace = swf.read(SHARED / "golden" / "KTH-SP2.easy.swf.gz")
+    rules, order = Rules(ties="number"), "sequential"
+    schedule, _ = run(trace, 100, known("easy"), rules, event_order=order, counted=False)
+    waits = trace.columns["wait"][schedule.jobs.lines]
+    assert np.flatnonzero(waits != schedule.wait).tolist() == []
+    assert schedule.allocated is not None
+    held = [len(schedule.allocated[place]) for place in range(1, len(trace) + 1)]
+    assert held == schedule.jobs.processors.tolist()
+
+
 #: Mean wait and mean bounded slowdown (tau 10) of KTH-SP2 and SDSC-SP2, plain normalisation.
 MEANS = [
     ("fcfs", "batch", ("353949.9321", "6818.3216"), ("1536403.1038", "13860.6142")),

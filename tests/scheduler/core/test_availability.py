@@ -49,6 +49,44 @@ def test_equals_the_count_of_seconds(
     assert [profile.free_at(second) for second in range(1, HORIZON)] == now
 
 
+def slow_earlier(free: list[int], processors: int, duration: int, than: int) -> float:
+    """First second before `than` from which all up to then, or of the duration, have enough."""
+    for start in range(1, than):
+        if all(count >= processors for count in free[start : min(start + duration, than)]):
+            return start
+    return than
+
+
+@given(st.integers(0, 5), ends, requests, st.lists(st.integers(1, 12), max_size=8))
+def test_reservations_move_as_if_they_were_made_anew(
+    free: int, held: list[tuple[int, int]], wanted: list[tuple[int, int, int]], since: list[int]
+) -> None:
+    """A move is a lift and a reservation; "none before" only spares the look at what is before."""
+    ends = sorted((float(max(2, t)), i, p) for i, (t, p) in enumerate(held))
+    profile, twin = Availability(1, free, ends), Availability(1, free, ends)
+    made = []
+    for processors, duration, after in wanted:
+        at = profile.earliest(processors, duration, after + 1)
+        if at < inf:
+            profile.reserve(processors, at, duration)
+            twin.reserve(processors, at, duration)
+            made.append((processors, duration, int(at)))
+    for (processors, duration, at), known in zip(made, since, strict=False):
+        seconds = [int(profile.free_at(second)) for second in range(1, HORIZON)]
+        found = slow_earlier([0, *seconds], processors, duration, at)
+        none_before = min(known, int(found))
+        assert profile.earlier(processors, duration, at, none_before) == found
+        assert profile.earlier(processors, duration, at) == found
+        if found < at:
+            most = profile.move(processors, duration, at, found)
+            twin.lift(processors, at, duration)
+            twin.reserve(processors, found, duration)
+            assert (profile.times, profile.frees) == (twin.times, twin.frees)
+            now = [int(profile.free_at(second)) for second in range(1, HORIZON)]
+            more = [b for a, b in zip(seconds, now, strict=True) if b > a]
+            assert most == max(more, default=0)
+
+
 def test_overdue_processors_are_expected_but_not_there() -> None:
     profile = Availability(10.0, 1, [(8.0, 1, 2), (10.0, 2, 1)])
     assert profile.earliest(1, 5, 10.0) == 10.0

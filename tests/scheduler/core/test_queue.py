@@ -88,8 +88,11 @@ def test_ends(moves: list[tuple[bool, int, int, int]], free: int, needed: int) -
                 if other % 3:
                     there.expect_first(number, float(time), processors)
                 else:
-                    here[number].append((float(other), 2))
-                    there.expect(number, *here[number])
+                    there.expect(number, (float(time), processors), (float(other), 2))
+                    if time == other:
+                        here[number] = [(float(time), processors + 2)]
+                    else:
+                        here[number].append((float(other), 2))
             else:
                 gone = sorted(here)[time % len(here)]
                 del here[gone]
