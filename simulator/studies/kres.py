@@ -23,11 +23,13 @@ from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.rate import arrival_for_queue, mean_queue
 from simulator.workloads.requirements import factors, requirements
 
-#: KRES 3: First-Fit, lowest and balanced on EASY, and conservative.
+#: KRES 3: First-Fit, lowest and balanced on EASY, and conservative; BB0 is BB without the fullness
+#: modifier of section 2.2.
 ALGORITHMS: dict[str, Scenario] = {
     "FF": scenario("easy"),
     "BL": scenario("easy", {"backfill.pick": "bl"}),
     "BB": scenario("easy", {"backfill.pick": "bb"}),
+    "BB0": scenario("easy", {"backfill.pick": "bb", "backfill.fullness": False}),
     "CONS": scenario("conservative"),
 }
 

@@ -36,7 +36,7 @@ def test_the_queue_is_found_and_serves_all(rows: list[Row]) -> None:
 def test_report(rows: list[Row], tmp_path: Path) -> None:
     report = kres_report.report(rows, tmp_path)
     assert "| uniform | 2 | 6 | " in report.text
-    assert len(report.data["points"]) == 2 * 2 * 3
+    assert len(report.data["points"]) == 2 * 2 * 4
     verdicts = {claim["paper"]: claim["held"] for claim in report.data["claims"]}
     assert verdicts["BB gains more as the load grows"] is None, "one queue says nothing of it"
     assert set(report.files) == {"figure2.png", "figure2.svg", "figure3.png", "figure3.svg"}
@@ -48,11 +48,11 @@ def test_gains_are_signed_and_paired() -> None:
     """Half of the response is a gain of 50 %, twice as much a loss of 100 %."""
     result = {
         name: {"response_s": seconds, "weighted_response_s": seconds}
-        for name, seconds in (("FF", 10.0), ("BL", 20.0), ("BB", 5.0), ("CONS", 10.0))
+        for name, seconds in (("FF", 10.0), ("BL", 20.0), ("BB", 5.0), ("BB0", 8.0), ("CONS", 10.0))
     }
     point = {"law": "uniform", "k": 2, "queue": 64}
     found = {p.algorithm: p.gain.mean for p in kres_report.gains([Row(point, result)])}
-    assert found == {"BL": -100.0, "BB": 50.0, "CONS": 0.0}
+    assert found == {"BL": -100.0, "BB": 50.0, "BB0": pytest.approx(20.0), "CONS": 0.0}
 
 
 def test_the_shipped_study_can_be_read() -> None:

@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from reshape.errors import ConfigError, ReshapeError
+from scheduler.policies.scenarios import scenario
 from simulator import swf
-from simulator.normalise import Rules, normalise
+from simulator.normalise import Rules, machine_size, normalise
+from simulator.simulate import run as simulate
+from simulator.study import SHIPPED
 from simulator.workload_command import workload
 from simulator.workloads.drawn import poisson
 from simulator.workloads.estimates import HEAD, TsafrirEstimates
@@ -315,3 +318,20 @@ def test_malformed_resources(tmp_path: Path) -> None:
         swf.read(traced(tmp_path, f"{line} 1 x"))
     with pytest.raises(swf.TraceError, match=r"t.swf:2: 21 fields, not 20"):
         swf.read(traced(tmp_path, f"{line} 1 1 1"))
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+def test_one_resource_gives_the_schedule_of_the_plain_path(policy: str) -> None:
+    """K = 1 on the trace that comes with us, by a resource that mirrors the processors."""
+    plain = swf.read(SHIPPED / "traces" / "synthetic.swf")
+    size = machine_size(plain)
+    asked = np.where(
+        plain.columns["requested_processors"] > 0,
+        plain.columns["requested_processors"],
+        plain.columns["processors"],
+    )
+    columns = plain.columns | {"resource:mirror": asked}
+    header = [*plain.header, f"; Resources: mirror={size}"]
+    mirrored = swf.Trace(plain.path, header, columns, plain.oddities)
+    starts = [simulate(trace, size, scenario(policy))[0].started for trace in (plain, mirrored)]
+    np.testing.assert_array_equal(*starts)
