@@ -17,7 +17,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 # Buffers up to this size come from the allocator, which keeps them warm itself.
 SMALL_BYTES = 1 << 17
 
-# Buffers from this size on lie on huge pages, if there are any.
+# Larger buffers lie on huge pages, if there are any.
 _HUGE_PAGE = 1 << 21
 
 # Of all that is not in use, as much is kept.
@@ -28,21 +28,21 @@ _kept: list[Bytes] = []
 
 
 def rounded(size: int) -> int:
-    """Bytes of the buffer that `take` gives for ``size``: at most an eighth more.
+    """Bytes of the buffer that `take` gives for ``size``: whole huge pages if it fills half of one.
 
     There are few sizes, so that a buffer that was given back is soon taken again.
     """
     if size <= SMALL_BYTES:
         return size
-    grain = 1 << (size.bit_length() - 4)
+    grain = _HUGE_PAGE if 2 * size >= _HUGE_PAGE else SMALL_BYTES
     return -(-size // grain) * grain
 
 
 def take(size: int) -> Bytes:
     """Memory of `rounded` ``size`` bytes, of any contents; `give` it back afterwards."""
     size = rounded(size)
-    for place, buffer in enumerate(_kept):
-        if buffer.size == size:
+    for place in reversed(range(len(_kept))):  # the last one given is the one in cache
+        if _kept[place].size == size:
             return _kept.pop(place)
     # What is kept and what is in use are together no more than what was ever in use at a time.
     freed = 0

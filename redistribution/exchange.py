@@ -1,13 +1,12 @@
 """Run a plan over MPI. Importing this module starts MPI.
 
-What one rank sends another goes in one message if the memory for messages allows, for wherever
-ranks wait for one another, they also wait for whoever has the core. Messages are packed into and
-unpacked from large buffers that are used again and again (`redistribution.buffers`).
+What one rank sends another goes in pieces that may stay in the last cache from packing to
+unpacking, if both ranks run. If one of them does not, the other packs ahead, up to the memory for
+messages: wherever ranks wait for one another, they also wait for whoever has the core.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,8 +24,12 @@ from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer, pieces
 # be confused: MPI keeps the order of messages between two ranks.
 TAG = 27183
 
-# Messages up to this size are not cut for the sake of small local parts.
-WHOLE_BYTES = 1 << 20
+# What one rank sends another goes in one message up to this size, in several beyond it. Measured on
+# a busy node: 2 and 4 MB are slower by the waits between ranks, 32 MB is no faster.
+PIECE_BYTES = 1 << 23
+
+# Messages of that size that a rank is ready to receive at a time.
+_POSTED = 4
 
 # Tests of the messages under way, of about a microsecond, before a rank gives up its core.
 _PATIENCE = 50
@@ -69,8 +72,8 @@ def run(
     Notes
     -----
     Extra memory: at most ``max_extra_bytes`` (by default 160 MB) of buffers, and at most 1.25 times
-    the larger of ``a`` and ``b`` or 2.5 MB. Up to 64 MB of them are kept for the next run
-    (`redistribution.buffers`).
+    the larger of ``a`` and ``b``, or 16 MB if that is more. Up to 64 MB of them are kept for the
+    next run (`redistribution.buffers`).
     """
     agree(plan, comm, a, b, order, max_extra_bytes)
     array = a if a is not None else b
@@ -139,59 +142,45 @@ class Exchange:
         order: Order,
         max_extra_bytes: int,
     ) -> None:
-        self.plan, self.comm = plan, comm
+        self.comm = comm
         self.source, self.target = of_array(a, "source"), of_array(b, "target")
         self.itemsize = itemsize
         self.order: Order = order
-        self.max_extra_bytes = max_extra_bytes
         rank = comm.rank
-        # A message of half a part, rounded up, fits into five eighths of it.
-        window = min(max_extra_bytes // 2, 5 * self.larger_part(rank) // 8)
+        most = max(1, min(PIECE_BYTES, max_extra_bytes // 4) // itemsize)
+        larger = max(0 if array is None else array.nbytes for array in (a, b))
+        room = min(max_extra_bytes, 5 * larger // 4)
+        posted = min(_POSTED * PIECE_BYTES, room // 2)
 
-        def stream(transfers: Iterable[Transfer]) -> _Stream:
-            cut = (
-                piece for t in transfers for piece in pieces(t, self.most_elements(t.peer), order)
-            )
+        def stream(transfers: Iterable[Transfer], window: int) -> _Stream:
+            cut = (piece for t in transfers for piece in pieces(t, most, order))
             return _Stream(cut, itemsize, window)
 
         outgoing, incoming = plan.outgoing(rank), plan.incoming(rank)
-        self.staying = stream(t for t in outgoing if t.peer == rank)
-        self.outgoing = stream(t for t in outgoing if t.peer != rank)
-        self.incoming = stream(t for t in incoming if t.peer != rank)
+        self.staying = stream((t for t in outgoing if t.peer == rank), room)
+        self.outgoing = stream((t for t in outgoing if t.peer != rank), room - posted)
+        self.incoming = stream((t for t in incoming if t.peer != rank), posted)
         # What is under way, and what it is, at the same positions.
         self.requests: list[MPI.Request] = []
         self.messages: list[tuple[_Stream, Transfer, Bytes | None]] = []
 
-    def larger_part(self, rank: int) -> int:
-        """Bytes of the larger local array of a rank."""
-        plan = self.plan
-        source, target = plan.source_process.get(rank), plan.target_process.get(rank)
-        shapes = [plan.source.local_shape(source)] if source is not None else []
-        shapes += [plan.target.local_shape(target)] if target is not None else []
-        return max(map(math.prod, shapes)) * self.itemsize
-
-    def most_elements(self, peer: int) -> int:
-        """Elements of a message between this rank and another: what both have memory for."""
-        part = min(self.larger_part(self.comm.rank), self.larger_part(peer))
-        # Rounded up (by an eighth), two of them fit the window of either direction.
-        most = min(2 * self.max_extra_bytes // 9, max(WHOLE_BYTES, part // 2))
-        return max(1, most // self.itemsize)
-
     def run(self) -> None:
         """Send, receive and copy until nothing is left."""
-        self.receive()
-        self.send()
-        while piece := self.staying.begin():
-            copy(piece, self.itemsize, self.source, self.target)
-            self.staying.end(piece)
-            self.finish()
         polls = 0
-        while self.requests:
-            polls = 0 if self.finish() else polls + 1
+        self.receive()
+        while (busy := self.send() or self.stay()) or self.requests:
+            polls = 0 if self.finish() or busy else polls + 1
             if polls > _PATIENCE:
                 # With more ranks than cores, the rank that is waited for may need this core. A
                 # blocking wait of MPI would keep it for milliseconds.
                 os.sched_yield()
+
+    def stay(self) -> bool:
+        """Whether there was a piece to copy that stays on this rank."""
+        if piece := self.staying.begin():
+            copy(piece, self.itemsize, self.source, self.target)
+            self.staying.end(piece)
+        return piece is not None
 
     def receive(self) -> None:
         """Post receives, in place where possible, while the window has room."""
@@ -200,14 +189,15 @@ class Exchange:
             buffer = self.buffer(piece) if message is None else None
             self.post(self.comm.Irecv, self.incoming, piece, message, buffer)
 
-    def send(self) -> None:
-        """Pack, unless the message lies ready, and send while the window has room."""
-        while piece := self.outgoing.begin():
+    def send(self) -> bool:
+        """Whether there was a piece and room to send it; packed, unless the message lies ready."""
+        if piece := self.outgoing.begin():
             message = in_place(piece, self.itemsize, self.source, self.order)
             buffer = self.buffer(piece) if message is None else None
             if buffer is not None:
                 pack(piece, self.itemsize, self.source, buffer, self.order)
             self.post(self.comm.Isend, self.outgoing, piece, message, buffer)
+        return piece is not None
 
     def buffer(self, piece: Transfer) -> Bytes:
         """Memory for the message of a piece."""
@@ -242,5 +232,4 @@ class Exchange:
                 buffers.give(buffer)
             stream.end(piece)
         self.receive()
-        self.send()
         return True

@@ -301,7 +301,7 @@ def transport(comm: Any, plan: Plan) -> Callable[[], None]:
     from redistribution import exchange
 
     incoming, outgoing = (
-        [(np.zeros(t.elements), t.peer, exchange.TAG) for t in transfers if t.peer != comm.rank]
+        [(np.ones(t.elements), t.peer, exchange.TAG) for t in transfers if t.peer != comm.rank]
         for transfers in (plan.incoming(comm.rank), plan.outgoing(comm.rank))
     )
 
