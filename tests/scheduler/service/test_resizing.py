@@ -10,6 +10,8 @@ import psutil
 import pytest
 
 from reshape import messages as m
+from scheduler.core.events import ResizePoint
+from scheduler.replay.journal import reading
 
 HERE = Path(__file__).parent
 FAULTY = ["python", str(HERE / "faulty.py")]
@@ -47,7 +49,7 @@ def sizes(job: m.JobInfo) -> list[int]:
 
 def test_up_and_down_with_the_original_group_gone(served, scripted):
     scripted("4 6 2/1+2")
-    number = served.submit([*FAULTY, "none", "job", "12"], 2, max_processors=8)
+    number = served.submit([*FAULTY, "none", "job", "36"], 2, max_processors=8)
     served.when(number, lambda job: len(job.sizes) == 3)
     before = {process.pid for process in served.processes(agents=False)}
     job = served.when(number, lambda job: len(job.sizes) == 4)
@@ -63,7 +65,7 @@ def test_up_and_down_with_the_original_group_gone(served, scripted):
 
 def test_an_interior_group_leaves(served, scripted):
     scripted("3 5 7 4/2+3 2/1 6")
-    job = served.wait(served.submit([*FAULTY, "none", "job", "16"], 2, max_processors=8))
+    job = served.wait(served.submit([*FAULTY, "none", "job", "48"], 2, max_processors=8))
     assert job.state == "COMPLETED", served.output(job.job)
     assert sizes(job)[:4] == [2, 3, 5, 7]
     assert job.facts["verified"] is True
@@ -147,7 +149,7 @@ def test_a_death_within_the_join_costs_at_most_a_restart(served, scripted, fault
 
 def test_a_death_while_leaving_costs_at_most_a_restart(served, scripted):
     scripted("4 2/1")
-    program = [*FAULTY, "check_leave", "job", "16"]
+    program = [*FAULTY, "check_leave", "job", "48"]
     job = served.wait(served.submit(program, 2, max_processors=4), 100)
     assert job.state == "COMPLETED", served.output(job.job) + served.story(job.job)
     assert job.facts["verified"] is True
@@ -265,3 +267,23 @@ def test_many_cycles_leave_nothing_behind(served, scripted):
     assert late[1] <= early[1] * 1.1 + 4096, "memory in KiB"
     agent = psutil.Process(served.agent_pid())
     assert agent.num_fds() < 40
+
+
+def test_short_iterations_ask_seldom_and_are_resized_all_the_same(served, scripted):
+    scripted("4")
+    program = (
+        "import time, reshape\n"
+        "with reshape.application() as app:\n"
+        "    for step in app.iterations(4000):\n"
+        "        time.sleep(0.002)\n"
+        "    app.report(size=app.comm.size)\n"
+    )
+    number = served.submit(["python", "-c", program], 2, max_processors=4)
+    job = served.wait(number, 100)
+    assert (job.state, job.facts) == ("COMPLETED", {"size": 4}), served.output(number)
+    with reading(served.directory) as records:
+        events = [event for batch in records.batches() for event in batch.events]
+    points = [event for event in events if isinstance(event, ResizePoint)]
+    assert 4 < len(points) < 2000
+    assert points[0].iteration == 1
+    assert max(point.iteration for point in points) > 3000
