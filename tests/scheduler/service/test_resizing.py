@@ -149,7 +149,7 @@ def test_a_death_within_the_join_costs_at_most_a_restart(served, scripted, fault
 
 def test_a_death_while_leaving_costs_at_most_a_restart(served, scripted):
     scripted("4 2/1")
-    program = [*FAULTY, "check_leave", "job", "48"]
+    program = [*FAULTY, "check_leave", "job", "16"]
     job = served.wait(served.submit(program, 2, max_processors=4), 100)
     assert job.state == "COMPLETED", served.output(job.job) + served.story(job.job)
     assert job.facts["verified"] is True
