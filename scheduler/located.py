@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import UnionType
 from typing import (
     Any,
     NamedTuple,
     NoReturn,
     TypeAlias,
     TypeVar,
+    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -215,7 +217,15 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _below(kind: Any, step: str | int) -> Any:
-    """Type of what is at a step below a struct, a dict or a tuple[type, ...]."""
+    """Type of what is at a step below a struct, a dict, a list or tuple[type, ...], or a choice."""
+    if get_origin(kind) in (Union, UnionType):  # such as `NetworkFields | None`
+        sequences = [member for member in get_args(kind) if get_origin(member) in (list, tuple)]
+        mappings = [
+            member
+            for member in get_args(kind)
+            if get_origin(member) is dict or hasattr(member, "__struct_fields__")
+        ]
+        return _below((sequences if isinstance(step, int) else mappings)[0], step)
     if isinstance(step, int):
         return get_args(kind)[0]
     return get_args(kind)[1] if get_origin(kind) is dict else get_type_hints(kind)[step]

@@ -64,6 +64,7 @@ def test_a_machine_file(tmp_path: Path) -> None:
     [
         ("nodes: 14", "nodes: 0", r"m.yaml:1: nodes: "),
         ("nodes: 14", "nodes: [a, b, a]", r"m.yaml:1: nodes\[2\]: two nodes are named 'a'"),
+        ("nodes: 14", "nodes: [a, 3]", r"m.yaml:1: nodes\[1\]: must be text, got 3"),
         ("nodes: 14", "node: 14", r"m.yaml:1: node: unknown field; did you mean nodes"),
         ("topology: tree", "topology: torus", r"m.yaml:3: network.topology: "),
         ("k: 4", "k: 1", r"m.yaml:2: network: k must be >= 2, got 1"),
