@@ -88,7 +88,7 @@ def _waits(mixes: Mixes) -> Iterator[Claim]:
         value = paper.WAIT_BY_SIZE["fcfs-pr"][0] - paper.WAIT_BY_SIZE[case][0]
         yield _more(mixes, small, "fcfs-pr", case, "wait of small jobs", value)
     for case in RESIZED:
-        value = paper.TABLE_2[case][1] / paper.TABLE_2["static"][1]
+        value = round(paper.TABLE_2[case][1] / paper.TABLE_2["static"][1], 2)
         ratio = deviation_ratio(mixes.values(case, WAIT), mixes.values("static", WAIT))
         text = f"{name[case]} makes waits vary less between mixes (ratio of deviations below 1)"
         less = Interval(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low, ratio.n)

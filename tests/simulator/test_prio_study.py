@@ -83,6 +83,15 @@ def test_the_study_file_runs_the_paper(rows: list[Row]) -> None:
     assert small == pytest.approx(np.mean(parts, axis=0)), "four gold and four platinum ones"
 
 
+def test_the_choices_that_explain_the_paper_change_nothing_else() -> None:
+    ours, near = (read_study(shipped_studies()[name]) for name in ("prio", "prio-printed"))
+    changed = {
+        "workload": {"expand_step": 1.0, "speedup": {"reading": "printed"}},
+        "set": {"backfill.moments": "contacts"},
+    }
+    assert [run | changed for run in ours.runs] == near.runs
+
+
 def test_the_report(rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.drawing.DPI", 30)  # a glance is enough
     told = report(rows, tmp_path)
