@@ -17,6 +17,7 @@ METRICS = {
     "response_s": "average response time",
     "weighted_response_s": "weighted average response",
 }
+TICKS = (-500, -200, -100, -50, -25, 0, 25, 50)
 VERDICTS = {True: "held", False: "not held", None: "not run"}
 PLAIN, WEIGHTED = METRICS
 FIGURES = {"response_s": 2, "weighted_response_s": 3}
@@ -218,6 +219,8 @@ def _picture(points: Sequence[Point], metric: str) -> Any:
     figure = new_figure(1.0 + 2.7 * len(laws), title)
     grid = figure.subplots(len(laws), len(ks), sharex=True, sharey=True, squeeze=False)
     colours = dict(zip(COMPARED, ("#c98a1b", "#2a6fb0", "#7fb2dd", "#a23b3b"), strict=True))
+    lowest = min(p.gain.mean for p in points if p.metric == metric)
+    ticks = [tick for tick in TICKS if tick >= 1.5 * lowest or tick >= -50]
     for axes_row, law in zip(grid, laws, strict=True):
         for axes, k in zip(axes_row, ks, strict=True):
             for i, name in enumerate(COMPARED):
@@ -240,8 +243,7 @@ def _picture(points: Sequence[Point], metric: str) -> Any:
             axes.set_title(f"K = {k}, {law}", fontsize=10)
             axes.set_xticks(range(len(queues)), [str(queue) for queue in queues])
             axes.set_yscale("symlog", linthresh=50)
-            axes.set_yticks([-500, -200, -100, -50, -25, 0, 25, 50])
-            axes.set_yticklabels([str(tick) for tick in (-500, -200, -100, -50, -25, 0, 25, 50)])
+            axes.set_yticks(ticks, [str(tick) for tick in ticks])
             axes.minorticks_off()
             quiet(axes)
     for axes in grid[-1]:
