@@ -22,6 +22,7 @@ import msgspec
 
 from reshape.topology import Topology
 from scheduler.core.events import JobSpec, ResizeTimes
+from scheduler.core.groups import leaving_groups
 from scheduler.core.orders import Reason
 from scheduler.core.procset import ProcSet
 from scheduler.core.resources import Quantity
@@ -133,6 +134,7 @@ class Job:
     signal: int = 0
     redirected_at: float | None = None
     _history: History | None = None
+    _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # for which state, what
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float, estimate_s: float) -> None:
         self.id = id
@@ -174,6 +176,20 @@ class Job:
         if self._history is None:
             self._history = History()
         return self._history
+
+    @property
+    def smaller(self) -> tuple[int, ...]:
+        """Configurations a running job may contract to, the largest first (PRIO 2).
+
+        It ran on them before, they are not below its starting one, and some of its groups make up
+        the difference. Kept until it is resized or restarted: a decision asks it of every job.
+        """
+        state = self.resizes, self.restarts, self.size
+        if self._smaller is None or self._smaller[0] != state:
+            sizes = [to for to in self.history.contractions() if to >= self.spec.processors]
+            leave = (to for to in sizes if leaving_groups(self.groups, self.size - to) is not None)
+            self._smaller = state, tuple(leave)
+        return self._smaller[1]
 
     @property
     def expected_end(self) -> float:

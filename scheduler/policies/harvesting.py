@@ -7,7 +7,7 @@ the rule that led there, so that the reason cites it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import heapify, heappop, heapreplace
 from typing import Literal, TypeAlias
 
@@ -86,9 +86,9 @@ def fcfs_contract_priority(
         there = sum(other.size - other.spec.processors for other in view.resizable)
         if head.spec.processors > view.free + view.freeing + there:
             return None
-    to = next(smaller(job), None)
-    if to is None:
+    if not job.smaller:
         return None
+    to = job.smaller[0]
     groups = leaving_groups(job.groups, job.size - to)
     facts = _facts(job, head, view, to) | {"queued": len(view.queue)}
     text = (
@@ -114,14 +114,18 @@ def least_impact_priority(
     None if the job is not among those to be contracted.
     """
     head = view.head
-    if head is None or next(smaller(job), None) is None:
+    if head is None or not job.smaller:
         return None
     wanted = head.spec.processors - view.free - view.freeing
     outranked = ranks.outranked_by(head, view)
     if wanted <= 0 or not outranked(job):
         return None
-    steps = [_Steps(other, ranks) for other in view.resizable if outranked(other)]
-    to, found, jobs = _traversed(job, [step for step in steps if step.to is not None], wanted)
+    listed = [
+        other
+        for other in view.resizable
+        if other.size > other.spec.processors and other.smaller and outranked(other)
+    ]
+    to, found, jobs = _traversed(job, listed, ranks, wanted)
     if to == job.size or (found < wanted and harvest == "useful"):
         return None
     impact = _impact(job, job.size, to)
@@ -136,47 +140,46 @@ def least_impact_priority(
     return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts), groups)
 
 
-def smaller(job: Job) -> Iterator[int]:
-    """Configurations a job may contract to, the largest first (PRIO 2).
-
-    It ran on them before, they are not below its starting one, and some of its groups make up the
-    difference.
-    """
-    for to in job.history.contractions():
-        if to >= job.spec.processors and leaving_groups(job.groups, job.size - to) is not None:
-            yield to
-
-
 class _Steps:
     """A job in the list, and its steps down."""
 
     def __init__(self, job: Job, ranks: Ranks) -> None:
         self.job, self._high = job, ranks.is_high(job)
-        self._down = smaller(job) if job.size > job.spec.processors else iter(())
-        self.at, self.to = job.size, next(self._down, None)
+        self._taken, self.at = 0, job.size
 
     @property
     def rank(self) -> tuple[bool, float, int]:
         """Low before high, then by the impact of the next step."""
-        assert self.to is not None
-        return self._high, _impact(self.job, self.at, self.to), self.job.id
+        job = self.job
+        return self._high, _impact(job, self.at, job.smaller[self._taken]), job.id
 
     def take(self) -> int:
         """Go one step down; tell how many processors that frees."""
-        assert self.to is not None
-        freed = self.at - self.to
-        self.at, self.to = self.to, next(self._down, None)
-        return freed
+        before, self.at = self.at, self.job.smaller[self._taken]
+        self._taken += 1
+        return before - self.at
+
+    @property
+    def left(self) -> bool:
+        """Whether there is a further step."""
+        return self._taken < len(self.job.smaller)
 
 
-def _traversed(job: Job, steps: list[_Steps], wanted: int) -> tuple[int, int, int]:
+def _traversed(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[int, int, int]:
     """Traverse the list until so many processors are found.
+
+    Parameters
+    ----------
+    listed : jobs that can contract, in any order; `job` is one of them.
 
     Returns
     -------
     size at which the traversal left the job, processors found, jobs that give them.
     """
-    heap = [(step.rank, step) for step in steps]
+    all_of_them = sum([other.size - other.smaller[-1] for other in listed])
+    if all_of_them <= wanted:  # then the order says nothing
+        return job.smaller[-1], all_of_them, len(listed)
+    heap = [(step.rank, step) for step in [_Steps(other, ranks) for other in listed]]
     heapify(heap)
     found, giving, to = 0, set(), job.size
     while heap and found < wanted:
@@ -185,10 +188,10 @@ def _traversed(job: Job, steps: list[_Steps], wanted: int) -> tuple[int, int, in
         giving.add(step.job.id)
         if step.job is job:
             to = step.at
-        if step.to is None:
-            heappop(heap)
-        else:
+        if step.left:
             heapreplace(heap, (step.rank, step))
+        else:
+            heappop(heap)
     return to, found, len(giving)
 
 
