@@ -277,7 +277,9 @@ class AnyLife(RuleBasedStateMachine):
     def nobody_waits_for_what_is_there(self) -> None:
         for core in self.cores:
             head = core.view.head
-            assert head is None or head.needs > core.view.idle
+            if head is not None and head.needs <= core.view.idle:  # so it must be the place
+                assert core.placing
+                assert core.view.select(core.machine.space, head.spec.processors) is None
             for job in core.queue:
                 assert str(self.core.reason_pending(job.id))
 
