@@ -13,13 +13,13 @@ from reshape.topology import Topology
 # Long enough for all the resizes below to fall into the computation, and the largest error (or
 # scaled residual) that is still right.
 PROGRAMS = {
-    "jacobi --n 70 --iterations 150": ("max_error", 1e-12),
-    "lu --n 160 --block 4 --repeat 3": ("residual", 16.0),
-    "synthetic --seconds 0.02 --mib 2 --iterations 150": ("mib", 2),
-    "matmul --n 400 --block 2": ("max_error", 1e-13),
-    "fft2d --n 45 --columns 31 --iterations 201": ("max_error", 1e-13),
+    "jacobi --n 70 --iterations 500": ("max_error", 1e-12),
+    "lu --n 160 --block 4 --repeat 12": ("residual", 16.0),
+    "synthetic --seconds 0.004 --mib 2 --iterations 500": ("mib", 2),
+    "matmul --n 600 --block 2": ("max_error", 1e-13),
+    "fft2d --n 45 --columns 31 --iterations 501": ("max_error", 1e-12),
     "cg --n 90": ("max_error", 1e-8),
-    "masterworker --tasks 1500 --batch 1": ("max_error", 1e-8),
+    "masterworker --tasks 3000 --batch 1": ("max_error", 1e-8),
 }
 # A number: processes that join; a tuple: groups that leave, in the order they have joined.
 WAYS: dict[str, list[int | tuple[int, ...]]] = {

@@ -23,8 +23,9 @@ from reshape import messages as m
 from reshape.mpi import clean_environment, mpiexec_path
 
 JOB, TOKEN = 7, "secret"
-# A job must not come to its end while a loaded machine takes its time to start a group.
-WAITING_PACE_S = 0.5
+# A job must not come to its end while a loaded machine takes its time to start a group. An answer
+# that takes longer than the patience of `reshape.link` would be none.
+WAITING_PACE_S = 0.2
 PATIENCE_S = 60.0
 
 
