@@ -18,7 +18,7 @@ PROGRAMS = {
     "synthetic --seconds 0.004 --mib 2 --iterations 500": ("mib", 2),
     "matmul --n 600 --block 2": ("max_error", 1e-13),
     "fft2d --n 45 --columns 31 --iterations 501": ("max_error", 1e-12),
-    "cg --n 90": ("max_error", 1e-8),
+    "cg --n 150": ("max_error", 1e-8),
     "masterworker --tasks 3000 --batch 1": ("max_error", 1e-8),
 }
 # A number: processes that join; a tuple: groups that leave, in the order they have joined.
