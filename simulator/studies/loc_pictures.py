@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from scheduler import drawing
 
@@ -89,7 +89,11 @@ def _lines(
         if logarithmic:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(FuncFormatter(_plain))
-            axes.yaxis.set_minor_formatter(FuncFormatter(_plain))
+            low, high = axes.get_ylim()
+            if high < 20 * low:  # hardly a decade: few of its labels, or they would overlap
+                axes.yaxis.set_minor_formatter(FuncFormatter(_plain))
+            else:
+                axes.yaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_ylim(bottom=0)
     panels[0].set_ylabel("minutes")
