@@ -54,7 +54,9 @@ def redirecting(served, tmp_path):
 
 def test_two_lives_of_a_job(redirecting):
     long = redirecting.submit(["python", "-c", TWO_LIVES], 2)
-    redirecting.when(long, lambda job: "life 1 on 2" in redirecting.output(long))
+    redirecting.when(
+        long, lambda job: job.state == "RUNNING" and "life 1 on 2" in redirecting.output(long)
+    )
     other = redirecting.submit(["sh", "-c", "sleep 0.5"], 2)
     job = redirecting.wait(long)
     assert (job.state, job.exit_code, job.signal) == ("COMPLETED", 0, 0)
