@@ -15,14 +15,16 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import yaml
 
 from reshape.errors import nearest
-from reshape.speedup import Speedup, parse
+from reshape.speedup import Model, Speedup, parse, written
 from reshape.topology import Topology
 from scheduler.core.events import JobSpec
 from scheduler.located import Located, Place
@@ -33,7 +35,7 @@ from simulator.workload import PrioWorkload, SimJob
 ENDINGS = (".yaml", ".yml")
 
 
-class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job as the file says it; times in seconds, a walltime also as 10:00.
 
     Parameters
@@ -117,6 +119,43 @@ def read(file: Path, seed: int | None = None) -> Workload:
     prio = _struct(tree, ("prio",), PrioWorkload)
     jobs = prio.generate(np.random.default_rng(said.seed if seed is None else seed))
     return Workload(prio.processors, jobs, cost, said.start_s, said.end_s)
+
+
+def encode(workload: Workload, comment: str) -> bytes:
+    """Write a workload as `read` reads it, a line a job; speedups are models with a name.
+
+    Parameters
+    ----------
+    comment : first line.
+    """
+    whole = {name: getattr(workload, name) for name in ("processors", "start_s", "end_s")}
+    data: dict[str, Any] = {name: value for name, value in whole.items() if value}
+    if workload.cost != ResizeCost():
+        data["cost"] = {k: v for k, v in msgspec.structs.asdict(workload.cost).items() if v != inf}
+    data["jobs"] = [msgspec.to_builtins(_line(job)) for job in workload.jobs]
+    text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=inf)
+    return f"# {comment}\n{text}".encode()
+
+
+def _line(job: SimJob) -> JobLine:
+    spec, model = job.spec, job.speedup
+    assert isinstance(model, Model | None)
+    assert not spec.resources
+    return JobLine(
+        job.at,
+        spec.processors,
+        spec.walltime_s,
+        job.iteration_s,
+        job.iterations,
+        spec.max_processors,
+        None if spec.topology is None else str(spec.topology),
+        None if model is None else written(model),
+        job.data_bytes / 2**20,
+        spec.name,
+        spec.user,
+        spec.queue,
+        spec.priority,
+    )
 
 
 def _struct(tree: Located, place: Place, kind: Any) -> Any:

@@ -1,16 +1,21 @@
 """Users' estimates of run times: few round values that most jobs share.
 
-D. Tsafrir, Y. Etsion and D. G. Feitelson, "Modeling user runtime estimates" (JSSPP 2005), with the
-constants of the authors' program (``est_model.hh`` at the Parallel Workloads Archive): of K
-different estimates the 20 most popular serve 89 % of the jobs, an exponential law of popularity
-ranks holds for them, a power law for the rest, and the times themselves follow a fractional law of
-their rank. What we could not look up:
+D. Tsafrir, Y. Etsion and D. G. Feitelson, "Modeling user runtime estimates" (JSSPP 2005). Constants
+and rules are those of the authors' program at the Parallel Workloads Archive (``m_tsafrir05``:
+``est_model.hh``, ``est_model.cc``), without hints of the user:
 
-- the program's own number of estimates, a linear law; we take its alternative, a power law;
-- which ranks of time are the popular ones if nobody says; ours are the round times nearest to the
-  law's, in an order that the seed decides, with the maximum as the most popular.
+- a number of different estimates that grows with the number of jobs, linear between given points;
+- the 20 most popular serve 89 % of the jobs, by an exponential law of their popularity ranks; a
+  power law holds for the rest;
+- the 20 are the maximum, times that all four logs behind the model have in common, and multiples of
+  round times. The maximum is the most popular; how popular the others are is as in one of the four
+  logs, chosen at random time by time;
+- the rest follow a fractional law of their rank, in whole minutes, in random order of popularity.
 
 As in the paper, no job outlives its estimate: the long ones choose first among those that remain.
+Ours differ in two points: the estimates of the jobs are drawn, not dealt out in exact shares, and
+where the program gives up (more long jobs than long estimates) such a job asks for the maximum, or
+for its run time if that is longer.
 """
 
 from __future__ import annotations
@@ -23,7 +28,25 @@ import numpy as np
 from simulator.workloads.drawn import Floats, Ints
 
 HEAD = 20  # most popular estimates
-ROUND_S = (3600, 1800, 900, 600, 300, 60, 1)  # the rounder, the more popular
+MINUTE_S = 60
+#: Times below this, multiples of 5 minutes, would be too few for the head.
+LEAST_LONGEST_S = (HEAD - 1) * 5 * MINUTE_S + 1
+#: Jobs, and how many different estimates so many have.
+DIFFERENT = ((0, 0), (20, 10), (200, 20), (1000, 35), (10000, 90), (70000, 340), (250000, 565))
+#: Popular estimates that all four logs have, minutes.
+COMMON = (5, 10, 15, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 720, 1080)
+#: The head is filled up with the largest multiples of these, one after the other, minutes.
+ROUND = (12000, 6000, 3000, 600, 300, 120, 60, 20, 10, 5)
+#: Popularity ranks of the maximum and of the other 19, ascending, in SDSC SP2, CTC SP2, KTH SP2
+#: (jobs of up to 4 h) and SDSC Blue Horizon.
+POPULARITY = (
+    (3, 1, 4, 17, 13, 7, 8, 18, 2, 6, 16, 10, 5, 15, 14, 19, 11, 12, 9, 20),
+    (1, 3, 4, 2, 12, 9, 8, 18, 6, 7, 11, 20, 16, 5, 14, 13, 10, 15, 17, 19),
+    (1, 4, 10, 14, 20, 2, 3, 7, 12, 6, 19, 5, 18, 16, 9, 17, 15, 13, 8, 11),
+    (1, 6, 5, 3, 7, 2, 18, 19, 4, 11, 20, 9, 10, 14, 13, 16, 15, 17, 8, 12),
+)
+#: How far an estimate of the rest may move where there is one already, seconds.
+ASIDE = (0, 30, -30, 20, -20, 10, -10)
 
 
 class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,9 +57,9 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     longest_s : largest estimate the machine allows, whole seconds.
     head_share : share of the jobs with one of the 20 most popular estimates.
     head : a, b, c of the percentage a * exp(b * rank) + c of the ranks 2 to 20.
-    tail : a, b of the percentage a * rank ** b of the ranks from 21 on.
-    count : a, b of the number of different estimates, a * jobs ** b.
-    times : p, q of the law of times, see `different_times`.
+    tail : a, b of the percentage a * rank ** b of the ranks from 21 on, before it is scaled to what
+        the head leaves.
+    times : p, q of the law of times, see `rest`.
 
     Raises
     ------
@@ -47,20 +70,19 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_share: float = 0.89
     head: tuple[float, float, float] = (14.0491, -0.177531, 0.462513)
     tail: tuple[float, float] = (795.6, -2.267)
-    count: tuple[float, float] = (0.653566, 0.547761)
     times: tuple[float, float] = (12.1039, -0.6026)
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if self.longest_s < HEAD:
-            raise ValueError(f"longest_s must be >= {HEAD}, got {self.longest_s}")
+        if self.longest_s < LEAST_LONGEST_S:
+            raise ValueError(f"longest_s must be >= {LEAST_LONGEST_S}, got {self.longest_s}")
         if not 0 < self.head_share <= 1:
             raise ValueError(f"head_share must be > 0 and <= 1, got {self.head_share}")
 
     def different(self, jobs: int) -> int:
-        """How many different estimates so many jobs have."""
-        a, b = self.count
-        return int(max(HEAD, min(round(a * jobs**b), self.longest_s)))
+        """How many different estimates so many jobs have, those of the head included."""
+        jobs_at, estimates_at = zip(*DIFFERENT, strict=True)
+        return max(HEAD, round(float(np.interp(jobs, jobs_at, estimates_at))))
 
     def shares(self, different: int) -> Floats:
         """Shares of the jobs by popularity rank, (different,) float64, sum 1."""
@@ -74,41 +96,45 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             percent[HEAD:] *= 100 * (1 - self.head_share) / percent[HEAD:].sum()
         return np.asarray(percent / percent.sum())
 
-    def different_times(self, different: int) -> Ints:
-        """Different estimates, ascending: (a - 1) x / (a - x) of the longest, x the relative rank.
+    def most_popular(self) -> list[int]:
+        """The maximum, and 19 round times in ascending order, seconds."""
+        common = [MINUTE_S * time for time in COMMON if MINUTE_S * time < self.longest_s]
+        chosen = dict.fromkeys([self.longest_s, *common])
+        for unit in (MINUTE_S * time for time in ROUND):
+            largest = self.longest_s // unit * unit
+            chosen |= dict.fromkeys(range(largest, 0, -unit))
+        return [self.longest_s, *sorted([*chosen][1:HEAD])]
+
+    def rest(self, different: int, taken: list[int]) -> list[int]:
+        """Times of the other estimates: (a - 1) x / (a - x) of the longest, x their relative rank.
+
+        Parameters
+        ----------
+        different : number of estimates; a is 1 + p * different ** q.
+        taken : times that are in the head.
 
         Returns
         -------
-        (at most different,) int64, seconds; a is 1 + p * different ** q
+        at most different - HEAD times, seconds
         """
         p, q = self.times
         a = 1 + p * different**q
-        x = np.arange(1, different + 1) / different
-        seconds = self.longest_s * (a - 1) * x / (a - x)
-        return np.unique(np.clip(np.rint(seconds), 1, self.longest_s).astype(np.int64))
+        x = np.arange(1, different - HEAD + 1) / max(1, different - HEAD)
+        minutes = np.rint(self.longest_s / MINUTE_S * (a - 1) * x / (a - x)).astype(int)
+        found: dict[int, None] = {}
+        for time in (MINUTE_S * minutes).tolist():
+            for moved in (time + aside for aside in ASIDE):
+                if 0 < moved < self.longest_s and moved not in found and moved not in taken:
+                    found[moved] = None
+                    break
+        return list(found)
 
     def popular(self, different: int, rng: np.random.Generator) -> Ints:
         """Different estimates, the most popular first, (n,) int64, seconds."""
-        times = self.different_times(different).tolist()
-        step = max(1, len(times) // HEAD)
-        round_times = {self.longest_s}
-        for place in range(len(times) - 1 - step, -1, -step):
-            if len(round_times) < HEAD:
-                round_times.add(self._round_near(times, place))
-        head = np.array(sorted(round_times - {self.longest_s}), dtype=np.int64)
-        rest = np.array(sorted(set(times) - round_times), dtype=np.int64)
-        longest = np.array([self.longest_s], dtype=np.int64)
-        return np.concatenate([longest, rng.permutation(head), rng.permutation(rest)])
-
-    def _round_near(self, times: list[int], place: int) -> int:
-        """Roundest time near that of a rank: no farther than half the way to its neighbours."""
-        time = times[place]
-        near = max(1, (times[min(place + 1, len(times) - 1)] - times[max(place - 1, 0)]) // 2)
-        for unit in ROUND_S:
-            rounded = max(unit, round(time / unit) * unit)
-            if abs(rounded - time) <= near and rounded <= self.longest_s:
-                return rounded
-        return time
+        head = self.most_popular()
+        ranked = [time for _, time in sorted(zip(popularity(rng), head, strict=True))]
+        rest = rng.permutation(self.rest(different, head))
+        return np.concatenate([ranked, rest]).astype(np.int64)
 
     def generate(self, run: Floats, rng: np.random.Generator) -> Ints:
         """Estimates of jobs of these run times, none below the run time.
@@ -139,3 +165,20 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             pool[pick], pool[-1] = pool[-1], pool[pick]
             estimates[job] = pool.pop()
         return estimates
+
+
+def popularity(rng: np.random.Generator) -> list[int]:
+    """Draw popularity ranks for the maximum (always 1) and the other 19 of the head, ascending.
+
+    Time by time, the ranks that it has in the four logs come into a pool; the more popular of two
+    drawn from the pool is taken. One that no later time has in any log is taken when it is due.
+    """
+    last = {rank: max(log.index(rank) for log in POPULARITY) for rank in range(1, HEAD + 1)}
+    ranks = [1]
+    pool = [log[0] for log in POPULARITY]
+    for place in range(1, HEAD):
+        pool += [log[place] for log in POPULARITY]
+        pool = [rank for rank in pool if rank not in ranks]
+        due = [rank for rank in sorted(last) if last[rank] <= place and rank not in ranks]
+        ranks.append(due[0] if due else min(rng.choice(pool, 2).tolist()))
+    return ranks

@@ -1,18 +1,19 @@
 """Feitelson's workload model of 1996: discrete sizes, run times that go with them, repetitions.
 
 D. G. Feitelson, "Packing schemes for gang scheduling" (JSSPP 1996), and the page of the model at
-the Parallel Workloads Archive (``m_feitelson96``). The page gives the harmonic distribution of
-sizes of order 1.5, "hand-tailored to further emphasize small sizes and powers of two", and
-hyper-exponential run times weakly correlated with size. What it does not give in numbers:
+the Parallel Workloads Archive (``m_feitelson96``). The page says: six logs; a harmonic distribution
+of sizes of order 1.5, "hand-tailored to further emphasize small sizes and powers of two"; run times
+with a coefficient of variation above 1 that grow weakly with the size; repeated executions of the
+same jobs. Its numbers beyond the order are in a program that no public copy was found of, so the
+following are ours, and parameters:
 
-- the tailoring. Ours is a factor on powers of two that grows with the size, chosen after three of
-  the six logs behind the model (NASA iPSC, SDSC Paragon, CTC SP2: 83 to 100 % of the jobs are of
-  such sizes, and the large ones are far more frequent than the harmonic law has them);
-- the run times' constants. Ours are those usually quoted for his later version of the model
-  (Feitelson and Rudolph, "Metrics and benchmarking for parallel job scheduling", JSSPP 1998): an
-  exponential of mean 1 with probability 0.95 - 0.2 n/N, else one of mean 7, for size n of N. We
-  could not look them up in an original text. One unit of time is `unit_s`;
-- repetitions: harmonic of order 2.5, quoted in the same way.
+- the tailoring: a factor on powers of two that grows with the size, chosen after three of the six
+  logs (NASA iPSC, SDSC Paragon, CTC SP2: 83 to 100 % of the jobs are of such sizes, and the large
+  ones are far more frequent than the harmonic law has them);
+- the run times: an exponential of mean 1 with probability 0.95 - 0.2 n/N, else one of mean 7, for
+  size n of N: coefficients of variation from 1.7 to 1.8, means from 1.3 to 2.5. One unit of time is
+  `unit_s`;
+- the repetitions: harmonic of order 2.5.
 """
 
 from __future__ import annotations

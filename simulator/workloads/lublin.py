@@ -1,9 +1,9 @@
 """The model of Lublin and Feitelson: rigid jobs of a parallel supercomputer.
 
 U. Lublin and D. G. Feitelson, "The workload on parallel supercomputers: modeling the
-characteristics of rigid jobs", J. Parallel Distrib. Comput. 63 (11), 2003; the parameters are those
-of all jobs together (batch and interactive), as in the program of the Parallel Workloads Archive
-(``m_lublin99``).
+characteristics of rigid jobs", J. Parallel Distrib. Comput. 63 (11), 2003; parameters and rules are
+those of the authors' program at the Parallel Workloads Archive (``m_lublin99.c``) for all jobs
+together (batch and interactive), compared with it line by line.
 
 - Size: serial with some probability, else 2 ** u for a two-stage uniform u, rounded to a whole u
   (a power of two) with another probability.

@@ -1,15 +1,21 @@
-"""A whole trace from a model: jobs, requirements, estimates, and times of submission for a load."""
+"""A whole trace from a model: jobs, requirements, estimates, and times of submission for a load.
+
+PRIO's model makes resizable jobs, which a trace cannot express; its workload is a file of jobs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError, nearest
+from reshape.speedup import parse
 from simulator.swf import Trace
+from simulator.workload import PrioWorkload
+from simulator.workload_file import Workload
 from simulator.workloads.drawn import Drawn, Floats, poisson
 from simulator.workloads.estimates import TsafrirEstimates
 from simulator.workloads.feitelson96 import Feitelson96
@@ -19,7 +25,9 @@ from simulator.workloads.requirements import Law, factors, requirements
 
 Model: TypeAlias = Feitelson96 | Lublin
 MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}
+PRIO = "prio"  # the model of resizable jobs
 DEFAULT_LOAD = 0.7  # of a model that says nothing of arrivals
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -55,8 +63,12 @@ def model_of(name: str, parameters: Mapping[str, Any]) -> Model:
     ConfigError : an unknown model or parameter (the nearest is offered), or a wrong value.
     """
     if name not in MODELS:
-        raise ConfigError(f"unknown model {name!r}{nearest(name, MODELS)}", field="model")
-    cls = MODELS[name]
+        raise ConfigError(f"unknown model {name!r}{nearest(name, (*MODELS, PRIO))}", field="model")
+    return _with(name, MODELS[name], parameters)
+
+
+def _with(name: str, cls: type[T], parameters: Mapping[str, Any]) -> T:
+    """Model of a class with some parameters, which may be text."""
     for parameter in parameters:
         if parameter not in cls.__struct_fields__:
             offered = nearest(parameter, cls.__struct_fields__)
@@ -65,6 +77,27 @@ def model_of(name: str, parameters: Mapping[str, Any]) -> Model:
         return msgspec.convert(dict(parameters), cls, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"model {name}: {error}") from None
+
+
+def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Workload]:
+    """Draw the workload of PRIO section 4: that of the same seed in `reshape study prio`.
+
+    Parameters
+    ----------
+    parameters : of `PrioWorkload`, by name; numbers, and the speedup model, may be text.
+
+    Raises
+    ------
+    ConfigError : an unknown parameter, or a wrong value.
+    """
+    fields = dict(parameters)
+    if isinstance(fields.get("speedup"), str):
+        try:
+            fields["speedup"] = msgspec.to_builtins(parse(fields["speedup"]))
+        except ValueError as error:
+            raise ConfigError(f"model {PRIO}: {error}") from None
+    model = _with(PRIO, PrioWorkload, fields)
+    return model, Workload(model.processors, model.generate(np.random.default_rng(seed)))
 
 
 def make(wanted: Wanted) -> Trace:

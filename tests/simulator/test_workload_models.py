@@ -9,19 +9,22 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from numpy.typing import NDArray
 from scipy import stats
 
 from reshape.errors import ConfigError, ReshapeError
+from reshape.speedup import Prio
 from scheduler.policies.scenarios import scenario
-from simulator import swf
+from simulator import swf, workload_file
 from simulator.normalise import Rules, machine_size, normalise
+from simulator.runtimes import ResizeCost
 from simulator.simulate import run as simulate
 from simulator.study import SHIPPED
+from simulator.workload import PrioWorkload
 from simulator.workload_command import workload
 from simulator.workloads.drawn import poisson
-from simulator.workloads.estimates import HEAD, TsafrirEstimates
+from simulator.workloads.estimates import HEAD, POPULARITY, TsafrirEstimates, popularity
 from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.lublin import BUCKET_S, BUCKETS, LONGEST_PAUSE, LONGEST_RUN, Lublin
 from simulator.workloads.made import Wanted, make, model_of
@@ -163,8 +166,10 @@ def test_lublin_is_like_the_authors_own_trace() -> None:
 
 def test_tsafrir_estimates() -> None:
     model = TsafrirEstimates(longest_s=64800)
+    assert [model.different(n) for n in (30, 600, 10000, N, 250000, 10**6)] == [
+        HEAD, 28, 90, 132, 565, 565
+    ]  # fmt: skip
     different = model.different(N)
-    assert different == round(0.653566 * N**0.547761)
     shares = model.shares(different)
     ranks = np.arange(2, HEAD + 1)
     expected = (14.0491 * np.exp(-0.177531 * ranks) + 0.462513) / 100
@@ -174,11 +179,47 @@ def test_tsafrir_estimates() -> None:
     np.testing.assert_allclose(shares[HEAD:], 0.11 * tail / tail.sum(), rtol=1e-9)
     popular = model.popular(different, rng())
     assert popular[0] == 64800
-    assert len(np.unique(popular)) == len(popular)
+    assert len(np.unique(popular)) == len(popular) == different
     # Jobs shorter than any estimate leave the estimates as they were drawn.
     estimates = model.generate(np.full(N, 0.5), rng())
     rank_of = {int(time): rank for rank, time in enumerate(model.popular(different, rng()), 1)}
     follows_shares(np.array([rank_of[int(e)] for e in estimates]), model.shares(len(popular)))
+
+
+def test_tsafrir_times() -> None:
+    """The head by hand for a maximum of 18 h, and of 10 h; the rest against its law."""
+    hours = [1, 2, 3, 4, 5, 6, 8, 10, 12]
+    below = [5 / 60, 10 / 60, 0.25, 20 / 60, 0.5, *hours]
+    whole = [18, *below, 13, 14, 15, 16, 17]  # 15 by 5 h, then 16 and 14, then 17 and 13
+    assert TsafrirEstimates(longest_s=64800).most_popular() == pytest.approx(
+        [3600 * time for time in whole]
+    )
+    tens = [460, 500, 520, 540, 560, 580]
+    assert [time // 60 for time in TsafrirEstimates(longest_s=36000).most_popular()] == [
+        600, 5, 10, 15, 20, 30, 60, 120, 180, 240, 300, 360, 420, *sorted([480, *tens])
+    ]  # fmt: skip
+    model = TsafrirEstimates(longest_s=64800)
+    rest = np.array(sorted(model.rest(565, model.most_popular())))
+    a = 1 + 12.1039 * 565**-0.6026
+    law = [64800 * (a - 1) * x / (a - x) for x in np.arange(1, 546) / 545]
+    assert np.abs(rest - law[: len(rest)]).max() <= 60
+    with pytest.raises(ValueError, match="longest_s must be >= 5701, got 5700"):
+        TsafrirEstimates(longest_s=5700)
+
+
+def test_tsafrir_popularity_is_as_in_the_logs() -> None:
+    assert all(sorted(log) == list(range(1, HEAD + 1)) for log in POPULARITY)
+    for seed in range(100):
+        ranks = popularity(rng(seed))
+        assert sorted(ranks) == list(range(1, HEAD + 1))
+        assert ranks[0] == 1
+        for place, rank in enumerate(ranks[1:], 1):
+            places = [log.index(rank) for log in POPULARITY]
+            assert min(places) <= place
+            late = [
+                r for r in ranks[place + 1 :] if max(log.index(r) for log in POPULARITY) < place
+            ]
+            assert not late or max(places) <= place, "what is due goes first"
 
 
 def test_nobody_outlives_his_estimate() -> None:
@@ -268,13 +309,55 @@ def test_generate_command(tmp_path: Path) -> None:
     assert {frozenset(spec.resources) for spec in specs} == {frozenset({"r2", "r3"})}
     for wrong, told in (
         (["--load", "1", "--queue", "4"], "give one"),
-        (["--longest", "500"], "with --estimates tsafrir alone"),
+        (["--longest", "6000"], "with --estimates tsafrir alone"),
+        (["--longest", "600", "--estimates", "tsafrir"], "600 is not in the range x>=5701"),
         (["--set", "slope"], "has no value"),
         (["-o", str(tmp_path / "c.txt")], "does not end in .swf"),
     ):
         result = CliRunner().invoke(workload, ["generate", "lublin", "-o", "x.swf", *wrong])
         assert result.exit_code == 2
         assert told in result.output
+
+
+def generated(*words: str) -> Result:
+    return CliRunner().invoke(workload, ["generate", *words])
+
+
+def test_prio_from_the_command(tmp_path: Path) -> None:
+    """A file of the very jobs that the study of the same seed runs, and nothing lost by writing."""
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    words = "prio --jobs 60 --seed 3 --set resizable=0.5 --set user_priorities=true"
+    for file in files:
+        result = generated(*words.split(), "--set", "speedup=prio:alpha=0.75", "-o", str(file))
+        assert result.exit_code == 0, result.output
+    assert files[0].read_bytes() == files[1].read_bytes()
+    read = workload_file.read(files[0])
+    model = PrioWorkload(jobs=60, resizable=0.5, user_priorities=True, speedup=Prio(alpha=0.75))
+    assert read.jobs == model.generate(rng(3))
+    assert (read.processors, read.cost) == (400, ResizeCost())
+    assert 0 < sum(job.spec.resizable for job in read.jobs) <= 30
+    whole = msgspec.structs.replace(read, cost=ResizeCost(1.0, 0.5, 1e9), start_s=2.0, end_s=3.0)
+    files[1].write_bytes(workload_file.encode(whole, "again"))
+    assert workload_file.read(files[1]) == whole
+    assert generated("prio", "-o", str(files[1])).output.endswith("120 jobs of model prio\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--load 0.9 -o x.yaml", "--load says nothing about model prio"),
+        ("--estimates tsafrir -o x.yaml", "--estimates says nothing about model prio"),
+        ("-o x.swf", "does not end in .yaml"),
+        ("--set resizeable=1 -o x.yaml", "has no parameter 'resizeable'; did you mean resizable"),
+        ("--processors 20 -o x.yaml", "processors must be >= 136, got 20"),
+        ("--set speedup=amdahl -o x.yaml", "model prio: Invalid value 'amdahl'"),
+        ("--set speedup=pro -o x.yaml", "unknown speedup model 'pro'; did you mean prio"),
+    ],
+)
+def test_wrong_words_for_prio(words: str, told: str) -> None:
+    result = generated("prio", *words.split())
+    assert result.exit_code != 0
+    assert told in result.output + str(result.exception)
 
 
 RESOURCES = "; Resources: memory=100 licences=2\n"
