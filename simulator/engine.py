@@ -7,7 +7,8 @@ its iteration, of its resize, or of all. A rigid job has only its end, and costs
 
 Resizes pass as they do live: a group comes up in the background while the job computes on, and
 joins at the first resize point at which it is there; join and move are a pause. A contraction is a
-pause for the move, at whose end the processors are free.
+pause for the move; the processors are free when the processes on them have ended, and the job
+computes on meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from math import inf, nan
 from typing import Protocol, TypeAlias
 
 import msgspec
+import numpy as np
 
 from scheduler.core.core import Core
 from scheduler.core.events import (
@@ -36,7 +38,7 @@ from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import Job, JobState
 from simulator.metrics import Outcome, Result
-from simulator.runtimes import Contiguity, ResizeCost
+from simulator.runtimes import Contiguity, Costs, ResizeCost
 from simulator.workload import SimJob
 
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
@@ -81,14 +83,18 @@ class Progress(msgspec.Struct):
     Parameters
     ----------
     iterations, size : iterations finished; processors it computes on.
-    joining, ready_at : the expansion whose group is coming up, and when it is there.
+    joining, group_s, ready_at : the expansion whose group is coming up, how long that takes, and
+        when it is there.
+    resumed_at : when it computed on after its last resize.
     """
 
     job: SimJob
     iterations: int = 0
     size: int = 0
     joining: Expand | None = None
+    group_s: float = 0.0
     ready_at: float = inf
+    resumed_at: float = -inf
 
 
 class Engine:
@@ -103,6 +109,8 @@ class Engine:
     point_s : what a resize point takes without a resize, seconds; of resizable jobs.
     start_s, end_s : from the order to start a job until it computes, and from its last iteration
         until its processes are gone, seconds.
+    costs : of jobs given one by one, instead of these four: measured ones, by processes.
+    rng : draws from what was measured; None: the mean each time.
     watch : told (time, events, orders) of each call of the core.
     allocations : keep the processors of each rigid job.
     contiguity : what rigid jobs gain where their processors are contiguous; they are told apart.
@@ -124,14 +132,18 @@ class Engine:
         start_s: float = 0.0,
         end_s: float = 0.0,
         point_s: float = 0.0,
+        costs: Costs | None = None,
+        rng: np.random.Generator | None = None,
         watch: Watch | None = None,
         allocations: bool = False,
         contiguity: Contiguity | None = None,
     ) -> None:
         workload: Workload = Given(jobs) if isinstance(jobs, Iterable) else jobs
         self.core = core
-        self.cost = ResizeCost() if cost is None else cost
-        self.start_s, self.end_s, self.point_s = start_s, end_s, point_s
+        self.start_s, self.end_s = start_s, end_s
+        if costs is None:
+            costs = Costs.constant(cost or ResizeCost(), start_s, end_s, point_s)
+        self.costs, self.rng = costs, rng
         self.watch = watch
         self.contiguity = contiguity
         self.now = -inf
@@ -245,10 +257,13 @@ class Engine:
             self._go_on(order.job)
         elif isinstance(order, Expand):
             progress = self._progress[order.job]
-            progress.joining, progress.ready_at = order, self.now + self.cost.start_s
+            progress.group_s = self.costs.group.of(order.to - progress.size, self.rng)
+            progress.joining, progress.ready_at = order, self.now + progress.group_s
             self._go_on(order.job)
         elif isinstance(order, Contract):
-            self._pause(order.job, order.serial, order.to, ResizeTimes(move_s=self._move_s(order)))
+            leave_s = self.costs.leave.of(self._progress[order.job].size - order.to, self.rng)
+            times = ResizeTimes(move_s=self._move_s(order))
+            self._pause(order.job, order.serial, order.to, times, leave_s)
 
     def _start(self, order: Start) -> None:
         number, now = order.job, self.now
@@ -256,7 +271,8 @@ class Engine:
         if self._jobs and self._jobs[number - 1].spec.resizable:
             job = self._jobs[number - 1]
             self._progress[number] = Progress(job, size=job.spec.processors)
-            self._follows(number, JobStarted(now + self.start_s, number))
+            start_s = self.costs.start.of(job.spec.processors, self.rng)
+            self._follows(number, JobStarted(now + start_s, number))
             return
         if self.allocated is not None:
             self.allocated[number] = order.processors
@@ -264,15 +280,22 @@ class Engine:
         if self.contiguity is not None:
             run_s = self.contiguity.run_s(run_s, order.processors)
         # Nobody asks between its start and its end.
-        end = now + (self.start_s + self.end_s + run_s)
+        end = now + (self._around_s(number) + run_s)
         ends = JobEnded(end, number)
         if number in self._next:  # it had an earlier life, the end of which is not to count
             self._follows(number, ends)
         else:
             self._happens(ends)
 
+    def _around_s(self, number: int) -> float:
+        """Start and end of a rigid job, seconds."""
+        if not self._jobs:
+            return self.start_s + self.end_s
+        processors, costs = self._jobs[number - 1].spec.processors, self.costs
+        return costs.start.of(processors, self.rng) + costs.end.of(processors, self.rng)
+
     def _move_s(self, order: Expand | Contract) -> float:
-        return self.cost.move_s(self._progress[order.job].job.data_bytes)
+        return self._progress[order.job].job.data_bytes / self.costs.bytes_per_s
 
     def _go_on(self, job: int) -> None:
         """Join the group that is there by now, or compute the next iteration."""
@@ -282,31 +305,40 @@ class Engine:
         joining = progress.joining
         if joining is not None and progress.ready_at <= self.now:
             progress.joining = None
-            cost = self.cost
-            move_s = self._move_s(joining)
-            times = ResizeTimes(start_s=cost.start_s, join_s=cost.join_s, move_s=move_s)
+            times = ResizeTimes(
+                start_s=progress.group_s,
+                join_s=self.costs.join.of(joining.to, self.rng),
+                move_s=self._move_s(joining),
+            )
             self._pause(job, joining.serial, joining.to, times)
         else:
-            self._compute(job)
+            self._compute(job, self.now)
 
-    def _pause(self, job: int, serial: int, to: int, times: ResizeTimes) -> None:
-        self._progress[job].size = to
-        self._follows(job, ResizeDone(self.now + times.pause_s, job, serial, times))
+    def _pause(
+        self, job: int, serial: int, to: int, times: ResizeTimes, leave_s: float = 0.0
+    ) -> None:
+        """Let a job stand still; the resize is done when the processes that leave are gone."""
+        progress = self._progress[job]
+        progress.size, progress.resumed_at = to, self.now + times.pause_s
+        done_at = progress.resumed_at + leave_s
+        self._follows(job, ResizeDone(done_at, job, serial, times))
 
-    def _compute(self, job: int) -> None:
-        """Begin the next iteration."""
+    def _compute(self, job: int, since: float) -> None:
+        """Let the next iteration be that which began at this time."""
         progress = self._progress[job]
         iteration_s = progress.job.time_s(progress.size)
-        end, done = self.now + (self.point_s + iteration_s), progress.iterations + 1
+        point_s = self.costs.point.of(progress.size, self.rng)
+        end, done = max(self.now, since + (point_s + iteration_s)), progress.iterations + 1
         if done == progress.job.iterations:
-            self._follows(job, JobEnded(end + self.end_s, job))
+            self._follows(job, JobEnded(end + self.costs.end.of(progress.size, self.rng), job))
         else:
             data_bytes = progress.job.data_bytes
             self._follows(job, ResizePoint(end, job, done, iteration_s, data_bytes=data_bytes))
 
     def _goes_on(self, event: JobStarted | ResizeDone) -> None:
         if self._next[event.job] is event:
-            self._compute(event.job)
+            resized = type(event) is ResizeDone
+            self._compute(event.job, self._progress[event.job].resumed_at if resized else self.now)
 
     def _collect(self, number: int) -> None:
         """Keep what is needed of a job that ended, and let the core forget it."""

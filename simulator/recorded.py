@@ -2,53 +2,45 @@
 
 Two ways to the jobs: what was *measured* of them (iteration times by size, for what-if runs), or
 what their *submissions* say (for a prediction that has not seen the run). Both need what this
-machine takes for starts, joins, moves and ends: `Overheads`, measured from a journal.
+machine takes for starts, joins, moves and ends: `Costs`, measured from a journal, this one or that
+of another run. They vary from time to time, and which job finds processors free at its resize point
+hangs on fractions of a second; so a run is simulated several times, each cost drawn from those that
+were measured, and the mean counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from statistics import fmean
+from statistics import fmean, stdev
+from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 from reshape.errors import ReshapeError
 from reshape.messages import Submission
 from reshape.pace import ASK_EVERY_S
 from reshape.speedup import Formula, Prio, Tabulated
 from scheduler.core.events import JobSpec, JobStarted, ResizeDone, ResizeFailed, ResizePoint
-from scheduler.core.orders import Contract
+from scheduler.core.orders import Contract, Expand
 from scheduler.core.redirecting import Redirecting
-from scheduler.core.state import FINAL, Job
+from scheduler.core.state import FINAL, Job, Resize
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import new_core, replay
 from scheduler.replay.journal import Batch
 from simulator.engine import Engine
 from simulator.engine import outcome as outcome_of
 from simulator.metrics import Metrics, Result
-from simulator.runtimes import ResizeCost
+from simulator.runtimes import Costs, Takes
 from simulator.workload import SimJob
 
 #: Model for sizes on which a job never ran, if its program tells none.
 UNKNOWN: Formula = Prio()
 
 
-class Overheads(msgspec.Struct, frozen=True):
-    """What a machine takes besides computing; means, seconds.
-
-    Parameters
-    ----------
-    point_s : a resize point without a resize: question, answer, broadcast, waiting for one another.
-    start_s : from the order to start a job to its first iteration (mpiexec, imports, set-up).
-    end_s : from the last iteration until the job's processes are gone.
-    resize : what a resize costs.
-    """
-
-    start_s: float = 0.0
-    end_s: float = 0.0
-    point_s: float = 0.0
-    resize: ResizeCost = ResizeCost()
+#: (Processes, seconds) of each time that a step was taken.
+Times: TypeAlias = list[tuple[int, float]]
 
 
 class Recorded(msgspec.Struct):
@@ -58,37 +50,69 @@ class Recorded(msgspec.Struct):
     ----------
     core : as it was at the end of the journal.
     first, last : first and last resize point of each job that came to one.
-    between : seconds between resize points that no iteration accounts for, and how many iterations
-        there were, where no resize came in between.
+    points : seconds a resize point between two others that no iteration accounts for, where no
+        resize came in between; by the processes of the job.
+    groups, joins, leaves : how long groups took to come up, to join, and to leave, by the processes
+        of the group, of the job then, and of those that left.
+    moves : bytes of a job's data, and the seconds of its move.
+    busy_s : processor-seconds held by jobs.
     """
 
     core: Redirecting
-    first: dict[int, ResizePoint]
-    last: dict[int, ResizePoint]
-    between: list[tuple[float, int]]
+    first: dict[int, ResizePoint] = {}
+    last: dict[int, ResizePoint] = {}
+    points: Times = []
+    groups: Times = []
+    joins: Times = []
+    leaves: Times = []
+    moves: Times = []
+    busy_s: float = 0.0
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Recorded:
         """Replay a journal."""
-        run = cls(new_core(), {}, {}, [])
+        run = cls(new_core())
         steady: set[int] = set()  # jobs that nothing has happened to since their last point
+        under_way: dict[int, Resize] = {}
+        machine, held, before = run.core.machine, 0, 0.0
         for batch, orders in replay(batches, run.core):
+            at = batch.events[0].at
+            run.busy_s += held * (at - before)
+            held, before = machine.processors - machine.free_count, at
             for event in batch.events:
                 if type(event) is ResizePoint:
                     run._point(event, event.job in steady)
                     steady.add(event.job)
                 elif isinstance(event, ResizeDone | ResizeFailed | JobStarted):
                     steady.discard(event.job)
+                if type(event) is ResizeDone:
+                    run._resized(event, under_way.pop(event.job))
+            for order in orders:
+                if isinstance(order, Expand | Contract):
+                    resize = run.core.jobs[order.job].resize
+                    assert resize is not None
+                    under_way[order.job] = resize
             steady -= {order.job for order in orders if isinstance(order, Contract)}
         return run
+
+    def _resized(self, event: ResizeDone, resize: Resize) -> None:
+        times, data_bytes = event.times, self.core.jobs[event.job].history.data_bytes
+        if not resize.expands:
+            pause_s = times.pause_s
+            self.leaves.append((resize.old - resize.new, event.at - resize.at - pause_s))
+        elif times.start_s > 0:  # else its report got lost
+            self.groups.append((resize.new - resize.old, times.start_s))
+            self.joins.append((resize.new, times.join_s + times.plan_s + times.resume_s))
+        if data_bytes > 0 and times.move_s > 0:
+            self.moves.append((data_bytes, times.move_s))
 
     def _point(self, event: ResizePoint, steady: bool) -> None:
         self.first.setdefault(event.job, event)
         before = self.last.get(event.job)
         if steady and before is not None and event.iteration > before.iteration:
-            passed = event.iteration - before.iteration
-            seconds = event.at - before.at - passed * event.iteration_s
-            self.between.append((max(0.0, seconds), passed))
+            passed, size = event.iteration - before.iteration, self.core.jobs[event.job].size
+            seconds = (event.at - before.at) / passed - event.iteration_s
+            self.points.append((size, max(0.0, seconds)))
         self.last[event.job] = event
 
     @property
@@ -109,35 +133,28 @@ class Recorded(msgspec.Struct):
     def result(self) -> Result:
         """What the live run gave."""
         outcomes = sorted(map(outcome_of, self.jobs), key=lambda outcome: outcome.ended_at)
-        busy_s = sum(
-            size * (end - begin)
-            for o in outcomes
-            for (begin, size), end in zip(
-                o.sizes, [at for at, _ in o.sizes[1:]] + [o.ended_at], strict=True
-            )
-        )
-        return Result(outcomes, self.core.machine.installed, busy_s, self.left_out)
+        return Result(outcomes, self.core.machine.installed, self.busy_s, self.left_out)
 
 
-def overheads(run: Recorded) -> Overheads:
+def costs(run: Recorded) -> Costs:
     """Measure what the machine took in a run; 0 where it gives nothing to measure."""
     starts, ends = [], []
     for job in run.jobs:
         assert job.started_at is not None
         if job.id in run.first and not job.restarts:
-            first = run.first[job.id]
-            starts.append(max(0.0, first.at - first.iteration_s - job.started_at))
-            ends.append(_remainder(run, job)[1])
-    times = [times for job in run.core.jobs.values() for times in job.times]
-    grown = [t for t in times if t.start_s > 0]
-    moved, move_s = sum(t.moved_bytes for t in times), sum(t.move_s for t in times)
-    cost = ResizeCost(
-        start_s=_mean([t.start_s for t in grown]),
-        join_s=_mean([t.join_s + t.plan_s + t.resume_s for t in grown]),
-        **({"bytes_per_s": moved / move_s} if moved and move_s > 0 else {}),
+            first, processors = run.first[job.id], job.spec.processors
+            starts.append((processors, max(0.0, first.at - first.iteration_s - job.started_at)))
+            ends.append((job.size, _remainder(run, job)[1]))
+    moved, move_s = (sum(column) for column in zip((0, 0.0), *run.moves, strict=True))
+    return Costs(
+        Takes.fitted(starts),
+        Takes.fitted(ends),
+        Takes.fitted(run.points),
+        Takes.fitted(run.groups),
+        Takes.fitted(run.joins),
+        Takes.fitted(run.leaves),
+        **({"bytes_per_s": moved / move_s} if moved else {}),
     )
-    lost_s, iterations = (sum(column) for column in zip((0.0, 0), *run.between, strict=True))
-    return Overheads(_mean(starts), _mean(ends), lost_s / max(1, iterations), cost)
 
 
 def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:
@@ -147,18 +164,19 @@ def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:
     ----------
     unknown : model for sizes beyond those a job was measured on.
     """
-    cost = overheads(run)
+    cost = costs(run)
     return [_measured(run, job, cost, unknown) for job in run.jobs]
 
 
-def _measured(run: Recorded, job: Job, cost: Overheads, unknown: Formula) -> SimJob:
+def _measured(run: Recorded, job: Job, cost: Costs, unknown: Formula) -> SimJob:
     assert job.started_at is not None
     assert job.ended_at is not None
     history = job.history
     times = {size: history.time_s(size) for size in set(history.visits)}
     table = {size: seconds for size, seconds in times.items() if seconds}
     if not job.spec.resizable or not table or job.id not in run.last:
-        ran_s = max(0.0, job.ended_at - job.started_at - cost.start_s - cost.end_s)
+        around_s = cost.start.of(job.spec.processors) + cost.end.of(job.size)
+        ran_s = max(0.0, job.ended_at - job.started_at - around_s)
         return SimJob(job.submitted_at, job.spec, ran_s)
     model = Tabulated(table, beyond=unknown)
     return SimJob(
@@ -192,10 +210,12 @@ def _remainder(run: Recorded, job: Job) -> tuple[int, float]:
     return iterations, max(0.0, seconds - iterations * iteration_s)
 
 
-def submitted(
-    run: Recorded, submissions: Mapping[int, Submission], cost: Overheads
-) -> list[SimJob]:
+def submitted(run: Recorded, submissions: Mapping[int, Submission], cost: Costs) -> list[SimJob]:
     """Jobs as their submissions say, and nothing of what became of them.
+
+    Parameters
+    ----------
+    cost : of what a resize point takes, which rigid programs come to as well.
 
     Raises
     ------
@@ -204,7 +224,7 @@ def submitted(
     return [_submitted(job, submissions[job.id], cost) for job in run.jobs]
 
 
-def _submitted(job: Job, submission: Submission, cost: Overheads) -> SimJob:
+def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
     words = submission.argv
     if "apps.synthetic" not in words:
         raise ReshapeError(
@@ -221,18 +241,54 @@ def _submitted(job: Job, submission: Submission, cost: Overheads) -> SimJob:
     iteration_s = options.seconds / options.speedup.factor(
         start or spec.processors, spec.processors
     )
+    if not spec.resizable:  # the simulator asks such jobs nothing between start and end
+        iteration_s += cost.point.of(spec.processors)
     mib = options.mib << 20
     return SimJob(
         job.submitted_at, spec, iteration_s, max(1, options.iterations), model, data_bytes=mib
     )
 
 
-def simulate(run: Recorded, scenario: Scenario, jobs: list[SimJob], cost: Overheads) -> Result:
-    """Run jobs on the machine of a recorded run, all of it up."""
-    old = run.core
-    nodes = {name: node.count for name, node in old.machine.nodes.items()}
-    core = Redirecting.on(scenario, nodes, kill_at_walltime=old.kill_at_walltime)
-    return Engine(core, jobs, cost=cost.resize, start_s=cost.start_s, end_s=cost.end_s).run()
+class Simulated(msgspec.Struct, frozen=True):
+    """Several simulations of a run.
+
+    Parameters
+    ----------
+    metrics : their means.
+    spread_pct : standard deviation of the mean turnaround between them, per cent of it.
+    """
+
+    metrics: Metrics
+    spread_pct: float
+
+    @classmethod
+    def of(cls, runs: Sequence[Metrics]) -> Simulated:
+        """Sum up at least one."""
+        names = Metrics.__struct_fields__
+        columns = ([getattr(run, name) for run in runs] for name in names)
+        means = Metrics(*(_mean(column) for column in columns))
+        turnarounds = [run.mean_turnaround_s for run in runs]
+        spread_s = stdev(turnarounds) if len(runs) > 1 else 0.0
+        return cls(means, 100 * spread_s / means.mean_turnaround_s)
+
+
+def simulate(
+    run: Recorded, scenario: Scenario, jobs: list[SimJob], cost: Costs, runs: int
+) -> Simulated:
+    """Run jobs several times on the machine of a recorded run, all of it up.
+
+    Parameters
+    ----------
+    cost : measured times, drawn anew each time.
+    """
+    nodes = {name: node.count for name, node in run.core.machine.nodes.items()}
+    kill = run.core.kill_at_walltime
+    rngs = [np.random.default_rng(seed) for seed in range(runs)]
+    cores = (Redirecting.on(scenario, nodes, kill_at_walltime=kill) for _ in rngs)
+    engines = (
+        Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
+    )
+    return Simulated.of([engine.run().metrics() for engine in engines])
 
 
 def error_pct(live: Metrics, simulated: Metrics) -> float:
@@ -240,5 +296,6 @@ def error_pct(live: Metrics, simulated: Metrics) -> float:
     return 100 * (simulated.mean_turnaround_s / live.mean_turnaround_s - 1)
 
 
-def _mean(values: list[float]) -> float:
-    return fmean(values) if values else 0.0
+def _mean(values: list[Any]) -> Any:
+    """Mean of numbers; the number itself where they are the same."""
+    return values[0] if len(set(values)) == 1 else fmean(values)

@@ -18,8 +18,9 @@ from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import Comparison, compare
 from scheduler.replay.journal import Batch, reading
 from simulator import recorded
-from simulator.metrics import Result
+from simulator.metrics import Metrics
 from simulator.options import scenario_of, set_fields
+from simulator.runtimes import Costs
 
 #: A replay of so many batches takes long enough to show how far it is.
 MANY = 20_000
@@ -34,6 +35,17 @@ _SHOWN = {
     "utilization": "utilisation",
     "expansions": "expansions",
     "contractions": "contractions",
+}
+
+
+#: Steps that take longer the more processes they have, and how people call them.
+_STEPS = {
+    "start": "start of a job",
+    "end": "end of a job",
+    "point": "resize point",
+    "group": "new group",
+    "join": "join",
+    "leave": "leave",
 }
 
 
@@ -69,6 +81,13 @@ class FormulaText(click.ParamType[Formula]):
     help="Journal to measure starts, joins, moves and ends in, instead of this one.",
 )
 @click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Simulations, whose mean counts; each draws its costs from those measured.",
+)
+@click.option(
     "--speedup",
     type=FormulaText(),
     default="prio",
@@ -87,6 +106,7 @@ def replay(
     fields: tuple[str, ...],
     predict: bool,
     costs: Path | None,
+    runs: int,
     speedup: Formula,
     as_json: bool,
 ) -> None:
@@ -96,7 +116,8 @@ def replay(
     then. The exit code is 1 at the first difference, which is printed with the reasons.
 
     With --policy or --set the run is simulated anew, from its submissions and the iteration times
-    and resize costs measured in it; with --predict from its submissions alone.
+    and resize costs measured in it; with --predict from its submissions alone, and with what the
+    machine takes for starts, resizes and ends, measured in it or in the journal of --costs.
     """
     with reading(journal) as records:
         batches, damage = records.salvaged()
@@ -108,15 +129,16 @@ def replay(
     if policy is not None or fields or predict:
         run = recorded.Recorded.of(batches)
         chosen = _chosen(run.core.scenario, policy, fields)
-        cost = recorded.overheads(run if costs is None else _other(costs))
-        runs = {"live": run.result()}
+        cost = recorded.costs(run if costs is None else _other(costs))
+        simulated = {}
         if policy is not None or fields:
             jobs = recorded.measured(run, speedup)
-            runs["what_if"] = recorded.simulate(run, chosen, jobs, cost)
+            simulated["what_if"] = recorded.simulate(run, chosen, jobs, cost, runs)
         if predict:
             jobs = recorded.submitted(run, submissions, cost)
-            runs["predicted"] = recorded.simulate(run, chosen, jobs, cost)
-        result |= _outcomes(runs, run, chosen, cost)
+            simulated["predicted"] = recorded.simulate(run, chosen, jobs, cost, runs)
+        result |= {"scenario": chosen.name, "left_out": run.left_out, "runs": runs}
+        result |= _outcomes(run.result().metrics(), simulated) | {"costs": _costs(cost)}
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(told, result))
     if damage:
         click.echo(f"reshape: the journal's end is missing: {damage}", err=True)
@@ -155,16 +177,22 @@ def _facts(told: Comparison, damage: str) -> dict[str, Any]:
     }
 
 
-def _outcomes(
-    runs: dict[str, Result], run: recorded.Recorded, chosen: Scenario, cost: recorded.Overheads
-) -> dict[str, Any]:
-    """Metrics of the live and the simulated runs, and what they rest on, for programs."""
-    metrics = {name: result.metrics() for name, result in runs.items()}
-    facts: dict[str, Any] = {name: msgspec.to_builtins(its) for name, its in metrics.items()}
-    facts |= {"scenario": chosen.name, "left_out": run.left_out}
-    facts["costs"] = msgspec.to_builtins(cost)
-    if "predicted" in metrics:
-        facts["error_pct"] = recorded.error_pct(metrics["live"], metrics["predicted"])
+def _outcomes(live: Metrics, simulated: dict[str, recorded.Simulated]) -> dict[str, Any]:
+    """Metrics of the live run and means of the simulated ones, for programs."""
+    means = {"live": live} | {name: its.metrics for name, its in simulated.items()}
+    facts: dict[str, Any] = {name: msgspec.to_builtins(its) for name, its in means.items()}
+    facts["spread_pct"] = {name: its.spread_pct for name, its in simulated.items()}
+    if "predicted" in simulated:
+        facts["error_pct"] = recorded.error_pct(live, simulated["predicted"].metrics)
+    return facts
+
+
+def _costs(cost: Costs) -> dict[str, Any]:
+    """What the simulations rest on, for programs, without the single measurements."""
+    facts: dict[str, Any] = msgspec.to_builtins(cost)
+    for step in facts.values():
+        if isinstance(step, dict):
+            del step["spread"]
     return facts
 
 
@@ -182,14 +210,7 @@ def _text(told: Comparison, result: dict[str, Any]) -> str:
     if result["left_out"]:
         jobs = ", ".join(map(str, result["left_out"]))
         lines.append(f"left out, as they never started or have not ended: jobs {jobs}")
-    cost = result["costs"]
-    rate = cost["resize"]["bytes_per_s"]
-    lines.append(
-        f"simulated: scenario {result['scenario']}; a start takes {cost['start_s']:.3f} s, an end"
-        f" {cost['end_s']:.3f} s, a resize point {cost['point_s']:.3f} s,"
-        f" a new group {cost['resize']['start_s']:.3f} s, a join {cost['resize']['join_s']:.3f} s"
-        + (f", {rate / 1e6:.0f} MB/s" if rate < inf else "")
-    )
+    lines += _told(result)
     lines.append(f"{'':20}" + "".join(f"{name.replace('_', '-'):>12}" for name in columns))
     for field, label in _SHOWN.items():
         values = [result[name][field] for name in columns]
@@ -199,3 +220,20 @@ def _text(told: Comparison, result: dict[str, Any]) -> str:
         error = result["error_pct"]
         lines.append(f"error of the predicted mean turnaround: {error:+.1f} %")
     return "\n".join(lines)
+
+
+def _told(result: dict[str, Any]) -> list[str]:
+    """Say what the simulations rest on, and how far they differ."""
+    cost, times = result["costs"], "once" if result["runs"] == 1 else f"{result['runs']} times"
+    lines = [f"simulated {times}: scenario {result['scenario']}; seconds that the machine takes:"]
+    for name, label in _STEPS.items():
+        step = cost[name]
+        each = f" + {step['each_s']:.3f} a process" if step["each_s"] else ""
+        lines.append(f"    {label:16}{step['fixed_s']:.3f}{each}")
+    if cost["bytes_per_s"] < inf:
+        lines.append(f"    {'move':16}{cost['bytes_per_s'] / 1e6:.0f} MB/s")
+    for name, spread in result["spread_pct"].items():
+        if result["runs"] > 1:
+            what = name.replace("_", "-")
+            lines.append(f"{what}: mean turnarounds of the simulations differ by {spread:.1f} %")
+    return lines

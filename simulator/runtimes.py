@@ -1,13 +1,15 @@
-"""Run times in the simulator: what a resize costs, what a contiguous place gains.
+"""Run times in the simulator: what a machine takes besides computing, what a place gains.
 
 Speedup models are in :mod:`reshape.speedup`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import msgspec
+import numpy as np
 
 from scheduler.core.network import Tree
 from scheduler.core.procset import ProcSet
@@ -39,9 +41,88 @@ class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.bytes_per_s > 0:
             raise ValueError(f"bytes_per_s must be > 0, got {self.bytes_per_s}")
 
-    def move_s(self, data_bytes: int) -> float:
-        """Pause for moving so many bytes."""
-        return data_bytes / self.bytes_per_s
+
+class Takes(msgspec.Struct, frozen=True):
+    """What a step takes: a fixed time, and one for each process that takes part; seconds.
+
+    Parameters
+    ----------
+    spread : what was measured over that, of mean 1: one of these factors is drawn each time.
+    """
+
+    fixed_s: float = 0.0
+    each_s: float = 0.0
+    spread: tuple[float, ...] = ()
+
+    @classmethod
+    def fitted(cls, measured: Sequence[tuple[int, float]]) -> Takes:
+        """Fit by least squares, neither part negative.
+
+        Parameters
+        ----------
+        measured : (processes, seconds) of each time; all 0 if there is none.
+        """
+        if not measured:
+            return cls()
+        processes, seconds = np.array(measured, dtype=float).T
+        each_s, fixed_s = 0.0, seconds.mean()
+        if np.ptp(processes) > 0:
+            each_s, fixed_s = np.polyfit(processes, seconds, 1)
+        if each_s < 0:
+            each_s, fixed_s = 0.0, seconds.mean()
+        if fixed_s < 0:
+            each_s, fixed_s = (processes @ seconds) / (processes @ processes), 0.0
+        expected = fixed_s + each_s * processes
+        if not expected.all():
+            return cls()
+        factors = seconds / expected
+        return cls(float(fixed_s), float(each_s), tuple((factors / factors.mean()).tolist()))
+
+    def of(self, processes: int, rng: np.random.Generator | None = None) -> float:
+        """Seconds for so many processes: drawn, or the mean without a generator."""
+        mean_s = self.fixed_s + self.each_s * processes
+        if rng is None or not self.spread:
+            return mean_s
+        return mean_s * self.spread[rng.integers(len(self.spread))]
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """What a machine takes besides computing.
+
+    Parameters
+    ----------
+    start : from the order to start a job to its first iteration (mpiexec, imports, set-up); by its
+        processes.
+    end : from the last iteration until the job's processes are gone; by them.
+    point : a resize point without a resize: question, answer, waiting for one another; by the job's
+        processes.
+    group : from the order to expand until the new group is up, while the job computes on; by the
+        group's processes.
+    join : pause for the join of the groups; by the processes that there are then.
+    leave : from the end of a contraction's pause until the processes that leave are gone, while the
+        job computes on; by these.
+    bytes_per_s : rate at which the job's data moves, all of it; the job pauses.
+    """
+
+    start: Takes = Takes()
+    end: Takes = Takes()
+    point: Takes = Takes()
+    group: Takes = Takes()
+    join: Takes = Takes()
+    leave: Takes = Takes()
+    bytes_per_s: float = inf
+
+    @classmethod
+    def constant(cls, resize: ResizeCost, start_s: float, end_s: float, point_s: float) -> Costs:
+        """Costs that are the same for any number of processes."""
+        return cls(
+            Takes(start_s),
+            Takes(end_s),
+            Takes(point_s),
+            Takes(resize.start_s),
+            Takes(resize.join_s),
+            bytes_per_s=resize.bytes_per_s,
+        )
 
 
 class Contiguity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,7 +26,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
 from simulator.metrics import Result
-from simulator.runtimes import ResizeCost
+from simulator.runtimes import Costs, ResizeCost, Takes
 from simulator.workload import PrioWorkload, SimJob
 
 SMALL_RUN = Path(__file__).parent / "golden" / "small_run.txt"
@@ -112,6 +112,77 @@ def test_what_a_resize_costs() -> None:
     assert outcome.sizes == ((0.0, 2), (10.0, 4)), "without cost: at the resize point itself"
     (outcome,) = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4)], 8, start_s=1.5).outcomes
     assert outcome.ended_at == 1.5 + 10 + 3 * 5
+
+
+def test_costs_by_the_number_of_processes() -> None:
+    cost = Costs(
+        start=Takes(0.25, 0.5),
+        end=Takes(0.0, 0.25),
+        point=Takes(0.0, 0.0625),
+        group=Takes(1.0, 4.5),
+        join=Takes(0.0, 0.125),
+    )
+    rigid = SimJob(0.0, JobSpec(4, 100.0), 10.0)
+    found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4), rigid], 8, costs=cost)
+    first, second = sorted(found.outcomes, key=lambda outcome: outcome.job)
+    # Up at 1.25, two iterations on 2 of 10.125 s with their points (the group of 2 takes 10 s, up
+    # at 21.375), join 0.5 s, two on 4 of 5.25 s, and the end of 4 processes.
+    assert first.sizes == ((0.0, 2), (22.0, 4))
+    assert first.ended_at == 22.0 + 2 * 5.25 + 1.0
+    assert second.ended_at == 2.25 + 10.0 + 1.0
+
+
+def test_processors_are_free_when_the_processes_that_left_are_gone() -> None:
+    workload = [grows(0, 2, 6, 14), SimJob(42.0, JobSpec(4, 100.0), 30.0)]
+    at_once = simulate(scenario("fcfs-pr"), workload, 6).outcomes
+    later = simulate(scenario("fcfs-pr"), workload, 6, costs=Costs(leave=Takes(1.0, 0.5))).outcomes
+    ends = [{o.job: o.ended_at for o in outcomes} for outcomes in (at_once, later)]
+    waits = [{o.job: o.wait_s for o in outcomes} for outcomes in (at_once, later)]
+    assert waits[0][2] > 0, "it waits for a contraction"
+    assert waits[1][2] == pytest.approx(waits[0][2] + 1.0 + 2 * 0.5), "2 left last"
+    assert ends[1][1] == pytest.approx(ends[0][1]), "the job that shrinks computes on"
+
+
+def test_measured_times_are_drawn() -> None:
+    cost = Costs(start=Takes(2.0, 0.0, (0.5, 1.5)))
+
+    def end(seed: int | None) -> float:
+        rng = None if seed is None else np.random.default_rng(seed)
+        (outcome,) = simulate(
+            scenario("easy"), [grows(0, 2, 2, 1)], 8, costs=cost, rng=rng
+        ).outcomes
+        return outcome.ended_at
+
+    assert end(None) == 12.0
+    assert {end(seed) for seed in range(20)} == {11.0, 13.0}
+    assert end(3) == end(3)
+
+
+measured = st.lists(st.tuples(st.integers(1, 16), st.floats(0, 100)), min_size=1, max_size=12)
+
+
+@given(measured)
+def test_a_fit_is_the_best_that_is_not_negative(times: list[tuple[int, float]]) -> None:
+    fit = Takes.fitted(times)
+
+    def miss(fixed_s: float, each_s: float) -> float:
+        return sum((fixed_s + each_s * n - seconds) ** 2 for n, seconds in times)
+
+    assert fit.fixed_s >= 0 <= fit.each_s
+    least = miss(fit.fixed_s, fit.each_s)
+    for fixed_s in (0.0, fit.fixed_s * 0.99, fit.fixed_s * 1.01, fit.fixed_s + 0.01):
+        for each_s in (0.0, fit.each_s * 0.99, fit.each_s * 1.01, fit.each_s + 0.001):
+            assert miss(fixed_s, each_s) >= least * (1 - 1e-6) - 1e-6
+    if fit.spread:
+        assert np.mean(fit.spread) == pytest.approx(1.0)
+        assert min(fit.spread) >= 0
+
+
+def test_a_fit_of_a_line_is_the_line() -> None:
+    fit = Takes.fitted([(n, 0.25 + 0.125 * n) for n in (2, 4, 8)])
+    assert (fit.fixed_s, fit.each_s) == pytest.approx((0.25, 0.125))
+    assert fit.of(16) == pytest.approx(2.25)
+    assert Takes.fitted([]) == Takes.fitted([(2, 0.0)]) == Takes()
 
 
 jobs = st.builds(

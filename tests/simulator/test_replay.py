@@ -188,8 +188,12 @@ def test_what_if_is_simulated_from_what_was_measured(journal: Path) -> None:
     assert again["jobs"] == live["jobs"] == 14
     assert again["mean_turnaround_s"] == pytest.approx(live["mean_turnaround_s"], rel=5e-3)
     assert again["expansions"] == live["expansions"]
-    assert same["costs"]["start_s"] == pytest.approx(0.5)
-    assert same["costs"]["resize"]["start_s"] == pytest.approx(0.4)
+    assert same["costs"]["start"] == {"fixed_s": pytest.approx(0.5), "each_s": pytest.approx(0.0)}
+    assert same["costs"]["group"]["fixed_s"] == pytest.approx(0.4)
+    assert same["costs"]["join"]["fixed_s"] == pytest.approx(0.05)
+    assert same["costs"]["bytes_per_s"] == pytest.approx(1e9)
+    assert same["runs"] == 50
+    assert same["spread_pct"]["what_if"] == pytest.approx(0.0, abs=0.1)
     other = json.loads(replay(journal, "--policy", "easy", "--json").stdout)
     assert other["identical"]
     assert other["what_if"]["expansions"] == 0
