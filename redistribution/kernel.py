@@ -1,8 +1,9 @@
 """The compiled copy of a product of runs, if there is one: kernel.c, bound by ctypes.
 
 It writes large arrays past the caches, which no NumPy copy does: a line that is only written is
-not read first, a third of the memory traffic. It is compiled when the project is installed; without
-it, `redistribution.packing` copies strided views by NumPy, with the same result.
+not read first, a third of the memory traffic. And it fetches ahead, across runs. It is compiled
+when the project is installed; without it, `redistribution.packing` copies strided views by NumPy,
+with the same result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 FIELDS = 8
 
 # Version of the interface of kernel.c that is understood here.
-_INTERFACE = 1
+_INTERFACE = 2
 
 
 def load(path: Path) -> ctypes.CDLL | None:
@@ -33,7 +34,11 @@ def load(path: Path) -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     number, address = ctypes.c_int64, ctypes.c_void_p
-    library.copy_product.argtypes = (number, address, address, address, address, ctypes.c_int)
+    library.copy_product.argtypes = (
+        number,
+        *4 * (address,),
+        *2 * (ctypes.c_int,),
+    )
     library.copy_product.restype = None
     return library
 
@@ -42,7 +47,12 @@ library = load(Path(__file__).with_name("_kernel.so"))
 
 
 def bind(
-    families: Sequence[NDArray[np.int64]], source: int, target: int, *, streaming: bool
+    families: Sequence[NDArray[np.int64]],
+    source: int,
+    target: int,
+    *,
+    streaming: bool,
+    fetching: bool,
 ) -> Callable[[], None]:
     """Give the copy of every combination of indices and runs. The `library` must be there.
 
@@ -53,6 +63,7 @@ def bind(
         length is bytes, too, and strides do not count.
     source, target : addresses that the starts count from. Nothing may overlap.
     streaming : write past the caches. Pays if the target is larger than they are.
+    fetching : read ahead. Pays if the source does not lie in cache.
     """
     assert library is not None
     counts = np.array([len(along) for along in families], np.int64)
@@ -61,6 +72,6 @@ def bind(
     at, to = counts.ctypes.data, table.ctypes.data
 
     def copy(_kept: tuple[NDArray[np.int64], ...] = (counts, table)) -> None:
-        copy_product(axes, at, to, source, target, streaming)
+        copy_product(axes, at, to, source, target, streaming, fetching)
 
     return copy

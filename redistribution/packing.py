@@ -28,9 +28,9 @@ Place: TypeAlias = Literal["source", "target", "message"]
 # Runs of fewer bytes on average are left to NumPy, whose loops over single elements are faster.
 KERNEL_BYTES = 32
 
-# Arrays and messages from this size on are written past the caches: nothing of them would be left
-# there by the time it is read.
-STREAMED_BYTES = 1 << 23
+# Arrays and messages from this size on are written past the caches, as nothing of them would be
+# left there by the time it is read, and fetched ahead when they are read.
+LARGE_BYTES = 1 << 23
 
 # Runs up to this many bytes that are contiguous on both sides are moved as one opaque element,
 # which is up to four times as fast as a short inner loop and never slower.
@@ -114,7 +114,8 @@ def actions(
                 families,
                 source.memory.ctypes.data + source.origin,
                 target.memory.ctypes.data + target.origin,
-                streaming=target.memory.nbytes >= STREAMED_BYTES,
+                streaming=target.memory.nbytes >= LARGE_BYTES,
+                fetching=source.memory.nbytes >= LARGE_BYTES,
             )
             return
     for to, fro in views(transfer, itemsize, source, target):

@@ -53,7 +53,7 @@ def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
     a = b = None
     compiled, past_caches = np.random.default_rng([integer(0, 2**30), rank]).integers(0, 2, 2)
     kernel.library = LIBRARY if compiled else None
-    packing.KERNEL_BYTES, packing.STREAMED_BYTES = 1, 0 if past_caches else 1 << 23
+    packing.KERNEL_BYTES, packing.LARGE_BYTES = 1, 0 if past_caches else 1 << 23
     before = after = 0
     if (p := plan.source_process.get(rank)) is not None:
         a = local_part(plan.source, p, array, case.a_kind)

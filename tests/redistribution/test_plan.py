@@ -96,7 +96,7 @@ def test_larger_moves(case):
 @settings(max_examples=250, deadline=None)
 @given(case=cases(largest=60))
 def test_compiled_copies_of_runs_of_any_length(case, streamed):
-    with mock.patch.multiple(packing, KERNEL_BYTES=1, STREAMED_BYTES=streamed):
+    with mock.patch.multiple(packing, KERNEL_BYTES=1, LARGE_BYTES=streamed):
         check(case)
 
 
