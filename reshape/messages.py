@@ -247,7 +247,7 @@ class Submission(msgspec.Struct):
     """A job as a user submits it; `output` may hold %{JOB_ID}. Times are seconds.
 
     `priority` is a number or a name that the service knows, None: what its user has. `queue` "" is
-    the service's first.
+    the service's first. `resources` is what it holds besides processors, by name.
     """
 
     argv: list[str]
@@ -262,6 +262,7 @@ class Submission(msgspec.Struct):
     cwd: str = "."
     environment: dict[str, str] = {}
     output: str = "reshape-%{JOB_ID}.out"
+    resources: dict[str, int] = {}
 
 
 class Submit(_Message):
@@ -309,7 +310,8 @@ class ResizeInfo(msgspec.Struct):
 class JobInfo(msgspec.Struct):
     """A job as tables show it. Times are Unix seconds; `state` is the long name.
 
-    `priority` is the user-assigned one and its queue's.
+    `priority` is the user-assigned one and its queue's; `resources` is what it asks for besides
+    processors.
     """
 
     job: int
@@ -341,6 +343,7 @@ class JobInfo(msgspec.Struct):
     redirected_at: float | None = None
     queue: str = ""
     priority: float = 0.0
+    resources: dict[str, int] = {}
 
 
 class Jobs(_Message):
@@ -381,7 +384,7 @@ class ServerInfo(_Message):
 
 
 class Info(_Message):
-    """The service in figures."""
+    """The service in figures; `resources`: (amount, free) besides processors, by name."""
 
     pid: int
     started_at: float
@@ -395,6 +398,7 @@ class Info(_Message):
     ended: int
     directory: str
     version: str
+    resources: dict[str, tuple[int, int]] = {}
 
 
 class Stop(_Message):

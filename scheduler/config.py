@@ -9,7 +9,8 @@ A file may look like this (every field is optional):
 .. code-block:: yaml
 
     processors: 8             # short for one node named "local"
-    # nodes: [{name: n1, processors: 4}, {name: n2, processors: 4}]
+    # nodes: [{name: n1, processors: 4, resources: {memory_gib: 64}}, {name: n2, processors: 4}]
+    # machine: tree.yaml      # or nodes, their resources and a network from a machine file
     priorities: {gold: 100, platinum: 1000}
     users: {ann: platinum}
     queues:
@@ -21,9 +22,10 @@ A file may look like this (every field is optional):
     verify: true
     deadlines: {start_s: 60, join_s: "0:15"}
 
-In the environment the same fields are RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY,
-RESHAPE_KILL_AT_WALLTIME and RESHAPE_DEADLINES_JOIN_S and its like. Text found there, and that of
-``--set``, is read as a YAML value.
+In the environment the same fields are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO,
+RESHAPE_VERIFY, RESHAPE_KILL_AT_WALLTIME and RESHAPE_DEADLINES_JOIN_S and its like. Text found
+there, and that of ``--set``, is read as a YAML value. A machine file named in a file is looked for
+beside it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,14 @@ import yaml
 
 from reshape.errors import ConfigError, nearest
 from scheduler.config_checks import check
+from scheduler.core.machine import Machine, Node
+from scheduler.core.network import Tree
+from scheduler.core.procset import ProcSet
+from scheduler.core.redirecting import Redirecting
+from scheduler.core.resources import checked
 from scheduler.located import Located, Origin, Place
+from scheduler.platform import Platform
+from scheduler.platform import read as read_platform
 from scheduler.policies.priorities import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
@@ -47,16 +56,18 @@ from scheduler.times import parse_walltime
 
 Value: TypeAlias = bool | int | float | str | None
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 #: A node's name becomes part of file names.
 NodeName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node and the processors it offers."""
+    """A node, the processors it offers, and what else it holds, by name."""
 
     name: NodeName
     processors: Count
+    resources: dict[str, Amount] = {}
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,6 +126,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         has 0.
     queues : named queues; the first is that of a submission that names none.
     verify : check every registered array by checksum around every move.
+    network : how the nodes hang together; places : the processor numbers of each node in it. Both
+        come from a machine file (`machine` in a configuration) alone.
     """
 
     nodes: Annotated[tuple[NodeConfig, ...], msgspec.Meta(min_length=1)]
@@ -128,6 +141,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues: Annotated[dict[str, QueueConfig], msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: {"main": QueueConfig()}
     )
+    network: Tree | None = None
+    places: dict[str, ProcSet] = {}
 
     @property
     def by_node(self) -> dict[str, int]:
@@ -138,6 +153,15 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def processors(self) -> int:
         """Processors of all nodes."""
         return sum(self.by_node.values())
+
+    def machine(self) -> Machine:
+        """Machine of this network for a core, no node there yet."""
+        return Machine(network=self.network, places=self.places)
+
+    def idle(self) -> Redirecting:
+        """Core that would run with these settings, all nodes there and idle."""
+        nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
+        return Redirecting.on(self.composed(), nodes, self.machine())
 
     def value_of(self, priority: float | str) -> float:
         """Number of a priority, which may be given by its name.
@@ -174,6 +198,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return from_data(to_data(msgspec.structs.replace(made, queues=queues)))
 
 
+#: Ways to say which nodes there are, of which one is enough.
+_OF_NODES = ("processors", "machine", "nodes")
 #: Name of the node that `processors: 8` stands for.
 LOCAL = "local"
 _DURATIONS: tuple[Place, ...] = tuple(
@@ -181,6 +207,7 @@ _DURATIONS: tuple[Place, ...] = tuple(
 )
 _ENVIRONMENT: dict[str, Place] = {
     "RESHAPE_PROCESSORS": ("processors",),
+    "RESHAPE_MACHINE": ("machine",),
     "RESHAPE_SCENARIO": ("scenario",),
     "RESHAPE_VERIFY": ("verify",),
     "RESHAPE_KILL_AT_WALLTIME": ("kill_at_walltime",),
@@ -226,26 +253,34 @@ def load_config(
         if not equals or not key:
             raise ConfigError("write it as key=value", file=origin.source)
         _lay(tree, ("parameters", key.strip()), _scalar(value, origin), origin)
+    platform = _expand_machine(tree)
     _expand_processors(tree)
     _read_durations(tree)
-    config = tree.convert(ServeConfig, also=("processors", "redirection"))
+    config = tree.convert(ServeConfig, also=("processors", "machine", "redirection"))
     names = [node.name for node in config.nodes]
     for i, name in enumerate(names):
         if name in names[:i]:
             tree.fail(("nodes", i, "name"), f"two nodes are named {name!r}; rename one")
+        try:
+            checked(config.nodes[i].resources)
+        except ValueError as error:
+            tree.fail(("nodes", i, "resources"), str(error))
+    if platform is not None and platform.tree is not None:
+        network, places = platform.tree, platform.places
+        config = msgspec.structs.replace(config, network=network, places=places)
     check(tree, config)
     return config
 
 
 def _lay(tree: Located, place: Place, value: Any, origin: Origin) -> None:
-    """Lay a value over the tree; `processors` and `nodes` say the same, so the later one counts."""
+    """Lay a value over the tree; of `processors`, `machine` and `nodes` the later one counts."""
     if place == ("parameters", "redirection"):  # it can only be none now, whatever was said of it
         below = [name for name in tree.values["parameters"] if name.startswith("redirection.")]
         for name in below:
             del tree.values["parameters"][name]
-    other = {"processors": "nodes", "nodes": "processors"}.get(str(place[0]))
-    if other is not None:
-        tree.values.pop(other, None)
+    if place[0] in _OF_NODES:
+        for name in _OF_NODES:
+            tree.values.pop(name, None)
     tree.put(place, value, origin)
 
 
@@ -261,8 +296,33 @@ def _scalar(text: str, origin: Origin) -> Any:
 
 
 def _one_way_to_say_nodes(tree: Located) -> None:
-    if "processors" in tree.values and "nodes" in tree.values:
-        tree.fail(("processors",), "stands for one node; give either processors or nodes, not both")
+    given = [name for name in _OF_NODES if name in tree.values]
+    if len(given) > 1:
+        tree.fail((given[0],), f"give either {given[0]} or {given[1]}, not both: each names nodes")
+    for name in ("network", "places"):
+        if name in tree.values:
+            tree.fail((name,), "stands in a machine file; name that with machine")
+
+
+def _expand_machine(tree: Located) -> Platform | None:
+    """Write the nodes of a machine file as `nodes`."""
+    place = ("machine",)
+    said, origin = tree.values.pop("machine", None), tree.origin(place)
+    if said is None:
+        return None
+    if not isinstance(said, str | Path):
+        tree.fail(place, f"must be the name of a file, got {said!r}")
+    beside = Path(origin.source or "").parent if origin.line is not None else Path()
+    platform = read_platform(beside / said)
+    if platform.exclusive:
+        tree.fail(
+            place,
+            f"{beside / said} says exclusive, which only the simulator can do: a live job has a"
+            " process on each processor it gets; ask for whole nodes with -n",
+        )
+    held = {"processors": platform.processors_per_node, "resources": platform.resources_per_node}
+    tree.put(("nodes",), [{"name": name, **held} for name in platform.places], origin)
+    return platform
 
 
 def _expand_processors(tree: Located) -> None:

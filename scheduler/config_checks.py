@@ -50,6 +50,15 @@ def check(tree: Located, config: ServeConfig) -> None:
         config.composed()
     except ConfigError as error:
         tree.fail(("queues",), _bare(error))
+    try:
+        config.idle()
+    except ConfigError as error:  # the policies and the machine do not go together
+        needs_network = getattr(base.selection, "needs_network", False)
+        lacks_network = needs_network and config.network is None
+        given = error.field is not None and error.field in config.parameters
+        wrong: Place = ("parameters", str(error.field)) if given else ("scenario",)
+        hint = "; name its machine file with machine" if lacks_network else ""
+        tree.fail(wrong, f"{_bare(error)}{hint}")
 
 
 def _redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> None:

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from types import UnionType
 from typing import (
+    Annotated,
     Any,
     NamedTuple,
     NoReturn,
@@ -199,7 +200,7 @@ class Located:
         for item, name in steps:
             step: str | int = name
             if item == "...":
-                wanted, values = get_args(kind)[1], self.get(place)
+                wanted, values = get_args(_plain_type(kind))[1], self.get(place)
                 wrong = (key for key, value in values.items() if not _fits(value, wanted))
                 step = next(wrong, "...")
             elif item:
@@ -218,17 +219,26 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _below(kind: Any, step: str | int) -> Any:
     """Type of what is at a step below a struct, a dict, a list or tuple[type, ...], or a choice."""
+    kind = _plain_type(kind)
     if get_origin(kind) in (Union, UnionType):  # such as `NetworkFields | None`
-        sequences = [member for member in get_args(kind) if get_origin(member) in (list, tuple)]
+        members = [_plain_type(member) for member in get_args(kind)]
+        sequences = [member for member in members if get_origin(member) in (list, tuple)]
         mappings = [
             member
-            for member in get_args(kind)
+            for member in members
             if get_origin(member) is dict or hasattr(member, "__struct_fields__")
         ]
         return _below((sequences if isinstance(step, int) else mappings)[0], step)
     if isinstance(step, int):
         return get_args(kind)[0]
-    return get_args(kind)[1] if get_origin(kind) is dict else get_type_hints(kind)[step]
+    if get_origin(kind) is dict:
+        return get_args(kind)[1]
+    return get_type_hints(kind, include_extras=True)[step]
+
+
+def _plain_type(kind: Any) -> Any:
+    """Type without what is annotated to it, such as a range."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def dotted(place: Place) -> str:
@@ -241,7 +251,7 @@ def fields_at(kind: Any, place: Place) -> tuple[str, ...]:
     """Names of the fields that the struct at a place below `kind` has."""
     for step in place:
         kind = _below(kind, step)
-    return tuple(kind.__struct_fields__)
+    return tuple(_plain_type(kind).__struct_fields__)
 
 
 def _in_words(what: str) -> str:

@@ -27,7 +27,7 @@ from scheduler.core.orders import Contract, Expand
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL, Job, Resize
 from scheduler.policies.scenario import Scenario
-from scheduler.replay.compare import new_core, replay
+from scheduler.replay.compare import begun, replay
 from scheduler.replay.journal import Batch
 from simulator.engine import Engine
 from simulator.engine import outcome as outcome_of
@@ -71,11 +71,12 @@ class Recorded(msgspec.Struct):
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Recorded:
         """Replay a journal."""
-        run = cls(new_core())
+        core, batches = begun(batches)
+        run = cls(core)
         steady: set[int] = set()  # jobs that nothing has happened to since their last point
         under_way: dict[int, Resize] = {}
         machine, held, before = run.core.machine, 0, 0.0
-        for batch, orders in replay(batches, run.core):
+        for batch, orders in replay(batches, core):
             at = batch.events[0].at
             run.busy_s += held * (at - before)
             held, before = machine.processors - machine.free_count, at
@@ -281,10 +282,10 @@ def simulate(
     ----------
     cost : measured times, drawn anew each time.
     """
-    nodes = {name: node.count for name, node in run.core.machine.nodes.items()}
+    nodes, like = run.core.machine.nodes.values(), run.core.principal.machine
     kill = run.core.kill_at_walltime
     rngs = [np.random.default_rng(seed) for seed in range(runs)]
-    cores = (Redirecting.on(scenario, nodes, kill_at_walltime=kill) for _ in rngs)
+    cores = (Redirecting.on(scenario, nodes, like, kill_at_walltime=kill) for _ in rngs)
     engines = (
         Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
     )

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+import numpy as np
 from click.core import ParameterSource
 
 from reshape.errors import ConfigError
 from reshape.helptext import example
+from scheduler import platform
 from scheduler.core.core import Core, EventOrder
 from scheduler.core.machine import Machine
 from scheduler.core.redirecting import Redirecting
+from scheduler.platform import Platform
 from scheduler.policies.scenario import Scenario
-from simulator import platform, resizable, swf, workload_file
+from simulator import resizable, swf, workload_file
 from simulator.engine import Engine
 from simulator.files import check_place, replace_all
 from simulator.fragmentation import ExternalLoss, fragmentation
-from simulator.normalise import NEEDED, Report, Rules, machine_size, normalise
+from simulator.normalise import NEEDED, Report, Rules, TraceJobs, machine_size, normalise
 from simulator.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.outputs import jobs_csv, paraver
-from simulator.platform import Platform
 from simulator.resizable import resizable_options
 from simulator.runtimes import Contiguity
 from simulator.schedule import Schedule
@@ -238,15 +241,16 @@ def run(
     """
     rules = Rules() if rules is None else rules
     machine = platform.flat(machine) if isinstance(machine, int) else machine
-    machine = msgspec.structs.replace(machine, resources=trace.capacities())
+    trace = _on(machine, trace)
     contiguity = contiguity_speedup and Contiguity(contiguity_speedup, machine.tree)
     cut_later = contiguity and rules.overrun == "cut"
     if cut_later:
         rules = msgspec.structs.replace(rules, overrun="keep")
     jobs, report = normalise(trace, machine.processors, rules)
     jobs = jobs if first is None else jobs.first(first)
-    asked, jobs = jobs.processors, machine.whole_nodes(jobs)
-    core = _core(chosen, machine, event_order, counted=counted, kill=bool(cut_later))
+    asked, jobs = jobs.processors, _whole_nodes(jobs, machine)
+    kill, resources = bool(cut_later), trace.capacities()
+    core = _core(chosen, machine, resources, event_order, counted=counted, kill=kill)
     loss = ExternalLoss(core) if isinstance(core, Core) and not counted else None
     engine = Engine(core, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
     collecting = gc.isenabled()
@@ -263,8 +267,33 @@ def run(
     return schedule, report
 
 
+def _on(machine: Platform, trace: swf.Trace) -> swf.Trace:
+    """Trace on a machine that may have other amounts of its further resources than it says."""
+    told = trace.capacities()
+    there = told | {name: machine.resources[name] for name in told if name in machine.resources}
+    if there == told:
+        return trace
+    line = "; Resources: " + " ".join(f"{name}={amount}" for name, amount in there.items())
+    return msgspec.structs.replace(trace, header=[line, *trace.header])
+
+
+def _whole_nodes(jobs: TraceJobs, machine: Platform) -> TraceJobs:
+    """Let each job ask for whole nodes, if nodes are exclusive."""
+    if not machine.exclusive:
+        return jobs
+    per_node = machine.processors_per_node
+    processors = -(-jobs.processors // per_node) * per_node
+    return msgspec.structs.replace(jobs, processors=processors.astype(np.int64))
+
+
 def _core(
-    chosen: Scenario, platform: Platform, event_order: str, *, counted: bool, kill: bool
+    chosen: Scenario,
+    platform: Platform,
+    resources: Mapping[str, int],
+    event_order: str,
+    *,
+    counted: bool,
+    kill: bool,
 ) -> Core | Redirecting:
     """Core for a machine, with a redirection group beside it if asked for.
 
@@ -272,7 +301,7 @@ def _core(
     ----------
     kill : end jobs at their walltimes (else the rules have cut the runs, or let them outlive it).
     """
-    machine = platform.machine(counted=counted)
+    machine = platform.machine(resources, counted=counted)
     order: EventOrder = "sequential" if event_order == "sequential" else "batch"
     if chosen.redirection is None:
         return Core(chosen, machine, kill_at_walltime=kill, order=order, keep_ended=False)

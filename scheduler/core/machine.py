@@ -100,22 +100,25 @@ class Numbering:
 
     Parameters
     ----------
-    places : numbers kept for the processors of nodes, by name.
+    places : numbers kept for the processors of nodes, by name; given in the order in which machines
+        that share the numbering ask for them.
     behind : others are numbered from here on, or behind the places, as they come.
     """
 
     def __init__(self, places: Mapping[str, ProcSet] | None = None, behind: int = 0) -> None:
         self._firsts: list[int] = []  # first number of each run given to a node, ascending
         self._owners: list[str] = []
-        self._places = {} if places is None else places
+        self.places = {} if places is None else places
+        self._kept = dict(self.places)  # what is left of them
         self._numbered = behind
-        for numbers in self._places.values():
+        for numbers in self.places.values():
             self._numbered = max(self._numbered, numbers.intervals[-1][1] + 1)
 
     def give(self, node: Node, more: int) -> None:
         """Give numbers to so many more processors of a node."""
-        kept = self._places.get(node.name, ProcSet()) - node.numbers
+        kept = self._kept.get(node.name, ProcSet())
         numbers = kept.first(min(more, len(kept)))
+        self._kept[node.name] = kept - numbers
         behind = ProcSet.span(self._numbered, more - len(numbers))
         self._numbered += len(behind)
         numbers |= behind

@@ -16,8 +16,8 @@ Without a rule of redirection and without such a group all of this is the princi
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -58,8 +58,15 @@ class Groups:
         nodes = dict(principal.nodes)
         for name, part in redirection.nodes.items():
             other = nodes.get(name, Node(name))
-            up = [node.count for node in (part, other) if node.up] or [part.count, other.count]
-            nodes[name] = Node(name, part.numbers | other.numbers, sum(up), part.up or other.up)
+            parts = [node for node in (part, other) if node.up] or [part, other]
+            there = sum((Counter(node.resources) for node in parts), Counter())
+            nodes[name] = Node(
+                name,
+                part.numbers | other.numbers,
+                sum(node.count for node in parts),
+                part.up or other.up,
+                there,
+            )
         return nodes
 
     @property
@@ -76,6 +83,17 @@ class Groups:
     def processors(self) -> int:
         """Processors of nodes that are up."""
         return sum(part.processors for part in self._parts)
+
+    @property
+    def resources(self) -> dict[str, tuple[int, int]]:
+        """Further resources of nodes that are up: amount, and how much of it nobody holds."""
+        found: dict[str, tuple[int, int]] = {}
+        for part in self._parts:
+            pools = part.pools
+            for name, there, held in zip(pools.names, pools.there, pools.held, strict=True):
+                amount, free = found.get(name, (0, 0))
+                found[name] = amount + there, free + there - held
+        return found
 
 
 class Redirecting:
@@ -108,7 +126,8 @@ class Redirecting:
     ) -> None:
         machine = Machine() if machine is None else machine
         if group is None:
-            group = Machine(counted=machine.counted, numbering=machine.numbering)
+            network, counted = machine.space.network, machine.counted
+            group = Machine(network=network, counted=counted, numbering=machine.numbering)
         if group.numbering is not machine.numbering:
             raise ValueError("the machines of the two groups must share their numbering")
         self.principal, self.redirection = (
@@ -128,12 +147,15 @@ class Redirecting:
         self._counters = None if self._rule is None else Counters(self._rule)
 
     @classmethod
-    def on(cls, scenario: Scenario, nodes: Mapping[str, int], **options: Any) -> Redirecting:
+    def on(
+        cls, scenario: Scenario, nodes: Iterable[Node], like: Machine, **options: Any
+    ) -> Redirecting:
         """Give a core to a machine whose nodes are all there; its redirection group is part of it.
 
         Parameters
         ----------
-        nodes : name -> processors.
+        nodes : with what each holds.
+        like : has the same network, and the same places for the nodes.
         options : as of `Redirecting`.
 
         Raises
@@ -141,10 +163,18 @@ class Redirecting:
         ValueError : the machine is too small for a redirection group.
         """
         rule = scenario.redirection
-        reserved = {} if rule is None else rule.reserved(nodes)
-        rest = {name: processors - reserved.get(name, 0) for name, processors in nodes.items()}
-        machine = Machine([(name, processors) for name, processors in rest.items() if processors])
-        group = Machine(list(reserved.items()), numbering=machine.numbering)
+        nodes = list(nodes)
+        reserved = {} if rule is None else rule.reserved({n.name: n.count for n in nodes})
+        network = like.space.network
+        machine = Machine(network=network, places=like.numbering.places)
+        group = Machine(network=network, numbering=machine.numbering)
+        for node in nodes:
+            kept = reserved.get(node.name, 0)
+            rest, share = _divided(node.resources, kept, node.count)
+            if node.count > kept:
+                machine.join(node.name, node.count - kept, rest)
+            if kept:
+                group.join(node.name, kept, share)
         return cls(scenario, machine, group, **options)
 
     @property
@@ -231,8 +261,7 @@ class Redirecting:
             theirs.append(event)
             return
         if isinstance(event, NodeJoined):
-            group = {n: a * event.reserved // event.processors for n, a in event.resources.items()}
-            rest = {name: amount - group[name] for name, amount in event.resources.items()}
+            rest, group = _divided(event.resources, event.reserved, event.processors)
             mine.append(_part(event, event.processors - event.reserved, rest))
             theirs.append(_part(event, event.reserved, group))
             return
@@ -308,6 +337,14 @@ class Redirecting:
             facts |= {"jobs": len(candidates), "conflict": rule.conflict}
             text += "; chosen of {jobs} such jobs by {conflict}"
         self.principal.kill(job, S.PENDING, Reason("redirection", text, facts))
+
+
+def _divided(
+    resources: Mapping[str, int], reserved: int, processors: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """What the rest of a node's processors has of its resources, and what the reserved ones."""
+    share = {name: amount * reserved // processors for name, amount in resources.items()}
+    return {name: amount - share[name] for name, amount in resources.items()}, share
 
 
 def _part(event: NodeJoined, processors: int, resources: Mapping[str, int]) -> Event:

@@ -6,12 +6,16 @@ The same code recovers a service that starts again (:mod:`scheduler.service.reco
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
 from scheduler.core.events import Event
+from scheduler.core.machine import Machine
+from scheduler.core.network import Tree
 from scheduler.core.orders import Contract, Expand, Order, WakeAt
+from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
 from scheduler.policies.scenarios import from_data, scenario, to_data
 from scheduler.replay.journal import Batch
@@ -28,20 +32,33 @@ def replay(batches: Iterable[Batch], core: Redirecting) -> Iterator[tuple[Batch,
         yield batch, core.handle(batch.events)
 
 
-def new_core() -> Redirecting:
-    """Redirecting that decides by nothing in particular until a batch's settings say by what."""
-    return Redirecting(scenario("easy"))
+def begun(batches: Iterable[Batch]) -> tuple[Redirecting, Iterator[Batch]]:
+    """Core on the machine that a journal begins with, no node of it there yet, and its batches."""
+    later = iter(batches)
+    first = list(islice(later, 1))
+    settings = first[0].settings if first else None
+    return Redirecting(scenario("easy"), machine_of(settings)), chain(first, later)
 
 
 def settings_of(core: Redirecting) -> bytes:
-    """Write down (JSON) what a core decides by."""
-    return _json.encode(
-        {"scenario": to_data(core.scenario), "kill_at_walltime": core.kill_at_walltime}
-    )
+    """Write down (JSON) what a core decides by, and the network between its nodes."""
+    machine = core.principal.machine
+    data = {"scenario": to_data(core.scenario), "kill_at_walltime": core.kill_at_walltime}
+    if machine.space.network is not None:
+        data["network"] = msgspec.to_builtins(machine.space.network)
+        data["places"] = {name: str(part) for name, part in machine.numbering.places.items()}
+    return _json.encode(data)
+
+
+def machine_of(settings: bytes | None) -> Machine:
+    """Machine without nodes as yet, of the network that settings name and with its places."""
+    data = msgspec.json.decode(settings or b"{}")
+    places = {name: ProcSet.parse(text) for name, text in data.get("places", {}).items()}
+    return Machine(network=msgspec.convert(data.get("network"), Tree | None), places=places)
 
 
 def configure(core: Redirecting, settings: bytes) -> None:
-    """Let a core decide by settings as the journal holds them.
+    """Let a core decide by settings as the journal holds them; its machine stays what it is.
 
     Raises
     ------
@@ -99,7 +116,8 @@ def compare(batches: Iterable[Batch]) -> Comparison:
     ConfigError : the journal names a policy that is not known here.
     """
     events = decisions = resizes = 0
-    for batch, orders in replay(batches, new_core()):
+    core, batches = begun(batches)
+    for batch, orders in replay(batches, core):
         events += len(batch.events)
         now = [_json.encode(order) for order in orders]
         if now != batch.orders:

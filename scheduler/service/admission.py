@@ -6,7 +6,7 @@ from math import inf
 
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.messages import Submission
-from scheduler.config import QueueConfig, ServeConfig, reserved
+from scheduler.config import QueueConfig, ServeConfig
 from scheduler.core.events import JobSpec
 from scheduler.times import format_time
 
@@ -21,7 +21,10 @@ class Admission:
 
     def __init__(self, config: ServeConfig) -> None:
         self._config = config
-        self._kept = sum(reserved(config).values())  # for the redirection group
+        idle = config.idle().principal
+        self._selection = idle.scenario.selection
+        self._machine = idle.machine  # all that a job could ever have
+        self._kept = config.processors - idle.machine.processors  # for the redirection group
 
     def admit(self, submission: Submission) -> JobSpec:
         """Check a submission; what is beyond its queue or its user is refused, not cut.
@@ -31,6 +34,7 @@ class Admission:
         ReshapeError : the job could never run, or may not; says why, and how to mend it.
         """
         self._check_sizes(submission)
+        self._check_resources(submission)
         name = submission.queue or next(iter(self._config.queues))
         queue = self._queue(name, submission)
         priority = self._priority(submission) + self._config.value_of(queue.priority)
@@ -43,6 +47,7 @@ class Admission:
             user=submission.user,
             queue=name,
             priority=priority,
+            resources={name: amount for name, amount in submission.resources.items() if amount},
         )
 
     def _check_sizes(self, submission: Submission) -> None:
@@ -61,6 +66,11 @@ class Admission:
                 f"the job asks for {n} processors, the machine has {there}, but"
                 f" {self._kept} of them are kept for redirected jobs: ask for fewer"
             )
+        if not self._machine.able(self._selection, n):
+            raise ReshapeError(
+                f"not even an idle machine has a place for {n} processors by the service's"
+                " selection: ask for fewer"
+            )
         if not 0 < submission.walltime_s < inf:
             raise ReshapeError(
                 f"the walltime must be above 0 s and have an end, got {submission.walltime_s:g}"
@@ -73,6 +83,20 @@ class Admission:
                 submission.topology.valid_sizes(n, max(n, maximum or n))
             except ValueError as error:
                 raise ReshapeError(str(error)) from None
+
+    def _check_resources(self, submission: Submission) -> None:
+        pools = self._machine.pools
+        there = dict(zip(pools.names, pools.installed, strict=True))
+        for name, amount in submission.resources.items():
+            if name not in there:
+                known = f"there are {', '.join(there)}" if there else "its nodes have none"
+                raise ReshapeError(f"there is no resource {name!r}{nearest(name, there)}; {known}")
+            if amount < 0:
+                raise ReshapeError(f"{name} must be >= 0, got {amount}")
+            if amount > there[name]:
+                raise ReshapeError(
+                    f"the job asks for {amount} {name}, the machine has {there[name]}: ask for less"
+                )
 
     def _queue(self, name: str, submission: Submission) -> QueueConfig:
         """Find the queue of a submission, and keep to its limits."""

@@ -164,6 +164,7 @@ class ApplicationScheduler:
             redirected_at=job.redirected_at,
             queue=job.spec.queue,
             priority=job.spec.priority,
+            resources=dict(job.spec.resources),
         )
 
     def _reason(self, job: Job) -> str:

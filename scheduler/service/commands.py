@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from scheduler.service.background import start
 from scheduler.service.background import stop as stop_service
 from scheduler.service.options import (
     TOPOLOGY_HELP,
+    Amounts,
     JobNumber,
     Priority,
     TopologyText,
@@ -43,6 +44,11 @@ WATCH_S = 2.0
 @directory_option
 @click.option("--processors", type=click.IntRange(min=1), help="Processors of one node, 'local'.")
 @click.option(
+    "--machine",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Nodes, their resources and network, instead; see docs/machines.md.",
+)
+@click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="YAML file; the options go over it.",
@@ -57,10 +63,14 @@ WATCH_S = 2.0
 )
 @click.option("--verify", is_flag=True, help="Check all data by checksum around every resize.")
 @click.option("--background", is_flag=True, help="Return when the service answers; log to DIR.")
-@example("reshape serve --processors 8 --scenario fcfs-pr --background")
+@example(
+    "reshape serve --processors 8 --scenario fcfs-pr --background",
+    "reshape serve --machine tree.yaml --scenario easy --set selection=tree",
+)
 def serve(
     directory: Path,
     processors: int | None,
+    machine: Path | None,
     config: Path | None,
     scenario: str | None,
     parameters: tuple[str, ...],
@@ -77,10 +87,14 @@ def serve(
     from scheduler.service.directory import ServiceDirectory
     from scheduler.service.server import serve as run
 
-    options = {"processors": processors, "scenario": scenario, "verify": verify or None}
+    if processors is not None and machine is not None:
+        raise click.UsageError("--machine says how many processors there are; leave --processors")
+    nodes = {"processors": processors, "machine": machine}
+    options = {**nodes, "scenario": scenario, "verify": verify or None}
     settings = load_config(config, os.environ, {**options, "set": parameters})
     if background:
-        same = [str(word) for word in _serve_options(processors, config, scenario, parameters)]
+        given = {**nodes, "config": config, "scenario": scenario}
+        same = [str(word) for word in _serve_options(given, parameters)]
         process = start(directory, [*same, "--verify"] if verify else same)
         click.echo(f"service of {directory} is up, process {process.pid}")
         return
@@ -90,13 +104,10 @@ def serve(
     run(ServiceDirectory(directory), settings)
 
 
-def _serve_options(
-    processors: int | None, config: Path | None, scenario: str | None, parameters: Sequence[str]
-) -> list[object]:
+def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:
     """Write the options of `serve` down again, for the process in the background."""
-    given = {"--processors": processors, "--config": config, "--scenario": scenario}
     words: list[object] = [
-        word for name, value in given.items() if value is not None for word in (name, value)
+        word for name, value in given.items() if value is not None for word in (f"--{name}", value)
     ]
     return words + [word for parameter in parameters for word in ("--set", parameter)]
 
@@ -125,6 +136,7 @@ def _serve_options(
 @click.option(
     "--queue", "queue_name", default="", metavar="NAME", help="Queue; the service's first."
 )
+@click.option("--resources", type=Amounts(), help="Besides processors, from start to end.")
 @click.option("--wait", "waits", is_flag=True, help="Return when it has ended, with its exit code.")
 @json_option
 @click.argument(
@@ -144,6 +156,7 @@ def submit(
     output: str,
     priority: float | str | None,
     queue_name: str,
+    resources: dict[str, int] | None,
     waits: bool,
     as_json: bool,
     argv: tuple[str, ...],
@@ -163,6 +176,7 @@ def submit(
         output=output,
         priority=priority,
         queue=queue_name,
+        resources=resources,
     )
     answer = ask(directory, m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)

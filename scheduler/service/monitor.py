@@ -59,7 +59,8 @@ class SystemMonitor:
         self._secret = directory.read_secret()
         self._send = send
         self._reserved = reserved
-        self.nodes = {node.name: node.processors for node in nodes}
+        self._nodes = {node.name: node for node in nodes}
+        self.nodes = {node.name: node.processors for node in self._nodes.values()}
         self.agents: dict[str, AgentState] = {}
         self.news: set[int] = set()
         self._started: dict[str, float] = {}
@@ -100,7 +101,9 @@ class SystemMonitor:
 
     def joined(self, node: str, now: float) -> NodeJoined:
         """Event of a configured node that is there."""
-        return NodeJoined(now, node, self.nodes[node], reserved=self._reserved.get(node, 0))
+        held = self._nodes[node]
+        kept = self._reserved.get(node, 0)
+        return NodeJoined(now, node, held.processors, kept, held.resources)
 
     def on_tick(self, now: float, *, hire: bool) -> list[Event]:
         """Find silent agents, and (`hire`) start one on every node that has none."""

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from reshape.topology import FORMS, Topology
+from scheduler.core.resources import checked
 from scheduler.service.asking import LAST
 from scheduler.times import parse_walltime
 
@@ -49,6 +50,32 @@ class Priority(click.ParamType[float | str]):
         if not isfinite(number):
             self.fail(f"must be a finite number or a name, got {value!r}", param, ctx)
         return number
+
+
+class Amounts(click.ParamType[dict[str, int]]):
+    """Amounts of further resources."""
+
+    name = "NAME=AMOUNT,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, int]:
+        """Read the text of an option."""
+        if isinstance(value, dict):
+            return value
+        found: dict[str, int] = {}
+        for part in value.split(","):
+            name, _, amount = (word.strip() for word in part.partition("="))
+            if not name or not amount.isdecimal():
+                self.fail(f"{part!r} is no amount such as memory_gib=16", param, ctx)
+            if name in found:
+                self.fail(f"{name} is given twice", param, ctx)
+            found[name] = int(amount)
+        try:
+            checked(found)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return found
 
 
 class TopologyText(click.ParamType[Topology]):

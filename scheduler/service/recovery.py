@@ -6,9 +6,10 @@ import logging
 
 from reshape.errors import ConfigError
 from scheduler.config import ServeConfig, reserved
+from scheduler.core.machine import Machine
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL
-from scheduler.replay.compare import configure, replay, settings_of
+from scheduler.replay.compare import configure, machine_of, replay, settings_of
 from scheduler.service.journal import Journal
 from scheduler.service.startup import Launch
 
@@ -27,10 +28,12 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[Redirecting, dict[in
     Raises
     ------
     ConfigError : the scenario of `config`, or one that the journal names, is not known; another
-        redirection group, and jobs that are not finished.
+        redirection group, and jobs that are not finished; another network than the journal's.
     """
-    core = Redirecting(config.composed(), kill_at_walltime=config.kill_at_walltime)
+    machine = config.machine()
+    core = Redirecting(config.composed(), machine, kill_at_walltime=config.kill_at_walltime)
     current = settings_of(core)
+    _check_network(journal, machine)
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
     events = sum(len(batch.events) for batch, _ in replay(journal.batches(), core))
     if events:
@@ -43,6 +46,23 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[Redirecting, dict[in
         journal.add_settings(current)
         configure(core, current)
     return core, launches
+
+
+def _check_network(journal: Journal, wanted: Machine) -> None:
+    """Refuse another network: processors keep the numbers that the journal's events gave them."""
+    noted = [*journal.settings().values()][:1]
+    if not noted:
+        return
+    there = machine_of(noted[0])
+    if (there.space.network, there.numbering.places) != (
+        wanted.space.network,
+        wanted.numbering.places,
+    ):
+        raise ConfigError(
+            "this directory began with another network, or another place in it for a node: serve"
+            " with the machine file it had, or in another --dir",
+            field="machine",
+        )
 
 
 def _check_group(core: Redirecting, config: ServeConfig) -> None:

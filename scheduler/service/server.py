@@ -459,4 +459,5 @@ class Service:
             ended=ended,
             directory=str(self.directory.path),
             version=version("reshape-mpi"),
+            resources=self.core.machine.resources,
         )

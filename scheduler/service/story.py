@@ -66,7 +66,8 @@ def _sentence(what: Event | Order) -> str:
         case JobSubmitted():
             spec = what.spec
             most = f" to {spec.max_processors}" if spec.resizable else ""
-            return f"submitted for {spec.processors}{most} processors, {spec.walltime_s:g} s"
+            more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
+            return f"submitted for {spec.processors}{most} processors{more}, {spec.walltime_s:g} s"
         case Start():
             verb = "restarts from its last resize point" if what.restart else "starts"
             return f"{verb} on processors {what.processors}: {what.reason}"

@@ -28,6 +28,7 @@ def prepare(
     output: str = OUTPUT,
     priority: float | str | None = None,
     queue: str = "",
+    resources: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Submission:
@@ -68,6 +69,7 @@ def prepare(
         cwd=str(cwd),
         environment=environment,
         output=output,
+        resources=dict(resources or {}),
     )
 
 

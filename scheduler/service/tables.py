@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reshape.messages import Info, JobInfo, ResizeInfo
 from scheduler.columns import Table, render
@@ -112,6 +112,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "State": f"{job.state} {job.reason}".rstrip(),
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
         "Processors": f"{job.size} of {job.requested} asked for{most}: {job.processors or '-'}",
+        "Resources": amounts_text(job.resources),
         "Nodes": job.nodes or "-",
         "Sizes": sizes_text(job),
         "Iteration": f"{job.iteration}, the last took {job.iteration_s:.3f} s",
@@ -133,18 +134,26 @@ def job_text(job: JobInfo, now: float) -> str:
 
 def service_text(info: Info) -> str:
     """Describe the service in figures."""
+    held = info.resources
     lines = {
         "Service": f"reshape {info.version}, process {info.pid}",
         "Directory": info.directory,
         "Running for": format_time(info.now - info.started_at),
         "Scenario": info.scenario,
         "Processors": f"{info.processors}, {info.free} free",
+        "Resources": ", ".join(f"{n} {all_}, {free} free" for n, (all_, free) in held.items())
+        or "-",
         "Jobs": f"{info.queued} queued, {info.running} running, {info.ended} ended",
     }
     text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
     nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
     table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))
     return f"{text}\n\n{render(table)}"
+
+
+def amounts_text(resources: Mapping[str, int]) -> str:
+    """What is held besides processors, as ``memory_gib=64,licences=2``."""
+    return ",".join(f"{name}={amount}" for name, amount in resources.items()) or "-"
 
 
 def plain_name(argv: Sequence[str]) -> str:

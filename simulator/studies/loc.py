@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from scheduler import platform
 from scheduler.columns import Table, render
 from scheduler.policies.scenarios import scenario
-from simulator import platform, swf
+from simulator import swf
 from simulator.normalise import NEEDED, Rules, machine_size
 from simulator.simulate import run as simulate
 from simulator.study import Report, Row, trace_path

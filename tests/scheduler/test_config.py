@@ -11,6 +11,7 @@ import pytest
 from reshape.errors import ConfigError
 from scheduler.config import Deadlines, NodeConfig, ServeConfig, load_config, reserved
 from scheduler.core.events import JobSpec
+from scheduler.core.network import Tree
 from scheduler.core.state import Job
 from scheduler.policies.priorities import Aging
 from scheduler.policies.queued_first import PbaPr
@@ -48,6 +49,32 @@ def test_processors_given_later_replace_the_nodes_of_the_file(file: Path) -> Non
     file.write_text("nodes: [{name: a, processors: 2}, {name: b, processors: 2}]\n")
     assert len(load_config(file, {}, {}).nodes) == 2
     assert load_config(file, {}, {"processors": 8}).nodes == (NodeConfig("local", 8),)
+
+
+def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
+    """Beside the file that names it, or where an option says; what comes later replaces it."""
+    tree = file.with_name("tree.yaml")
+    tree.write_text(
+        "nodes: 3\nprocessors_per_node: 2\nresources_per_node: {gib: 16}\n"
+        "network: {topology: tree, k: 2, levels: 2, not_installed: 1}\n"
+    )
+    file.write_text("machine: tree.yaml\n")
+    config = load_config(file, {}, {"set": ["selection=tree"]})
+    names = ("node0", "node2", "node3")
+    assert config.nodes == tuple(NodeConfig(name, 2, {"gib": 16}) for name in names)
+    assert config.network == Tree(2, 2, 2)
+    assert {name: str(part) for name, part in config.places.items()} == {
+        "node0": "0-1", "node2": "4-5", "node3": "6-7"
+    }  # fmt: skip
+    assert load_config(None, {"RESHAPE_MACHINE": str(tree)}, {}).network == Tree(2, 2, 2)
+    later = load_config(file, {}, {"processors": 4})
+    assert (later.network, later.processors) == (None, 4)
+    tree.write_text(tree.read_text().replace("nodes: 3", "nodes: [a, b, a]"))
+    with pytest.raises(ConfigError, match=r"tree.yaml:1: nodes\[2\]: two nodes are named 'a'"):
+        load_config(file, {}, {})
+    tree.write_text("nodes: 2\nexclusive: true\n")
+    with pytest.raises(ConfigError, match="says exclusive, which only the simulator can do"):
+        load_config(file, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -110,6 +137,33 @@ WRONG = [
         2,
         "processors",
         "give either processors or nodes, not both",
+    ),
+    ("processors: 8\nmachine: m.yaml", 1, "processors", "give either processors or machine, not"),
+    ("machine: 3", 1, "machine", "must be the name of a file, got 3"),
+    ("verify: true\nnetwork: {k: 2}", 2, "network", "stands in a machine file"),
+    (
+        "nodes:\n- name: a\n  processors: 1\n  resources: {gib: 1, gpu: -1}",
+        4,
+        "nodes[0].resources.gpu",
+        "must be a whole number >= 0, got -1",
+    ),
+    (
+        "nodes:\n- {name: a, processors: 1, resources: {processors: 1}}",
+        2,
+        "nodes[0].resources",
+        "'processors' is no name of a further resource",
+    ),
+    (
+        "verify: true\nparameters:\n  selection: tree",
+        3,
+        "parameters.selection",
+        "it needs a machine with a network; name its machine file with machine",
+    ),
+    (
+        "parameters: {selection: contiguous, backfill.reservations: 3}",
+        1,
+        "parameters.selection",
+        "promises numbers of processors, not places",
     ),
     ("processors: 1\nverify: true\nprocessors: 2", 3, "processors", "is given twice; keep one"),
     ("parameters: 3", 1, "parameters", "must be a mapping of fields to values, got 3"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from reshape.errors import ConfigError
+from scheduler import platform
 from scheduler.core.core import Core
 from scheduler.core.events import JobEnded, JobSpec, JobSubmitted, NodeJoined, NodeLost
 from scheduler.core.machine import Machine
@@ -20,7 +21,7 @@ from scheduler.core.orders import Kill, Order, Start
 from scheduler.core.procset import ProcSet
 from scheduler.core.view import Reservation
 from scheduler.policies.scenarios import scenario
-from simulator import platform, swf
+from simulator import swf
 from simulator.normalise import Rules
 from simulator.runtimes import Contiguity
 from simulator.simulate import run
@@ -44,8 +45,8 @@ def written(path: Path, text: str) -> Path:
 def test_a_machine_file(tmp_path: Path) -> None:
     machine = platform.read(written(tmp_path / "m.yaml", FILE))
     assert (machine.processors, machine.tree) == (14, Tree(4, 2))
-    assert str(machine.machine().free) == "0-4 6-11 13-15"
-    assert machine.machine(counted=True).free_count == 14
+    assert str(machine.machine({}).free) == "0-4 6-11 13-15"
+    assert machine.machine({}, counted=True).free_count == 14
     named = "nodes: [a, b, c]\nprocessors_per_node: 2\nexclusive: true\n"
     named += "network: {topology: tree, k: 2, levels: 2}\n"
     machine = platform.read(written(tmp_path / "n.yaml", named))
@@ -54,9 +55,10 @@ def test_a_machine_file(tmp_path: Path) -> None:
         "b": ProcSet.span(2, 2),
         "c": ProcSet.span(4, 2),
     }
-    assert str(machine.machine().free) == "0-5"
+    assert str(machine.machine({}).free) == "0-5"
     flat = platform.read(written(tmp_path / "f.yaml", "nodes: 3\nprocessors_per_node: 4\n"))
-    assert (flat.processors, flat.tree, flat.places) == (12, None, {})
+    assert (flat.processors, flat.tree) == (12, None)
+    assert list(flat.places) == ["node0", "node1", "node2"]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,22 @@ def test_whole_nodes(tmp_path: Path) -> None:
     assert schedule.fragmentation.internal_fragmentation == pytest.approx((3 + 3) * 10 / (12 * 20))
     counted, _ = run(trace, machine, first_fit)
     assert np.array_equal(counted.started, schedule.started)
+
+
+def test_what_the_nodes_hold_goes_before_what_the_trace_says(tmp_path: Path) -> None:
+    """Jobs of 8 GiB: of 16 two run at a time, as the trace has it; on three nodes of 8 three do."""
+    line = "{} 0 -1 10 1 -1 -1 1 10 -1 1 1 1 -1 -1 -1 -1 -1 {}"
+    rows = [line.format(number, gib) for number, gib in enumerate((8, 8, 8, 20), 1)]
+    trace = swf.read(written(tmp_path / "t.swf", "; Resources: gib=16\n" + "\n".join(rows) + "\n"))
+    schedule, report = run(trace, 3, scenario("easy"))
+    assert (schedule.started.tolist(), report.larger) == ([0, 0, 10], 1)
+    nodes = "nodes: 3\nresources_per_node: {gib: 8, licences: 1}\n"
+    machine = platform.read(written(tmp_path / "m.yaml", nodes))
+    assert machine.resources == {"gib": 24, "licences": 3}
+    schedule, report = run(trace, machine, scenario("easy"))
+    assert (schedule.started.tolist(), report.larger) == ([0, 0, 0, 10], 0)
+    with pytest.raises(ConfigError, match=r"m.yaml:1: resources_per_node.gib: must be a whole"):
+        platform.read(written(tmp_path / "m.yaml", "{nodes: 3, resources_per_node: {gib: -8}}"))
 
 
 def test_counting_and_first_fit_give_one_schedule() -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from reshape.__main__ import main
 from reshape.speedup import Prio
 from reshape.topology import Topology
-from scheduler.core.core import Core
 from scheduler.core.events import Event, JobSpec, NodeJoined
+from scheduler.core.machine import Machine
+from scheduler.core.network import Tree
 from scheduler.core.orders import Order
+from scheduler.core.procset import ProcSet
+from scheduler.core.redirecting import Redirecting
 from scheduler.demo.run import run_workload
 from scheduler.demo.workload import DemoJob
 from scheduler.policies.scenarios import scenario
@@ -41,18 +45,23 @@ def jobs() -> list[SimJob]:
     return made
 
 
-def write_journal(path: Path, chosen: str = "fcfs-pr") -> None:
+def write_journal(
+    path: Path,
+    core: Redirecting | None = None,
+    joined: Sequence[Event] = (NodeJoined(0.0, "local", PROCESSORS),),
+    given: list[SimJob] | None = None,
+) -> None:
     """Simulate, and write down what a service would have written."""
-    core, journal = Core(scenario(chosen)), Journal(path)
+    core = Redirecting(scenario("fcfs-pr")) if core is None else core
+    journal = Journal(path)
     journal.add_settings(settings_of(core))
 
     def watch(now: float, events: list[Event], orders: list[Order]) -> None:
         journal.record(events, orders)
 
-    joined: list[Event] = [NodeJoined(0.0, "local", PROCESSORS)]
     journal.record(joined, core.handle(joined))
     cost = ResizeCost(start_s=0.4, join_s=0.05, bytes_per_s=1e9)
-    Engine(core, jobs(), cost=cost, start_s=0.5, watch=watch).run()
+    Engine(core, given or jobs(), cost=cost, start_s=0.5, watch=watch).run()
     journal.close()
 
 
@@ -91,6 +100,27 @@ def test_the_same_decisions_are_counted(journal: Path) -> None:
     assert facts["resizes"] > 5
     assert facts["decisions"] > facts["resizes"] + 14
     assert replay(journal.parent, "--json").stdout == replay(journal, "--json").stdout
+
+
+def test_a_run_on_a_tree_of_nodes_with_memory(tmp_path: Path) -> None:
+    """The journal says where the nodes are and what they hold: again as it was, and what if."""
+    places = {name: ProcSet.span(4 * i, 4) for i, name in enumerate("abcd")}
+    machine = Machine(network=Tree(2, 2, 4), places=places)
+    nodes = [NodeJoined(0.0, name, 4, resources={"gib": 4}) for name in "dacb"]
+    path = tmp_path / "journal.db"
+    core = Redirecting(scenario("easy", {"selection": "tree"}), machine)
+    resources = [{"gib": 6}, {}, {"gib": 12}]
+    specs = [msgspec.structs.replace(job.spec, resources=resources[i % 3])
+             for i, job in enumerate(jobs())]  # fmt: skip
+    given = [msgspec.structs.replace(j, spec=s) for j, s in zip(jobs(), specs, strict=True)]
+    write_journal(path, core, nodes, given)
+    done = replay(path)
+    assert done.exit_code == 0, done.output
+    assert "decisions identical" in done.stdout
+    words = "--policy", "easy", "--set", "selection=tree", "--json"
+    what_if = json.loads(replay(path, *words).stdout)
+    assert what_if["what_if"]["jobs"] == len(given)
+    assert what_if["what_if"]["mean_wait_s"] > 0
 
 
 def test_the_first_difference_is_told(journal: Path) -> None:

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from reshape.errors import ConfigError
-from scheduler.core.events import JobSpec
-from scheduler.core.machine import Machine
+from scheduler.core.events import JobSpec, NodeJoined
+from scheduler.core.machine import Machine, Node
+from scheduler.core.network import Tree
+from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import Job
 from scheduler.policies.redirection import Counters, Redirection
@@ -100,3 +102,20 @@ def test_counts() -> None:
 def test_groups_of_two_machines() -> None:
     with pytest.raises(ValueError, match="must share their numbering"):
         Redirecting(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))
+
+
+def test_both_groups_keep_the_places_of_a_tree() -> None:
+    """What a node gives to each group is numbered side by side, in the place of the node."""
+    places = {name: ProcSet.span(4 * i, 4) for i, name in enumerate("ab")}
+    like = Machine(network=Tree(2, 1, 4), places=places)
+    tree = scenario("easy", {"selection": "tree", "redirection.processors": 2})
+    nodes = [Node(name, count=4, resources={"gib": 8}) for name in "ab"]
+    live = Redirecting(tree, Machine(network=like.space.network, places=places))
+    live.handle([NodeJoined(0.0, node.name, 4, 2 * (node.name == "b"), node.resources)
+                 for node in reversed(nodes)])  # fmt: skip
+    for core in (live, Redirecting.on(tree, nodes, like)):
+        machines = core.principal.machine, core.redirection.machine
+        assert [str(machine.free) for machine in machines] == ["0-5", "6-7"]
+        assert [machine.pools.there for machine in machines] == [[12], [4]]
+        assert core.machine.resources == {"gib": (16, 16)}
+        assert core.machine.nodes["b"].resources == {"gib": 8}

@@ -1,9 +1,10 @@
-"""Machines of the simulator: nodes, processors, network, read from a machine file.
+"""Machine files: nodes with their processors and further resources, and the network between them.
 
 .. code-block:: yaml
 
     nodes: 240                # or their names, in the order of the leaves
     processors_per_node: 1
+    resources_per_node: {memory_gib: 64}
     exclusive: false          # true: a job gets whole nodes
     network:                  # without it the machine is flat
       topology: tree          # a k-ary n-tree
@@ -12,7 +13,7 @@
       not_installed: 240-255  # leaves without a node; default: those behind the last node
 
 The node at leaf i has the processors of the numbers from ``i * processors_per_node`` on; in a flat
-machine the nodes stand side by side from 0 on.
+machine the nodes stand side by side from 0 on. The simulator and the service read the same files.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 
 from scheduler.core.machine import Machine
 from scheduler.core.network import Tree
 from scheduler.core.procset import ProcSet
+from scheduler.core.resources import checked
 from scheduler.located import Located
-from simulator.normalise import TraceJobs
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[int, msgspec.Meta(ge=0)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
@@ -48,12 +49,13 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     nodes: Count | Names
     processors_per_node: Count = 1
+    resources_per_node: dict[str, Amount] = {}
     exclusive: bool = False
     network: NetworkFields | None = None
 
 
 class Platform(msgspec.Struct, frozen=True):
-    """A machine to simulate.
+    """A machine as a file tells of it.
 
     Parameters
     ----------
@@ -62,7 +64,7 @@ class Platform(msgspec.Struct, frozen=True):
     exclusive : a job gets whole nodes.
     tree : how the nodes hang together; None: nothing is known of it.
     names : of the nodes, if they have some.
-    resources : further resources of the whole machine, by name.
+    resources_per_node : further resources of each node, by name.
     """
 
     leaves: ProcSet
@@ -70,7 +72,13 @@ class Platform(msgspec.Struct, frozen=True):
     exclusive: bool = False
     tree: Tree | None = None
     names: tuple[str, ...] = ()
-    resources: Mapping[str, int] = {}
+    resources_per_node: Mapping[str, int] = {}
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Further resources of all nodes together, by name."""
+        nodes = len(self.leaves)
+        return {name: nodes * amount for name, amount in self.resources_per_node.items()}
 
     @property
     def processors(self) -> int:
@@ -86,29 +94,25 @@ class Platform(msgspec.Struct, frozen=True):
 
     @property
     def places(self) -> dict[str, ProcSet]:
-        """Numbers of the processors of each named node, for a machine whose nodes come and go."""
+        """Numbers of the processors of each node, for a machine whose nodes come and go.
+
+        A node without a name is called after its leaf, as in ``node5``.
+        """
         per_node = self.processors_per_node
-        pairs = zip(self.names, self.leaves, strict=True) if self.names else ()
+        names = self.names or [f"node{leaf}" for leaf in self.leaves]
+        pairs = zip(names, self.leaves, strict=True)
         return {name: ProcSet.span(leaf * per_node, per_node) for name, leaf in pairs}
 
-    def machine(self, *, counted: bool = False) -> Machine:
-        """Machine for a core; its nodes stay, so they are one to it."""
+    def machine(self, resources: Mapping[str, int], *, counted: bool = False) -> Machine:
+        """Machine for a core; its nodes stay, so they are one to it, with these resources."""
         if counted:
-            return Machine([("machine", self.processors)], counted=True, resources=self.resources)
+            return Machine([("machine", self.processors)], counted=True, resources=resources)
         return Machine(
             [("machine", self.processors)],
             network=self.tree,
             places={"machine": self.numbers},
-            resources=self.resources,
+            resources=resources,
         )
-
-    def whole_nodes(self, jobs: TraceJobs) -> TraceJobs:
-        """Let each job ask for whole nodes, if nodes are exclusive."""
-        if not self.exclusive:
-            return jobs
-        per_node = self.processors_per_node
-        processors = -(-jobs.processors // per_node) * per_node
-        return msgspec.structs.replace(jobs, processors=processors.astype(np.int64))
 
 
 def flat(processors: int) -> Platform:
@@ -143,9 +147,18 @@ def read(file: Path) -> Platform:
         if name in names[:i]:
             found.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
     count = fields.nodes if isinstance(fields.nodes, int) else len(names)
-    per_node, network = fields.processors_per_node, fields.network
+    per_node, network, resources = (
+        fields.processors_per_node,
+        fields.network,
+        fields.resources_per_node,
+    )
+    try:
+        checked(resources)
+    except ValueError as error:
+        found.fail(("resources_per_node",), str(error))
+    exclusive = fields.exclusive
     if network is None:
-        return Platform(ProcSet.span(0, count), per_node, fields.exclusive, names=names)
+        return Platform(ProcSet.span(0, count), per_node, exclusive, None, names, resources)
     try:
         shape = Tree(network.k, network.levels, per_node)
     except ValueError as error:
@@ -172,4 +185,4 @@ def read(file: Path) -> Platform:
             f"{count} nodes do not fit on the {shape.leaves} leaves of a tree of k {shape.k} and"
             f" {shape.levels} levels; give it more levels",
         )
-    return Platform(leaves.first(count), per_node, fields.exclusive, shape, names)
+    return Platform(leaves.first(count), per_node, exclusive, shape, names, resources)

@@ -1,0 +1,137 @@
+"""Machine files of a live service: places in a network, further resources, across its deaths."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape.errors import ReshapeError
+
+#: Four nodes of two processors below two switches, which the top switch joins.
+TREE = """
+nodes: [a, b, c, d]
+processors_per_node: 2
+resources_per_node: {memory_gib: 16}
+network: {topology: tree, k: 2, levels: 2}
+"""
+#: Waits until there is a file of the name it was given.
+WAITER = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    file = tmp_path / "tree.yaml"
+    file.write_text(TREE)
+    return file
+
+
+@pytest.fixture
+def placing(served: Any, machine: Path) -> Any:
+    """EASY with places below one switch."""
+    served.start("--machine", str(machine), "--scenario", "easy", "--set", "selection=tree")
+    return served
+
+
+def waits(served: Any, until: str, processors: int, **more: object) -> int:
+    number: int = served.submit([sys.executable, "-c", WAITER, until], processors, **more)
+    return number
+
+
+def command(served: Any, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    name, *rest = words
+    done = subprocess.run(
+        [sys.executable, "-m", "reshape", name, "--dir", str(served.directory), *rest],
+        cwd=served.work, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) -> None:
+    """Three processors are free and no switch has three; so a job of three waits for two more."""
+    two, three = waits(placing, "one", 2), waits(placing, "other", 3)
+    assert placing.until(two, "RUNNING").nodes == "a"
+    job = placing.until(three, "RUNNING")
+    assert (job.processors, job.nodes) == ("4-6", "c,d")
+    assert placing.free() == 3
+    waiting = waits(placing, "never", 3)
+    assert placing.when(waiting, lambda job: job.reason).state == "PENDING"
+    assert "3 processors, 64 memory_gib free" in placing.job(waiting).reason
+    placing.kill()
+    with pytest.raises(ReshapeError, match="this directory began with another network"):
+        placing.start("--processors", "8")
+    other = machine.with_name("other.yaml")
+    other.write_text(TREE.replace("[a, b, c, d]", "[b, a, c, d]"))
+    with pytest.raises(ReshapeError, match="or another place in it for a node"):
+        placing.start("--machine", str(other), "--set", "selection=tree")
+    placing.start("--machine", str(machine), "--scenario", "easy", "--set", "selection=tree")
+    assert placing.job(three).processors == "4-6"
+    assert placing.job(waiting).state == "PENDING"
+    (placing.work / "one").touch()
+    job = placing.until(waiting, "RUNNING")
+    assert (job.processors, job.nodes) == ("0-2", "a,b")
+    with pytest.raises(ReshapeError, match="the job asks for 9 processors, the machine has 8"):
+        placing.submit(["true"], 9)
+    command(placing, "cancel", str(three), str(waiting))
+    assert placing.wait(three).state == "CANCELLED"
+    again = subprocess.run(
+        [sys.executable, "-m", "reshape", "replay", str(placing.directory)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "decisions identical, 0 of them resizes" in again.stdout, again.stdout + again.stderr
+
+
+def test_a_job_that_grows_in_a_tree_stays_below_a_switch(served: Any, machine: Path) -> None:
+    served.start("--machine", str(machine), "--set", "selection=tree")
+    program = ["python", "-m", "apps.synthetic", "--iterations", "30", "--seconds", "0.3"]
+    beside = waits(served, "done", 2)
+    growing = served.submit(program, 1, max_processors=4)
+    job = served.wait(growing)
+    assert job.state == "COMPLETED"
+    assert max(size for _, size in job.sizes) > 1
+    held = [processors for _, processors in job.allocation if processors]
+    assert held[0] == "2"
+    assert all("0" not in processors for processors in held), "those of the job beside it"
+    (served.work / "done").touch()
+    assert served.wait(beside).state == "COMPLETED"
+
+
+def test_further_resources(served: Any, machine: Path) -> None:
+    served.start("--machine", str(machine), "--scenario", "easy")
+
+    def submit(memory_gib: int, until: str) -> int:
+        words = "submit", "-n", "2", "--resources", f"memory_gib={memory_gib}", "--json", "--"
+        done = command(served, *words, sys.executable, "-c", WAITER, until)
+        number: int = json.loads(done.stdout)["job"]
+        return number
+
+    first, second = submit(30, "a"), submit(40, "b")
+    served.until(first, "RUNNING")
+    assert served.job(second).state == "PENDING", "processors enough, but no memory"
+    assert "40 memory_gib wanted" in served.job(second).reason
+    info = json.loads(command(served, "info", "--json").stdout)
+    assert (info["free"], info["resources"]) == (6, {"memory_gib": [64, 34]})
+    assert "Resources:   memory_gib 64, 34 free" in command(served, "info").stdout
+    assert "Resources:  memory_gib=40" in command(served, "info", str(second)).stdout
+    assert "2 processors, 40 memory_gib, 3600 s" in command(served, "explain", str(second)).stdout
+    long = waits(served, "b", 2, resources={"memory_gib": 34}, walltime_s=1e5)
+    assert "[Priority]" in served.until(long, "PENDING").reason, "it would delay job 2"
+    assert served.free() == 6
+    (served.work / "a").touch()
+    served.until(second, "RUNNING")
+    assert served.job(long).state == "PENDING"
+    for words, says in (
+        ("memry=1", "there is no resource 'memry'; did you mean memory_gib"),
+        ("memory_gib=65", "asks for 65 memory_gib, the machine has 64"),
+    ):
+        done = command(served, "submit", "-n", "1", "--resources", words, "--", "true", code=1)
+        assert says in done.stderr
+    for words in ("memory_gib", "memory_gib=-1", "memory_gib=1,memory_gib=2", "processors=1"):
+        command(served, "submit", "-n", "1", "--resources", words, "--", "true", code=2)
+    (served.work / "b").touch()
+    assert served.wait(long).state == served.wait(second).state == "COMPLETED"
