@@ -6,6 +6,8 @@ may add codes of its own, told in its help.
 
 from __future__ import annotations
 
+import errno
+import os
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -13,6 +15,8 @@ import click
 
 from reshape.errors import ReshapeError
 
+DISK_FULL = frozenset((errno.ENOSPC, errno.EFBIG, errno.EDQUOT))
+STDOUT = 1  # its descriptor
 INTERRUPTED = 130  # what shells report for a command ended by SIGINT: 128 + 2
 
 
@@ -81,6 +85,14 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except ReshapeError as error:
             click.echo(f"reshape: error: {error}", err=True)
+            ctx.exit(1)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            where = error.filename or "the output"
+            click.echo(f"reshape: error: {where} cannot be written: {error.strerror}", err=True)
+            with open(os.devnull, "wb") as nowhere:  # what is left of it, as the process ends
+                os.dup2(nowhere.fileno(), STDOUT)
             ctx.exit(1)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)

@@ -14,6 +14,8 @@ from reshape.errors import ReshapeError
 def replace_all(files: Mapping[Path, bytes]) -> None:
     """Write files beside their places and put them there when the last one is on the disk.
 
+    A link stays, what it leads to is replaced; what is no file, such as ``/dev/null``, is refused.
+
     One whose name ends in ``.gz`` is packed, without a time stamp, so that the same data gives the
     same bytes. On an error (a full disk, an interruption) nothing is left, and old files stay.
 
@@ -25,17 +27,20 @@ def replace_all(files: Mapping[Path, bytes]) -> None:
     path = Path()
     try:
         for path, data in files.items():
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            written[path] = name
+            check_place(path)
+            place = path.resolve()
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=place.parent)
+            written[place] = name
             with os.fdopen(descriptor, "wb") as file:
                 packed = path.suffix == ".gz"
                 file.write(gzip.compress(data, 6, mtime=0) if packed else data)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(name, 0o666 & ~_umask())
-        for path in [*written]:
-            os.replace(written[path], path)
-            del written[path]
+        for place in [*written]:
+            path = place
+            os.replace(written[place], place)
+            del written[place]
     except OSError as error:
         why = error.strerror or error
         raise ReshapeError(
@@ -55,9 +60,10 @@ def check_place(path: Path, *, make_parent: bool = False) -> None:
 
     Raises
     ------
-    ReshapeError : the directory is not there, is none, or may not be written to.
+    ReshapeError : the directory is not there, is none, or may not be written to; there is something
+        else than a file already.
     """
-    parent = path.parent
+    parent = (path.resolve() if path.is_symlink() else path).parent
     try:
         if make_parent:
             parent.mkdir(parents=True, exist_ok=True)
@@ -65,9 +71,12 @@ def check_place(path: Path, *, make_parent: bool = False) -> None:
         raise ReshapeError(f"directory {parent} cannot be made: {error.strerror}") from None
     if not parent.is_dir():
         raise ReshapeError(f"{path} cannot be written: there is no directory {parent}; make it")
-    if path.is_dir() or not os.access(parent, os.W_OK):
-        what = "it is a directory" if path.is_dir() else f"{parent} is not yours to write to"
-        raise ReshapeError(f"{path} cannot be written: {what}")
+    if path.is_dir():
+        raise ReshapeError(f"{path} cannot be written: it is a directory")
+    if path.exists() and not path.is_file():
+        raise ReshapeError(f"{path} cannot be written: it is a device or a pipe, not a file")
+    if not os.access(parent, os.W_OK):
+        raise ReshapeError(f"{path} cannot be written: {parent} is not yours to write to")
 
 
 def _umask() -> int:

@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 from click.core import ParameterSource
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, nearest
 from reshape.helptext import example
 from scheduler import platform
 from scheduler.core.core import Core, EventOrder
 from scheduler.core.machine import Machine
 from scheduler.core.redirecting import Redirecting
 from scheduler.platform import Platform
+from scheduler.policies.registry import known
 from scheduler.policies.scenario import Scenario
 from simulator import resizable, swf, workload_file
 from simulator.engine import Engine
@@ -331,8 +332,11 @@ def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
     if options["select"] != COUNT:
         changes["selection"] = options["select"]
     if options["estimates"] is not None:
-        exact = options["estimates"] == ESTIMATES_EXACT
-        changes["estimates"] = "user" if exact else options["estimates"]
+        name, names = options["estimates"], known("estimates")
+        if name != ESTIMATES_EXACT and name not in names and ":" not in name:
+            offered = nearest(name, (ESTIMATES_EXACT, *names))
+            raise click.UsageError(f"unknown estimates {name!r}{offered}")
+        changes["estimates"] = "user" if name == ESTIMATES_EXACT else name
     if options["kill_at_reservation"]:
         changes["backfill.kill_at_reservation"] = True
     base = scenario_of(options["policy"], {})

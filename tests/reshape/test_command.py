@@ -57,6 +57,15 @@ def sample(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_full_disk_behind_the_output_is_told_in_one_line(sample: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, sample, "fine"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"reshape: error: the output cannot be written: No space left on device\n"
+
+
 def test_help_lists_the_subcommands_in_order() -> None:
     done = reshape("--help")
     assert done.returncode == 0

@@ -69,6 +69,7 @@ def test_text(tmp_path: Path) -> None:
     [
         (["--policy", "esy"], 2, "unknown scenario 'esy'; did you mean easy"),
         (["--queue-order", "sjff"], 2, "unknown order 'sjff'; did you mean sjf"),
+        (["--estimates", "exakt"], 2, "unknown estimates 'exakt'; did you mean exact"),
         (["--estimates", "tsafir"], 2, "unknown estimates 'tsafir'; did you mean tsafrir"),
         (["--policy", "fcfs", "--reservations", "2"], 2, "backfilling of 0 reservations, not of 2"),
         (["--policy", "conservative", "--backfill-order", "sjf"], 2, "1 reservation (EASY) alone"),
@@ -127,6 +128,21 @@ def test_results_are_there_whole_or_not_at_all(
         files.replace_all({one: b"new", two: b"new"})
     assert one.read_text() == "old"
     assert list(tmp_path.iterdir()) == [one]
+
+
+def test_a_link_is_followed_and_a_pipe_is_no_place(tmp_path: Path) -> None:
+    there, link, pipe = tmp_path / "there", tmp_path / "link.swf", tmp_path / "pipe.swf"
+    there.write_text("old")
+    link.symlink_to(there)
+    files.replace_all({link: b"new"})
+    assert link.is_symlink()
+    assert there.read_text() == "new"
+    os.mkfifo(pipe)
+    told = reshape("simulate", SMALL, "--swf", pipe, code=1).stderr
+    assert "pipe.swf cannot be written: it is a device or a pipe, not a file" in told
+    assert pipe.is_fifo()
+    with pytest.raises(files.ReshapeError, match="it is a device or a pipe"):
+        files.replace_all({pipe: b"new"})
 
 
 def test_starting_up_loads_little() -> None:
