@@ -37,7 +37,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     parameters : `seed`, `scenario`; `resizable`, `user_priorities` and `workload` (other fields of
         `PrioWorkload`, of its `speedup` those of `Prio`); `set` (fields of the scenario to change;
         what only another scenario has is left out); `start_s`, `resize_s` (until a job, or a group
-        that joins one, is up, seconds).
+        that joins one, is up, seconds; the job computes on meanwhile) and `pause_s` (an expansion,
+        during which it does not).
 
     Returns
     -------
@@ -49,7 +50,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     chosen = scenario(name, own_changes(name, parameters["set"]))
     core = Core(chosen, Machine([("cluster", workload.processors)]))
     jobs = workload.generate(np.random.default_rng(parameters["seed"]))
-    cost = ResizeCost(start_s=parameters["resize_s"])
+    cost = ResizeCost(start_s=parameters["resize_s"], join_s=parameters["pause_s"])
     result = Engine(core, jobs, cost=cost, start_s=parameters["start_s"]).run()
     metrics = result.metrics()
     kinds: dict[tuple[str, str], list[Outcome]] = {}

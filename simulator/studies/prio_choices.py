@@ -2,7 +2,8 @@
 
 A run is one job mix under one choice of everything, in all four scenarios. The report says which
 choices give the paper's order of completion improvements (FCFS-PR, PBA-PR, Max-B-PR), how near they
-come to its numbers, and what each choice does on the average over all others.
+come to its numbers, and what each choice does on the average over all others; or, where choices are
+changed one at a time (`run_changed`, `report_changes`), what each does to its base.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     parameters : `seed`; `reading` of the speedup formula; `expand_step`, `expand_most` of the
         workload; `weights` (of the aging priority: Qfactor, minute waited, processor); `backfill`
         ("easy", "contacts", "none"); `protect` ("policy", "all", "nobody"); `higher`, `harvest`,
-        `grow_past`, `min_potential`, `window` of the policies; `start_s`, `resize_s`.
+        `grow_past`, `min_potential`, `window` of the policies; `start_s`, `resize_s`, `pause_s`.
 
     Returns
     -------
@@ -75,9 +76,21 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "expand_most": parameters["expand_most"],
         "speedup": {"reading": parameters["reading"]},
     }
-    common = {name: parameters[name] for name in (SEED, "start_s", "resize_s")}
+    common = {name: parameters[name] for name in (SEED, "start_s", "resize_s", "pause_s")}
     common |= {"workload": workload, "user_priorities": False}
     return {name: _one(_key(name, common, changes)) for name in NAMES}
+
+
+def run_changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a mix under a base that is changed in little.
+
+    Parameters
+    ----------
+    parameters : `seed`; `bases` (name -> parameters of `run`), the name of one as `base`, and what
+        of it is another as `change`.
+    """
+    base = parameters["bases"][parameters["base"]]
+    return run({**base, **parameters["change"], SEED: parameters[SEED]})
 
 
 def _key(name: str, common: Mapping[str, Any], changes: Mapping[str, Any]) -> bytes:
@@ -154,6 +167,70 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     return Report("\n\n".join(parts), msgspec.to_builtins(data))
 
 
+def report_changes(rows: Sequence[Row], out: Path | None) -> Report:
+    """Say what each change does to its base, mix by mix."""
+    groups: dict[tuple[str, bytes], list[Row]] = {}
+    for row in rows:
+        change = msgspec.json.encode(row.parameters["change"], order="deterministic")
+        groups.setdefault((row.parameters["base"], change), []).append(row)
+    found: dict[str, list[Change]] = {}
+    for (base, _), group in groups.items():
+        by = _by(group, groups.get((base, b"{}"), []))
+        found.setdefault(base, []).append(Change(_point(group, ["change"]), by))
+    parts = [f"{base}\n{_changes_text(changes)}" for base, changes in found.items()]
+    parts.append(
+        "In brackets: against the base, on the same mixes, ± 95 %; points. STEPS: FCFS-PR above"
+        " PBA-PR, PBA-PR\nabove Max-B-PR."
+    )
+    return Report("\n\n".join(parts), msgspec.to_builtins(found))
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A base with something changed.
+
+    Parameters
+    ----------
+    point : what it gives.
+    by : by how much each scenario's completion improvement is above that of the base, points; nan
+        if that was not run.
+    """
+
+    point: Point
+    by: Mapping[str, Interval]
+
+
+def _by(rows: Sequence[Row], unchanged: Sequence[Row]) -> dict[str, Interval]:
+    before = {row.parameters[SEED]: row for row in unchanged}
+    pairs = [(row, before[row.parameters[SEED]]) for row in rows if row.parameters[SEED] in before]
+    gains = {
+        name: [_gain(row, name) - _gain(base, name) for row, base in pairs] for name in RESIZED
+    }
+    return {name: mean_interval(differences) for name, differences in gains.items()}
+
+
+def _gain(row: Row, name: str, field: str = "mean_completion_s") -> float:
+    """Improvement of a scenario over static on the same mix, per cent."""
+    return float(100 * (1 - row.result[name][field] / row.result["static"][field]))
+
+
+def _changes_text(changes: Sequence[Change]) -> str:
+    rows = []
+    for change in changes:
+        point = change.point
+        named = point.choice["change"]
+        plain = " ".join(f"{name}={text(value)}" for name, value in named.items())
+        gains = [
+            f"{point.completion[name].mean:.1f}"
+            + (f" ({change.by[name].mean:+.1f} ± {change.by[name].half:.1f})" if named else "")
+            for name in RESIZED
+        ]
+        steps = " ".join(f"{step.mean:+.1f} ± {step.half:.1f}" for step in point.order)
+        static = f"{point.static['mean_completion_s']:.0f}"
+        rows.append([plain or "the base", static, *gains, steps, f"{point.distance:.1f}"])
+    head = ["CHANGE", "STATIC s", "FCFS-PR", "PBA-PR", "Max-B-PR", "STEPS", "DISTANCE"]
+    return render(Table(head, rows, left=frozenset({"CHANGE", *head[2:6]})))
+
+
 def _varied(rows: Sequence[Row]) -> list[str]:
     names = [name for name in rows[0].parameters if name not in (SEED, TRACES)] if rows else []
     return [name for name in names if len({repr(row.parameters[name]) for row in rows}) > 1]
@@ -161,12 +238,7 @@ def _varied(rows: Sequence[Row]) -> list[str]:
 
 def _point(rows: Sequence[Row], varied: Sequence[str]) -> Point:
     gains = {
-        field: {
-            name: [
-                100 * (1 - row.result[name][field] / row.result["static"][field]) for row in rows
-            ]
-            for name in RESIZED
-        }
+        field: {name: [_gain(row, name, field) for row in rows] for name in RESIZED}
         for field in ("mean_completion_s", "mean_execution_s")
     }
     completion = gains["mean_completion_s"]

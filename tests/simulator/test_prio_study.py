@@ -24,7 +24,9 @@ SMALL = {"jobs": 24}
 def parameters(scenario: str, seed: int = 1, **more: object) -> dict[str, object]:
     plain = {"resizable": float(scenario != "static"), "user_priorities": False, "workload": SMALL}
     return (
-        {"scenario": scenario, "seed": seed, "set": {}, "start_s": 0, "resize_s": 0} | plain | more
+        {"scenario": scenario, "seed": seed, "set": {}, "start_s": 0, "resize_s": 0, "pause_s": 0}
+        | plain
+        | more
     )
 
 
@@ -181,6 +183,26 @@ def test_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     by_backfill = {p["choice"]["backfill"]: p["static"]["mean_wait_s"] for p in points}
     assert by_backfill["easy"] < by_backfill["contacts"] <= by_backfill["none"]
     assert "What each choice does" in found.text
+
+
+def test_one_choice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = ["base=default", "change=[{}, {pause_s: 6}, {expand_most: 1.5}]"]
+    study = read_study(shipped_studies()["prio-choices-rest"], changes, "3")
+    assert len(study.runs) == 3 * 3
+    monkeypatch.setattr(prio, "_workload", _small(prio._workload))
+    rows = [Row(r, prio_choices.run_changed(r)) for r in study.runs]
+    found = prio_choices.report_changes(rows, None)
+    base, pause, capped = found.data["default"]
+    assert base["point"]["choice"] == {"change": {}}
+    assert all(interval["mean"] == 0 for interval in base["by"].values())
+    assert pause["by"]["max-b-pr"]["mean"] < -1, "a pause costs what it gains"
+    assert capped["by"]["max-b-pr"]["mean"] < 0, "who may not grow gains less"
+    for point in (pause["point"], capped["point"]):
+        assert point["static"] == base["point"]["static"], "static is the same"
+    gained = pause["point"]["completion"]["pba-pr"]["mean"]
+    before = base["point"]["completion"]["pba-pr"]["mean"]
+    assert pause["by"]["pba-pr"]["mean"] == pytest.approx(gained - before)
+    assert "pause_s=6" in found.text
 
 
 def _small(original: object) -> object:
