@@ -1,14 +1,16 @@
 """Run a plan over MPI. Importing this module starts MPI.
 
-What one rank sends another goes in pieces that may stay in the last cache from packing to
-unpacking, if both ranks run. If one of them does not, the other packs ahead, up to the memory for
-messages: wherever ranks wait for one another, they also wait for whoever has the core.
+What one rank sends another goes in pieces. They are packed in turn for all ranks, and in the same
+turn a piece of what stays is copied: it often lies between them in memory, and is still in the last
+cache. If the receiver does not run, the sender packs ahead, up to the memory for messages: wherever
+ranks wait for one another, they also wait for whoever has the core.
 """
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any
 
 from mpi4py import MPI
@@ -31,8 +33,11 @@ PIECE_BYTES = 1 << 23
 # Messages of that size that a rank is ready to receive at a time.
 _POSTED = 4
 
-# Tests of the messages under way, of about a microsecond, before a rank gives up its core.
+# Tests of the messages under way, of about a microsecond, before a rank gives up its core, and for
+# how long in seconds. If it only yielded, its core would be counted as busy, and the ranks that are
+# waited for would be left to share another one.
 _PATIENCE = 50
+_REST = 2e-5
 
 
 def run(
@@ -87,7 +92,7 @@ def wait(requests: list[MPI.Request]) -> None:
     while not MPI.Request.Testall(requests):
         polls += 1
         if polls > _PATIENCE:
-            os.sched_yield()
+            time.sleep(_REST)
 
 
 class _Stream:
@@ -127,9 +132,10 @@ class _Stream:
 class Exchange:
     """One run of a plan on one rank.
 
-    It cannot deadlock: a rank sends and receives at once, and both in the turn in which the plan
-    lists the transfers. So the earliest message that is not yet through is under way on both its
-    ends, and all others come after it.
+    It cannot deadlock: a rank sends and receives at once, the first pieces of all transfers, then
+    the second ones, and so on, each time in the turn in which the plan lists the transfers. So the
+    earliest message that is not yet through is under way on both its ends, and all others come
+    after it.
     """
 
     def __init__(
@@ -153,8 +159,9 @@ class Exchange:
         posted = min(_POSTED * PIECE_BYTES, room // 2)
 
         def stream(transfers: Iterable[Transfer], window: int) -> _Stream:
-            cut = (piece for t in transfers for piece in pieces(t, most, order))
-            return _Stream(cut, itemsize, window)
+            turns = zip_longest(*(pieces(t, most, order) for t in transfers))
+            dealt = (piece for turn in turns for piece in turn if piece is not None)
+            return _Stream(dealt, itemsize, window)
 
         outgoing, incoming = plan.outgoing(rank), plan.incoming(rank)
         self.staying = stream((t for t in outgoing if t.peer == rank), room)
@@ -168,12 +175,12 @@ class Exchange:
         """Send, receive and copy until nothing is left."""
         polls = 0
         self.receive()
-        while (busy := self.send() or self.stay()) or self.requests:
+        while (busy := self.send() | self.stay()) or self.requests:
             polls = 0 if self.finish() or busy else polls + 1
             if polls > _PATIENCE:
                 # With more ranks than cores, the rank that is waited for may need this core. A
                 # blocking wait of MPI would keep it for milliseconds.
-                os.sched_yield()
+                time.sleep(_REST)
 
     def stay(self) -> bool:
         """Whether there was a piece to copy that stays on this rank."""

@@ -30,7 +30,7 @@ KERNEL_BYTES = 32
 
 # Arrays and messages from this size on are written past the caches, as nothing of them would be
 # left there by the time it is read, and fetched ahead when they are read.
-LARGE_BYTES = 1 << 23
+LARGE_BYTES = 1 << 21
 
 # Runs up to this many bytes that are contiguous on both sides are moved as one opaque element,
 # which is up to four times as fast as a short inner loop and never slower.

@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution import Layout, Plan, checksum
+from redistribution.exchange import wait
 from reshape import segments
 from reshape.arrays import Array, Declaration
 from reshape.errors import ReshapeError
@@ -170,6 +171,7 @@ def exchange(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | 
             raise
         why = f"rank {comm.rank} cannot map the data of other processes: {error}"
     if epoch is not None:  # nobody waits for anybody before, so an error can still be agreed on
+        wait([comm.Ibarrier()])  # leaves the core to those that still read
         agree(comm, why)
 
 
