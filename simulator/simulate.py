@@ -189,7 +189,8 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:
         name = trace.name.removesuffix(".gz").rpartition(".")[0]
-        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, name)
+        sizes = {outcome.job: outcome.sizes for outcome in found.outcomes}
+        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, name, sizes)
         files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))

@@ -1,11 +1,17 @@
-"""``jobs.csv``: a line for each job, in the columns of Batsim that evalys reads, too."""
+"""``jobs.csv``: a line for each job, in the columns of Batsim that evalys reads, too.
+
+Where jobs can be resized there is one column more, their sizes over time: ``0:4 62.5:8`` is 4
+processors from second 0 on and 8 from 62.5 on, up to the end.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +29,22 @@ COLUMNS = (
     "waiting_time", "turnaround_time", "stretch", "allocated_resources",
 )  # fmt: skip
 REJECTED = "REJECTED"
+SIZES = "sizes"
+Sizes = Sequence[tuple[float, int]]  # (time, processors from then on)
+
+
+class Held(NamedTuple):
+    """Spans of time in each of which a job held so many processors; (m,) each.
+
+    Parameters
+    ----------
+    begin, end : float64, seconds.
+    processors : int64.
+    """
+
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+    processors: NDArray[np.int64]
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -35,6 +57,7 @@ class Jobs(msgspec.Struct, frozen=True):
     submitted, started, ended : float64, seconds.
     processors : int64.
     allocated : the processors of each job, or None if they were not told apart.
+    sizes : of each job over time; None: those in `processors`, from start to end.
     """
 
     workload: str
@@ -44,6 +67,7 @@ class Jobs(msgspec.Struct, frozen=True):
     ended: NDArray[np.float64]
     processors: NDArray[np.int64]
     allocated: list[ProcSet] | None
+    sizes: Sequence[Sizes] | None = None
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -64,23 +88,55 @@ class Jobs(msgspec.Struct, frozen=True):
             None if held is None else [held[place + 1] for place in there.tolist()],
         )
 
+    @property
+    def held(self) -> Held:
+        """How many processors were held when."""
+        if self.sizes is None:
+            return Held(self.started, self.ended, self.processors)
+        spans = [
+            (begin, then, size)
+            for sizes, end in zip(self.sizes, self.ended.tolist(), strict=True)
+            for (begin, size), (then, _) in pairwise([*sizes, (end, 0)])
+        ]
+        begin, end, processors = (np.array(column) for column in zip(*spans, strict=True))
+        return Held(begin.astype(np.float64), end.astype(np.float64), processors.astype(np.int64))
+
     def machine(self) -> int:
         """Processors that a machine must have at least to have run these jobs.
 
         Without allocations that is the largest job, which may be too few.
         """
         if self.allocated is None:
-            return int(self.processors.max())
+            return int(self.held.processors.max())
         return 1 + max(held.intervals[-1][1] for held in self.allocated if held)
 
 
-def encode(schedule: Schedule, workload: str) -> bytes:
-    """Write the jobs of a schedule; one that could not run is REJECTED."""
+def encode(schedule: Schedule, workload: str, sizes: Mapping[int, Sizes] | None = None) -> bytes:
+    """Write the jobs of a schedule; one that could not run is REJECTED.
+
+    Parameters
+    ----------
+    sizes : of each job that ran, by its place in the schedule from 1, if jobs were resized.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_rows(schedule, workload))
+    rows = _rows(schedule, workload)
+    if sizes is None:
+        writer.writerow(COLUMNS)
+    else:
+        writer.writerow((*COLUMNS, SIZES))
+        rows = [(*row, _told(sizes.get(place, ()))) for place, row in enumerate(rows, 1)]
+    writer.writerows(rows)
     return text.getvalue().encode()
+
+
+def _told(sizes: Sizes) -> str:
+    return " ".join(f"{at}:{size}" for at, size in sizes)
+
+
+def _sizes(text: str) -> list[tuple[float, int]]:
+    pairs = [part.split(":") for part in text.split()]
+    return [(float(at), int(size)) for at, size in pairs]
 
 
 def read(path: Path) -> Jobs:
@@ -105,6 +161,8 @@ def read(path: Path) -> Jobs:
     if not lines:
         raise ReshapeError(f"{path}: no job in it ran")
     held = [_field(path, line, row, "allocated_resources", ProcSet.parse) for line, row in lines]
+    resized = SIZES in lines[0][1]
+    sizes = [_field(path, line, row, SIZES, _sizes) for line, row in lines] if resized else None
 
     def column(name: str, kind: Any) -> NDArray[Any]:
         return np.array([_field(path, line, row, name, kind) for line, row in lines])
@@ -117,6 +175,7 @@ def read(path: Path) -> Jobs:
         column("finish_time", float),
         column("requested_number_of_resources", int),
         held if all(held) else None,
+        sizes,
     )
 
 

@@ -75,7 +75,7 @@ class Scene(NamedTuple):
         axes.set_facecolor(drawing.GROUND)
         axes.set_xlim(0, self.span / self.unit[1])
         axes.set_ylabel(label)
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
     def name_time(self, axes: Axes) -> None:
         """Say what the axis of time is."""
@@ -83,7 +83,7 @@ class Scene(NamedTuple):
 
     def norm(self) -> LogNorm:
         """Scale of the sizes of jobs."""
-        return LogNorm(1, max(2, int(self.jobs.processors.max())))
+        return LogNorm(1, max(2, int(self.jobs.held.processors.max())))
 
 
 def gantt(scene: Scene) -> Figure:
@@ -197,7 +197,7 @@ def _image(axes: Axes, scene: Scene, boxes: Floats, colours: Floats) -> None:
 
 def _stacked(axes: Axes, scene: Scene) -> None:
     """Processors in use by jobs of up to 1, 4, 16, ... processors, above one another."""
-    sizes = scene.jobs.processors
+    sizes = scene.jobs.held.processors
     classes = np.ceil(np.log2(np.maximum(sizes, 1)) / 2).astype(np.int64)
     floor, edges = np.zeros(SPANS), _edges(scene)
     for power in range(int(classes.max()) + 1):

@@ -50,8 +50,9 @@ class Series(NamedTuple):
 
 
 def in_use(jobs: Jobs, chosen: NDArray[np.bool_] | None = None) -> Series:
-    """Processors held by jobs, or by some of them."""
-    return _held(jobs.started, jobs.ended, jobs.processors.astype(np.float64), chosen)
+    """Processors held by jobs, or in some of the spans of `Jobs.held`."""
+    held = jobs.held
+    return _held(held.begin, held.end, held.processors.astype(np.float64), chosen)
 
 
 def waiting(jobs: Jobs) -> Series:

@@ -6,11 +6,14 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from reshape.__main__ import main
+from reshape.errors import ReshapeError
 from simulator import workload_file
+from simulator.outputs import jobs_csv, series
 
 SMALL = Path(__file__).parent / "traces" / "small.swf"
 FILE = """\
@@ -61,6 +64,32 @@ def test_a_file_of_jobs_with_every_cost(file: Path, tmp_path: Path) -> None:
     stored = json.loads((out / "metrics.json").read_text())
     assert stored == {name: facts[name] for name in stored}
     assert told(file, "--processors", 4, "--policy", "fcfs-pr")["mean_wait_s"] > 0
+
+
+def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
+    """What jobs held by `jobs.csv` is the utilisation that was found, and is what pictures show."""
+    path, out = tmp_path / "prio.yaml", tmp_path / "out"
+    path.write_text(PRIO)
+    facts = told(path, "--policy", "fcfs-pr", "--out", out)
+    jobs = jobs_csv.read(out / "jobs.csv")
+    assert jobs.sizes is not None
+    changes = sum(len(sizes) - 1 for sizes in jobs.sizes)
+    assert changes == facts["expansions"] + facts["contractions"] > 0
+    assert [sizes[0][0] for sizes in jobs.sizes] == jobs.started.tolist()
+    held = jobs.held
+    work = float(((held.end - held.begin) * held.processors).sum())
+    assert work == pytest.approx(facts["utilization"] * 400 * facts["makespan_s"], rel=1e-6)
+    span = np.array([jobs.submitted.min(), jobs.ended.max()])
+    (mean,), (peak,) = series.in_use(jobs).between(span)
+    assert mean * np.diff(span) == pytest.approx(work)
+    assert peak <= 400
+    assert jobs.machine() > jobs.processors.max(), "some grew beyond what any asked for"
+    done = CliRunner().invoke(main, ["plot", str(out), "--format", "png"])
+    assert done.exit_code == 0, done.output
+    text = (out / "jobs.csv").read_text()
+    (out / "jobs.csv").write_text(text.replace(":35\n", ":x\n", 1))
+    with pytest.raises(ReshapeError, match=r"jobs.csv:\d+: sizes: '.* [\d.]+:x' makes no sense"):
+        jobs_csv.read(out / "jobs.csv")
 
 
 def test_a_generator_by_name_and_seed(tmp_path: Path) -> None:
