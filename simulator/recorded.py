@@ -2,15 +2,15 @@
 
 Two ways to the jobs: what was *measured* of them (iteration times by size, for what-if runs), or
 what their *submissions* say (for a prediction that has not seen the run). Both need what this
-machine takes for starts, joins, moves and ends: `Costs`, measured from a journal, this one or that
-of another run. They vary from time to time, and which job finds processors free at its resize point
+machine takes for starts, joins, moves and ends: `Costs`, measured from a journal, this one or those
+of other runs. They vary from time to time, and which job finds processors free at its resize point
 hangs on fractions of a second; so a run is simulated several times, each cost drawn from those that
 were measured, and the mean counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
@@ -86,21 +86,21 @@ class Recorded(msgspec.Struct):
                     steady.add(event.job)
                 elif isinstance(event, ResizeDone | ResizeFailed | JobStarted):
                     steady.discard(event.job)
-                if type(event) is ResizeDone:
+                if type(event) is ResizeDone and event.job in under_way:
                     run._resized(event, under_way.pop(event.job))
             for order in orders:
                 if isinstance(order, Expand | Contract):
                     resize = run.core.jobs[order.job].resize
-                    assert resize is not None
-                    under_way[order.job] = resize
+                    if resize is not None:
+                        under_way[order.job] = resize
             steady -= {order.job for order in orders if isinstance(order, Contract)}
         return run
 
     def _resized(self, event: ResizeDone, resize: Resize) -> None:
         times, data_bytes = event.times, self.core.jobs[event.job].history.data_bytes
         if not resize.expands:
-            pause_s = times.pause_s
-            self.leaves.append((resize.old - resize.new, event.at - resize.at - pause_s))
+            leave_s = event.at - resize.at - times.pause_s
+            self.leaves.append((resize.old - resize.new, max(0.0, leave_s)))
         elif times.start_s > 0:  # else its report got lost
             self.groups.append((resize.new - resize.old, times.start_s))
             self.joins.append((resize.new, times.join_s + times.plan_s + times.resume_s))
@@ -137,25 +137,32 @@ class Recorded(msgspec.Struct):
         return Result(outcomes, self.core.machine.installed, self.busy_s, self.left_out)
 
 
-def costs(run: Recorded) -> Costs:
-    """Measure what the machine took in a run; 0 where it gives nothing to measure."""
-    starts, ends = [], []
+def costs(*runs: Recorded) -> Costs:
+    """Measure what the machine took in some runs; 0 where they give nothing to measure."""
+    lives = [life for run in runs for life in _lives(run)]
+    moved, move_s = (
+        sum(column)
+        for column in zip((0, 0.0), *(m for run in runs for m in run.moves), strict=True)
+    )
+    return Costs(
+        Takes.fitted([start for start, _ in lives]),
+        Takes.fitted([end for _, end in lives]),
+        Takes.fitted([point for run in runs for point in run.points]),
+        Takes.fitted([group for run in runs for group in run.groups]),
+        Takes.fitted([join for run in runs for join in run.joins]),
+        Takes.fitted([leave for run in runs for leave in run.leaves]),
+        **({"bytes_per_s": moved / move_s} if moved else {}),
+    )
+
+
+def _lives(run: Recorded) -> Iterator[tuple[tuple[int, float], tuple[int, float]]]:
+    """Processes and seconds of start and end of each job that came to resize points."""
     for job in run.jobs:
         assert job.started_at is not None
         if job.id in run.first and not job.restarts:
-            first, processors = run.first[job.id], job.spec.processors
-            starts.append((processors, max(0.0, first.at - first.iteration_s - job.started_at)))
-            ends.append((job.size, _remainder(run, job)[1]))
-    moved, move_s = (sum(column) for column in zip((0, 0.0), *run.moves, strict=True))
-    return Costs(
-        Takes.fitted(starts),
-        Takes.fitted(ends),
-        Takes.fitted(run.points),
-        Takes.fitted(run.groups),
-        Takes.fitted(run.joins),
-        Takes.fitted(run.leaves),
-        **({"bytes_per_s": moved / move_s} if moved else {}),
-    )
+            first = run.first[job.id]
+            start_s = max(0.0, first.at - first.iteration_s - job.started_at)
+            yield (job.spec.processors, start_s), (job.size, _remainder(run, job)[1])
 
 
 def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:

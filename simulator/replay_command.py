@@ -77,8 +77,10 @@ class FormulaText(click.ParamType[Formula]):
 @click.option("--predict", is_flag=True, help="Simulate what the submissions alone tell.")
 @click.option(
     "--costs",
+    multiple=True,
     type=click.Path(path_type=Path),
-    help="Journal to measure starts, joins, moves and ends in, instead of this one.",
+    help="Journal to measure starts, joins, moves and ends in, instead of this one; several give"
+    " them together.",
 )
 @click.option(
     "--runs",
@@ -105,7 +107,7 @@ def replay(
     policy: str | None,
     fields: tuple[str, ...],
     predict: bool,
-    costs: Path | None,
+    costs: tuple[Path, ...],
     runs: int,
     speedup: Formula,
     as_json: bool,
@@ -117,7 +119,7 @@ def replay(
 
     With --policy or --set the run is simulated anew, from its submissions and the iteration times
     and resize costs measured in it; with --predict from its submissions alone, and with what the
-    machine takes for starts, resizes and ends, measured in it or in the journal of --costs.
+    machine takes for starts, resizes and ends, measured in it or in the journals of --costs.
     """
     with reading(journal) as records:
         batches, damage = records.salvaged()
@@ -129,7 +131,7 @@ def replay(
     if policy is not None or fields or predict:
         run = recorded.Recorded.of(batches)
         chosen = _chosen(run.core.scenario, policy, fields)
-        cost = recorded.costs(run if costs is None else _other(costs))
+        cost = recorded.costs(*map(_other, costs)) if costs else recorded.costs(run)
         simulated = {}
         if policy is not None or fields:
             jobs = recorded.measured(run, speedup)

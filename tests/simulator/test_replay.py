@@ -50,6 +50,7 @@ def write_journal(
     core: Redirecting | None = None,
     joined: Sequence[Event] = (NodeJoined(0.0, "local", PROCESSORS),),
     given: list[SimJob] | None = None,
+    group_s: float = 0.4,
 ) -> None:
     """Simulate, and write down what a service would have written."""
     core = Redirecting(scenario("fcfs-pr")) if core is None else core
@@ -60,7 +61,7 @@ def write_journal(
         journal.record(events, orders)
 
     journal.record(joined, core.handle(joined))
-    cost = ResizeCost(start_s=0.4, join_s=0.05, bytes_per_s=1e9)
+    cost = ResizeCost(start_s=group_s, join_s=0.05, bytes_per_s=1e9)
     Engine(core, given or jobs(), cost=cost, start_s=0.5, watch=watch).run()
     journal.close()
 
@@ -231,6 +232,23 @@ def test_what_if_is_simulated_from_what_was_measured(journal: Path) -> None:
     field = json.loads(replay(journal, "--set", "resizing=none", "--json").stdout)
     assert field["what_if"] == other["what_if"]
     assert "what-if" in replay(journal, "--policy", "easy").stdout
+
+
+def test_costs_of_other_runs_count_together(journal: Path, tmp_path: Path) -> None:
+    """Groups took 0.4 s in one run and 1.2 s in the other."""
+    paths = []
+    for seconds in (0.4, 1.2):
+        paths.append(tmp_path / f"{seconds}.db")
+        write_journal(paths[-1], group_s=seconds)
+
+    def group_s(*options: object) -> float:
+        told = json.loads(replay(journal, "--policy", "fcfs-pr", "--json", *options).stdout)
+        fit = told["costs"]["group"]
+        return float(fit["fixed_s"] + 2 * fit["each_s"])
+
+    assert [group_s("--costs", path) for path in paths] == pytest.approx([0.4, 1.2])
+    together = group_s("--costs", paths[0], "--costs", paths[1])
+    assert 0.7 < together < 0.9
 
 
 @pytest.mark.parametrize(
