@@ -21,7 +21,7 @@ SMALL_BYTES = 1 << 17
 _HUGE_PAGE = 1 << 21
 
 # Of all that is not in use, as much is kept.
-KEPT_BYTES = 1 << 26
+KEPT_BYTES = 1 << 25
 
 # The oldest first. Used by one thread.
 _kept: list[Bytes] = []

@@ -27,11 +27,12 @@ from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer, pieces
 TAG = 27183
 
 # What one rank sends another goes in one message up to this size, in several beyond it. Measured on
-# a busy node: 2 and 4 MB are slower by the waits between ranks, 32 MB is no faster.
+# a busy node: 4 MB are slower by the waits between ranks, 32 MB are no faster.
 PIECE_BYTES = 1 << 23
 
-# Messages of that size that a rank is ready to receive at a time.
-_POSTED = 4
+# Messages of that size under way: the first to receive, the others to send. More are slower, as
+# their buffers do not stay in the last cache.
+_UNDER_WAY = 3
 
 # Tests of the messages under way, of about a microsecond, before a rank gives up its core, and for
 # how long in seconds. If it only yielded, its core would be counted as busy, and the ranks that are
@@ -76,9 +77,9 @@ def run(
 
     Notes
     -----
-    Extra memory: at most ``max_extra_bytes`` (by default 160 MB) of buffers, and at most 1.25 times
-    the larger of ``a`` and ``b``, or 16 MB if that is more. Up to 64 MB of them are kept for the
-    next run (`redistribution.buffers`).
+    Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25 times
+    the larger of ``a`` and ``b``, or 16 MB if that is more. They are kept for the next run
+    (`redistribution.buffers`).
     """
     agree(plan, comm, a, b, order, max_extra_bytes)
     array = a if a is not None else b
@@ -153,10 +154,10 @@ class Exchange:
         self.itemsize = itemsize
         self.order: Order = order
         rank = comm.rank
-        most = max(1, min(PIECE_BYTES, max_extra_bytes // 4) // itemsize)
+        most = max(1, min(PIECE_BYTES, max_extra_bytes // _UNDER_WAY) // itemsize)
         larger = max(0 if array is None else array.nbytes for array in (a, b))
         room = min(max_extra_bytes, 5 * larger // 4)
-        posted = min(_POSTED * PIECE_BYTES, room // 2)
+        posted = min(PIECE_BYTES, room // 2)
 
         def stream(transfers: Iterable[Transfer], window: int) -> _Stream:
             turns = zip_longest(*(pieces(t, most, order) for t in transfers))

@@ -25,7 +25,7 @@ Order: TypeAlias = Literal["C", "F"]
 Ordering: TypeAlias = Literal["rotation", "circulant"]
 
 # Memory for messages on a rank in a move, unless told otherwise; see `redistribution.exchange.run`.
-EXTRA_BYTES = 160 << 20
+EXTRA_BYTES = 24 << 20
 
 # Plans that `Plan.cached` keeps, the ones asked for last.
 KEPT_PLANS = 64

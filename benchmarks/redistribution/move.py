@@ -11,7 +11,7 @@ Pages are equalised: arrays are kept and warm, destinations lie on huge pages, a
 that pdgemr2d allocates, which the allocator never gives back. With --plain the allocator is as
 it comes. Sources lie in shared memory, for every method.
 
-"low memory" is "messages" with 64 MB for them; "prepared", for small matrices only, is a plan bound
+"low memory" is "messages" with 8 MB for them; "prepared", for small matrices only, is a plan bound
 to its arrays. "transport alone" sends as many bytes between the same ranks out of and into warm
 buffers: what MPI leaves to any method by messages. The memory that moves by messages take beside
 the arrays is measured from empty pools, as the kernel counts resident pages.
@@ -42,7 +42,7 @@ from redistribution import BlockCyclic, Plan
 
 METHODS = ("messages", "low memory", "prepared", "shared memory", "transport alone", "pdgemr2d")
 
-LOW_MEMORY = 64 << 20
+LOW_MEMORY = 8 << 20
 
 COLUMNS = (
     "ratio_to_pdgemr2d",
