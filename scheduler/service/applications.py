@@ -16,7 +16,7 @@ from scheduler.service.admission import Admission
 from scheduler.service.journal import Journal
 from scheduler.service.remap import Progress, RemapScheduler
 from scheduler.service.startup import JobStartup, Launch, output_path
-from scheduler.service.story import allocation, resizes, story
+from scheduler.service.story import allocation, because, resizes, story
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class ApplicationScheduler:
         )
         if job.state is JobState.PENDING:
             reason = self._core.reason_pending(job.id)
-            lines.append(m.Story(at=self._clock(), text=f"waits: {reason}"))
+            lines.append(m.Story(at=self._clock(), text=f"waits: {because(reason)}"))
         return lines
 
     def info(self, job: Job) -> m.JobInfo:
@@ -169,7 +169,7 @@ class ApplicationScheduler:
 
     def _reason(self, job: Job) -> str:
         if job.state is JobState.PENDING:
-            return str(self._core.reason_pending(job.id))
+            return because(self._core.reason_pending(job.id))
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why
-        return str(job.resize.reason) if job.resize is not None else ""
+        return because(job.resize.reason) if job.resize is not None else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from reshape import messages as m
 from scheduler.core.events import (
     Event,
@@ -15,10 +17,11 @@ from scheduler.core.events import (
     ResizeDone,
     ResizeFailed,
 )
-from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start
+from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Reason, Requeue, Start
 from scheduler.core.procset import ProcSet
 from scheduler.core.state import Job
 from scheduler.replay.journal import Phase
+from scheduler.times import format_moment
 
 Orders: TypeAlias = Sequence[tuple[float, Order]]
 
@@ -31,15 +34,23 @@ def _told(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Even
     return ((at, what) for at, _, what in told)
 
 
+def because(reason: Reason) -> str:
+    """Write a reason with the moment that it may name as a date and time of day."""
+    at = reason.facts.get("at")
+    if isinstance(at, float):
+        reason = msgspec.structs.replace(reason, facts={**reason.facts, "at": format_moment(at)})
+    return str(reason)
+
+
 def story(events: Sequence[Event], orders: Orders, phases: Sequence[Phase]) -> list[m.Story]:
     """Tell what happened to a job and why, oldest first; equal decisions in a row are told once."""
     lines: list[m.Story] = []
     last_continue = ""
     for at, what in _told(events, orders):
         if isinstance(what, Continue):
-            if str(what.reason) != last_continue:
-                lines.append(m.Story(at=at, text=f"goes on: {what.reason}"))
-            last_continue = str(what.reason)
+            if because(what.reason) != last_continue:
+                lines.append(m.Story(at=at, text=f"goes on: {because(what.reason)}"))
+            last_continue = because(what.reason)
             continue
         text = _sentence(what)
         if text:
@@ -70,14 +81,15 @@ def _sentence(what: Event | Order) -> str:
             return f"submitted for {spec.processors}{most} processors{more}, {spec.walltime_s:g} s"
         case Start():
             verb = "restarts from its last resize point" if what.restart else "starts"
-            return f"{verb} on processors {what.processors}: {what.reason}"
+            return f"{verb} on processors {what.processors}: {because(what.reason)}"
         case JobStarted():
             return "is running"
         case Expand():
-            return f"is to expand to {what.to} with processors {what.processors}: {what.reason}"
+            with_them = f"with processors {what.processors}: {because(what.reason)}"
+            return f"is to expand to {what.to} {with_them}"
         case Contract():
             groups = ", ".join(map(str, what.groups))
-            return f"is to contract to {what.to}, groups {groups} leave: {what.reason}"
+            return f"is to contract to {what.to}, groups {groups} leave: {because(what.reason)}"
         case ResizeDone():
             times = what.times
             return (
@@ -90,9 +102,9 @@ def _sentence(what: Event | Order) -> str:
         case JobCancelled():
             return f"is to be cancelled: {what.why}"
         case Kill():
-            return f"is to be ended: {what.reason}"
+            return f"is to be ended: {because(what.reason)}"
         case Requeue():
-            return f"goes to the redirection group, to begin anew: {what.reason}"
+            return f"goes to the redirection group, to begin anew: {because(what.reason)}"
         case JobEnded():
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
@@ -147,7 +159,7 @@ def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeI
             old=size,
             new=order.to,
             outcome="under way" if job.ended_at is None else "ended with the job",
-            reason=str(order.reason),
+            reason=because(order.reason),
         )
         match ends.get(order.serial):
             case ResizeDone(times=times):
