@@ -342,6 +342,20 @@ def test_prio_from_the_command(tmp_path: Path) -> None:
     assert generated("prio", "-o", str(files[1])).output.endswith("120 jobs of model prio\n")
 
 
+def test_prio_arrivals_and_order() -> None:
+    """Poisson arrivals; the kinds, of exact shares, and the resizable jobs are anywhere in them."""
+    jobs = PrioWorkload(jobs=N, resizable=0.25).generate(rng(7))
+    at = np.array([job.at for job in jobs])
+    follows(np.diff(at, prepend=0.0), stats.expon(scale=32.0).cdf)
+    for chosen in (
+        [job.spec.name == "small" for job in jobs],
+        [job.spec.topology.kind == "power-of-2" for job in jobs],
+        [job.spec.resizable for job in jobs],
+        [job.spec.user == "platinum" for job in jobs],
+    ):
+        follows((np.flatnonzero(chosen) + 0.5) / N, "uniform")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
