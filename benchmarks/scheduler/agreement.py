@@ -60,7 +60,7 @@ def main() -> None:
     there = [name for name in WANTED if name in (*known("scenario"), *known("resizing"))]
     parser.add_argument("--scenarios", nargs="+", default=there)
     parser.add_argument("--jobs", type=int, default=12)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(6)))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(7)))
     parser.add_argument("--out", type=Path, default=Path("agreement-out"))
     parser.add_argument("--costs", type=Path, help="folder or journal of an earlier costs run")
     parser.add_argument("--json", action="store_true")
