@@ -165,51 +165,68 @@ class Engine:
 
     def run(self) -> Result:
         """Run to the end of the last job that can run."""
-        core, machine, handle = self.core, self.core.machine, self.core.handle
+        core, handle = self.core, self.core.handle
         given = bool(self._jobs)
-        rigid = not given and self.contiguity is None
-        started, run_s, allocated = self.started, self._run_s, self.allocated
+        rigid, attended = not given and self.contiguity is None, given or self.watch is not None
+        started, ended, run_s, allocated = self.started, self.ended, self._run_s, self.allocated
         around_s, replaceable = self.start_s + self.end_s, self._next
-        times, happens, submissions = self._times, self._happens, self._submissions
+        times, agenda, submissions = self._times, self._agenda, self._submissions
         coming = next(submissions, None)
         while times or coming is not None:
-            now = times[0] if times else inf
-            if coming is not None and coming.at < now:
-                now = coming.at
-            if given and (self._outcomes or core.live):
-                self._busy += (machine.processors - machine.free_count) * (now - self.now)
-            self.now = now
-            events = self._instant() if times and times[0] == now else []
+            if coming is None or (times and times[0] <= coming.at):
+                now = heappop(times)
+                events = agenda.pop(now)
+                if replaceable or not rigid:
+                    events = self._instant(events)
+            else:
+                now, events = coming.at, []
             while coming is not None and coming.at == now:
                 events.append(coming)
                 coming = next(submissions, None)
+            if given:
+                self._count(now)
+            self.now = now
             if not events:
                 continue
             orders = handle(events)
             for order in orders:
                 if rigid and type(order) is Start and order.job not in replaceable:
-                    number = order.job  # as `_start` does, without its questions
-                    started[number - 1] = now
+                    number = order.job  # as `_start` and `_happens` do, without their questions
+                    end = now + (around_s + run_s[number - 1])
+                    started[number - 1], ended[number - 1] = now, end
                     if allocated is not None:
                         allocated[number] = order.processors
-                    happens(JobEnded(now + (around_s + run_s[number - 1]), number))
+                    if end in agenda:
+                        agenda[end].append(JobEnded(end, number))
+                    else:
+                        agenda[end] = [JobEnded(end, number)]
+                        heappush(times, end)
                 else:
                     self._carry_out(order)
-            if given:
-                self._see_to(events)
-            if self.watch is not None:
-                self.watch(now, sorted(events, key=instant_order), orders)
-        return Result(self._outcomes, machine.processors, self._busy, [*core.jobs])
+            if attended:
+                self._attend(events, orders)
+        return Result(self._outcomes, core.machine.processors, self._busy, [*core.jobs])
 
-    def _instant(self) -> list[Event]:
-        """Take out what happens now; a job's event that another has replaced happens not."""
-        events, ended = self._agenda.pop(heappop(self._times)), self.ended
-        if self._next:
-            events = [event for event in events if self._stands(event)]
+    def _instant(self, events: list[Event]) -> list[Event]:
+        """What of the agenda happens now: a job's event that another has replaced does not."""
+        events = [event for event in events if self._stands(event)]
         for event in events:
             if type(event) is JobEnded:
-                ended[event.job - 1] = event.at
+                self.ended[event.job - 1] = event.at
         return events
+
+    def _count(self, now: float) -> None:
+        """Count what was held up to now."""
+        if self._outcomes or self.core.live:
+            machine = self.core.machine
+            self._busy += (machine.processors - machine.free_count) * (now - self.now)
+
+    def _attend(self, events: list[Event], orders: list[Order]) -> None:
+        """See to what follows from events, and let whoever watches know of a call of the core."""
+        if self._jobs:
+            self._see_to(events)
+        if self.watch is not None:
+            self.watch(self.now, sorted(events, key=instant_order), orders)
 
     def _stands(self, event: Event) -> bool:
         """Whether an event is not replaced; if so, note how far its job has come."""

@@ -119,6 +119,7 @@ class Core:
         self._alarms = Alarms(self)
         self._orders: list[Order] = []
         self._lessons: list[Job] = []  # ended at this instant, for the predictor
+        self._starts = self._start  # one bound method for all passes
         self.scenario = scenario
 
     @property
@@ -140,29 +141,46 @@ class Core:
             self.queue.add(job, self.now)
         self.reservations.clear()
         self.standing = self.profile = None
+        self._choose_way()
         self._awaits_contact = scenario.backfill.moments == "contacts"
         self.contacted = not self._awaits_contact
         self._due = True  # whether a scheduling pass could find something new
+
+    def _choose_way(self) -> None:
+        """Settle how passes go, as long as scenario, `placing` and `pooled` stay as they are."""
+        backfill = self._scenario.backfill
+        self._way, self._alone = backfill.way(self.view), backfill.alone(self.view)
+        plain = self.predictor is None and not self.queue.ages and backfill.moments == "always"
+        self._lone = _LONE if plain else {}
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Take in what happened at one instant and say what shall be done.
 
         A live driver may hand over what has arrived meanwhile; the latest time counts as now.
         """
-        for event in events:
-            if event.at > self.now:
-                self.now = event.at
+        if len(events) == 1:
+            event = events[0]
+            handler = self._lone.get(type(event))
+            if handler is not None:
+                if event.at > self.now:
+                    self.now = event.at
+                orders: list[Order] = []
+                self._orders = orders
+                handler(self, event)
+                if self._due and self.queue.jobs:
+                    self._pass()
+                return orders
+        return self._together(events)
+
+    def _together(self, events: Sequence[Event]) -> list[Order]:
+        """`handle`, with all that may have to be minded."""
         orders: list[Order] = []
         self._orders = orders
+        self.now = max([self.now, *[event.at for event in events]])
         if self._awaits_contact:
             self.contacted = any(type(event) in _CONTACTS for event in events)
             self._due |= self.contacted
-        if len(events) == 1 and type(events[0]) is not ResizePoint:
-            event = events[0]
-            _HANDLERS[type(event)](self, event)
-            if self._due or self.queue.stale(self.now):
-                self._pass()
-        elif self.order == "batch":
+        if self.order == "batch" or len(events) == 1:
             self._batch(sorted(events, key=instant_order))
         else:
             for part in sequence.parts(events, self.live, self.now):
@@ -201,7 +219,7 @@ class Core:
                 points.append(event)
             else:
                 _HANDLERS[type(event)](self, event)
-        if self._due or self.queue.stale(self.now):
+        if (self._due or self.queue.stale(self.now)) and self.queue.jobs:
             self._pass()
         for point in points:
             self.on_resize_point(point)
@@ -214,15 +232,13 @@ class Core:
         self._lessons.clear()
 
     def _pass(self) -> None:
-        """Start what the scenario's backfilling finds."""
+        """Start what the scenario's backfilling finds; somebody waits."""
         self._due = False
-        if not self.queue.jobs:
-            return
-        backfill = self._scenario.backfill
-        self.queue.sort(self.now)
-        backfill.schedule(self.view, self._start)
-        if backfill.kill_at_reservation:
-            for job, reason in backfill.kills(self.view):
+        if self.queue.ages:
+            self.queue.sort(self.now)
+        self._way(self.view, self._starts)
+        if self._scenario.backfill.kill_at_reservation:
+            for job, reason in self._scenario.backfill.kills(self.view):
                 self.kill(job, S.TIMEOUT, reason)
         self.unforeseen = False
         if self.reservations:  # what should be back, but is not, may come at any moment
@@ -230,7 +246,7 @@ class Core:
             self._alarms.promised()
 
     def _start(self, job: Job, reason: Reason, avoiding: ProcSet = NONE) -> bool:
-        """Start a queued job, if the selection finds acceptable processors; tell whether it did."""
+        """Start a job, if the selection finds acceptable processors; tell whether it did."""
         machine, spec, now, number = self.machine, job.spec, self.now, job.id
         wanted = spec.processors
         chosen = machine.allocate(self._scenario.selection, wanted, avoiding)
@@ -240,7 +256,8 @@ class Core:
         group = job.next_group
         job.groups[group] = chosen
         job.next_group = group + 1
-        self.queue.remove(job)
+        if number in self.queue.jobs:
+            self.queue.remove(job)
         self.live[number] = job
         if spec.max_processors is not None and spec.resizable:
             self.resizable[number] = job
@@ -316,27 +333,25 @@ class Core:
         """Take everything back that a live job holds."""
         if job.resize is not None:
             self.end_resize(job)
-        assert job.started_at is not None
-        end = job.started_at + job.estimate_s
-        self.unforeseen = True
-        if self.now != end and self.profile is not None:
-            self._free_early(job, end)
+        if self.profile is not None and job.estimated_end != self.now:
+            self._free_early(job, job.estimated_end)
+        number, machine = job.id, self.machine
         for processors in job.groups.values():
-            self.machine.release(processors)
+            machine.release(processors)
         if self.pooled:
-            self.machine.pools.take(job.spec.resources, -1)
+            machine.pools.take(job.spec.resources, -1)
         self.standing = None
-        self._due = True
-        job.groups.clear()
-        self.ends.forget(job.id)
-        del self.live[job.id]
-        if job.spec.max_processors is not None:
-            self.resizable.pop(job.id, None)
+        self._due = self.unforeseen = True
+        job.groups = {}
+        self.ends.forget(number)
+        del self.live[number]
+        if self.resizable:
+            self.resizable.pop(number, None)
 
     def finish(self, job: Job, state: JobState) -> None:
-        """Give everything back and record the end."""
+        """Give everything back and record the end, which may come in any state of a live job."""
         self.vacate(job)
-        job.become(state)
+        job.state = state
         job.ended_at = self.now
         if self.predictor is not None:
             self._lessons.append(job)
@@ -347,14 +362,18 @@ class Core:
 
     def admit(self, job: Job) -> None:
         """Queue a job: a new one, or one that had a life in another core."""
-        if self.predictor is not None:
-            job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
-        resources = job.spec.resources
-        if resources and (self.machine.pools.know(resources) or not self.pooled):
-            self._pool()
-        job.needs = self.quantity(job.spec.processors, job) if self.pooled else job.spec.processors
+        self._reckon(job)
         self.queue.add(job, self.now)
         self._due = True
+
+    def _reckon(self, job: Job) -> None:
+        """Find out for how long a job needs what."""
+        spec = job.spec
+        if self.predictor is not None:
+            job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
+        if spec.resources and (self.machine.pools.know(spec.resources) or not self.pooled):
+            self._pool()
+        job.needs = self.quantity(spec.processors, job) if self.pooled else spec.processors
 
     def _free_early(self, job: Job, end: float) -> None:
         """Let the profile know that a job ended before its estimate, if it is as simple as that."""
@@ -378,6 +397,7 @@ class Core:
     def _pool(self) -> None:
         """Reckon with all resources named so far."""
         self.pooled = True
+        self._choose_way()
         self.ends = Ends(self.quantity(0))
         self.standing = self.profile = None
         for job in self.queue.jobs.values():
@@ -390,12 +410,20 @@ class Core:
 
     def on_job_submitted(self, event: JobSubmitted) -> None:
         """Queue a job (a number seen before is a repetition)."""
-        if event.job in self.jobs:
+        if event.job not in self.jobs:
+            job = self.jobs[event.job] = Job(event.job, event.spec, event.at)
+            self.admit(job)
+
+    def _on_lone_submission(self, event: JobSubmitted) -> None:
+        """Start a job at once if it finds nobody waiting and fits, as a pass would; or queue it."""
+        number = event.job
+        if number in self.jobs:
             return
-        spec = event.spec
-        job = self.jobs[event.job] = Job(event.job, spec, event.at, spec.walltime_s)
-        if spec.topology is not None:
-            job.topology = spec.topology
+        job = self.jobs[number] = Job(number, event.spec, event.at)
+        if not self.queue.jobs and self._alone is not None:
+            self._reckon(job)
+            if self._alone is not None and self._alone(self.view, self._starts, job):
+                return
         self.admit(job)
 
     def on_job_started(self, event: JobStarted) -> None:
@@ -428,13 +456,13 @@ class Core:
         job = self.live.get(event.job)
         if job is None:
             return
+        state = S.COMPLETED
+        if event.exit_code or event.signal:
+            job.exit_code, job.signal = event.exit_code, event.signal
+            state = S.FAILED
         if event.why and not job.why:
             job.why = event.why
-        if event.exit_code == 0 and event.signal == 0:
-            self.finish(job, job.cause or S.COMPLETED)
-        else:
-            job.exit_code, job.signal = event.exit_code, event.signal
-            self.finish(job, job.cause or S.FAILED)
+        self.finish(job, job.cause or state)
 
     def on_job_cancelled(self, event: JobCancelled) -> None:
         """Drop a queued job; end a running one."""
@@ -497,4 +525,9 @@ _HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
     NodeJoined: Core.on_node_joined,
     NodeLost: Core.on_node_lost,
     Wakeup: Core.on_wakeup,
+}
+#: Of the most frequent ones, if they come alone and no more is to be minded than a pass.
+_LONE: dict[type[Event], Callable[[Core, Any], None]] = {
+    JobSubmitted: Core._on_lone_submission,
+    JobEnded: Core.on_job_ended,
 }

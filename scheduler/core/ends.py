@@ -30,7 +30,7 @@ class Ends:
         self._none = none
         self._blocks: list[list[End]] = [[]]
         self._lasts: list[End] = []  # last end of all blocks but the last
-        self._sums = [none]
+        self._sums = [none]  # of blocks, if there are several
         self._of: dict[int, tuple[End, ...]] = {}
 
     def __iter__(self) -> Iterator[End]:
@@ -69,16 +69,19 @@ class Ends:
             self._add(end)
         else:
             insort(self._blocks[0], end)
-            self._sums[0] += quantity
 
     def forget(self, job: int) -> None:
         """Expect nothing of this job (any more)."""
         for end in self._of.pop(job, ()):
-            i = bisect_left(self._lasts, end) if self._lasts else 0
+            if not self._lasts:
+                block = self._blocks[0]
+                del block[bisect_left(block, end)]
+                continue
+            i = bisect_left(self._lasts, end)
             block = self._blocks[i]
             del block[bisect_left(block, end)]
             self._sums[i] -= end[2]
-            if not block and self._lasts:
+            if not block:
                 del self._blocks[i], self._sums[i]
                 del self._lasts[min(i, len(self._lasts) - 1)]
 
@@ -94,9 +97,10 @@ class Ends:
         (seconds >= now, quantity); inf, and what exceeds the need, if there will never be as much.
         """
         at = now if free >= needed else inf
-        for block, total in zip(self._blocks, self._sums, strict=True):
-            if at == inf and free + total < needed:
-                free += total
+        several = bool(self._lasts)
+        for i, block in enumerate(self._blocks):
+            if several and at == inf and free + self._sums[i] < needed:
+                free += self._sums[i]
                 continue
             for time, _, quantity in block:
                 if time > at:
@@ -107,13 +111,17 @@ class Ends:
         return at, excess(free, needed)
 
     def _add(self, end: End) -> None:
-        i = bisect_left(self._lasts, end) if self._lasts else 0
-        block = self._blocks[i]
-        insort(block, end)
-        self._sums[i] += end[2]
+        if not self._lasts:
+            i, block = 0, self._blocks[0]
+            insort(block, end)
+        else:
+            i = bisect_left(self._lasts, end)
+            block = self._blocks[i]
+            insort(block, end)
+            self._sums[i] += end[2]
         if len(block) > BLOCK:
             half = len(block) // 2
-            self._blocks[i : i + 1] = [block[:half], block[half:]]
+            halves = [block[:half], block[half:]]
+            self._blocks[i : i + 1] = halves
             self._lasts.insert(i, block[half - 1])
-            upper = sum([quantity for _, _, quantity in block[half:]], self._none)
-            self._sums[i : i + 1] = [self._sums[i] - upper, upper]
+            self._sums[i : i + 1] = [sum([e[2] for e in part], self._none) for part in halves]

@@ -52,9 +52,10 @@ class Queue:
         self._passing = order if passing is None else passing
         self.jobs: dict[int, Job] = {}
         self._heap: list[tuple[Any, int]] = []  # (key, job); some have left meanwhile
-        self._last: tuple[Any, int] | None = None  # entry that came last
+        self._last: tuple[Any, int] = (None, 0)  # entry that came last
         self._came_in_order = True  # and all before it
         self._new: dict[int, Job] = {}  # not yet filed
+        self._smallest_new = inf  # none of them asks for fewer processors
         aging = [each for each in (order, self._passing) if each.ages]
         self.ages = bool(aging)
         self._refresh_s = min((getattr(each, "refresh_s", 0.0) for each in aging), default=inf)
@@ -79,16 +80,19 @@ class Queue:
 
     def add(self, job: Job, now: float) -> None:
         """Put a job where it belongs."""
-        number = job.id
+        number, jobs = job.id, self.jobs
         at = max(self._sorted_at, job.submitted_at) if self.ages else now  # as the others' keys
         entry = self._order.key(job, at), number
-        if not self.jobs:
+        if not jobs:
             self._came_in_order = not self._order.ages
-        elif self._came_in_order and self._last is not None and entry < self._last:
+            self._heap.clear()
+        elif self._came_in_order and entry < self._last:
             self._came_in_order = False
         self._last = entry
-        self.jobs[number] = self._new[number] = job
+        jobs[number] = self._new[number] = job
         heappush(self._heap, entry)
+        if job.spec.processors < self._smallest_new:
+            self._smallest_new = job.spec.processors
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -143,16 +147,22 @@ class Queue:
             for job in self._new.values():
                 self._filed.add(self._passing.key(job, 0.0), job)
         self._new.clear()
+        self._smallest_new = inf
 
     def set_aside(self, job: Job) -> None:
         """Let `candidate` pass over a filed job until it is filed again."""
         if self._filed is not None and job.id not in self._new:
             self._filed.remove(self._passing.key(job, 0.0), job)
             self._new[job.id] = job
+            self._smallest_new = min(self._smallest_new, job.spec.processors)
 
+    @property
     def smallest(self) -> float:
-        """Fewest processors a filed job asks for; 0 if that is not known."""
-        return 0 if self._filed is None else self._filed.smallest
+        """No job, filed or new, asks for fewer processors; 0 if that is not known."""
+        if self._filed is None:
+            return 0
+        filed = self._filed.smallest
+        return filed if filed < self._smallest_new else self._smallest_new
 
     def candidate(self, free: int, within_s: float, spare: int) -> Job | None:
         """First filed job, in passing order, that fits.

@@ -91,13 +91,10 @@ class Job:
     A plain class whose rare fields stand in the class until they are set: a simulation makes a
     million of them.
 
-    Parameters
+    Attributes
     ----------
     estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
         predicts run times.
-
-    Attributes
-    ----------
     needs : what it must be given to start, of the resources that its core knows.
     groups : group number -> processors it holds, oldest first; a group that is coming up or
         leaving still holds its own.
@@ -136,11 +133,13 @@ class Job:
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # for which state, what
 
-    def __init__(self, id: int, spec: JobSpec, submitted_at: float, estimate_s: float) -> None:
+    def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         self.id = id
         self.spec = spec
         self.submitted_at = self.queued_at = submitted_at
-        self.estimate_s = estimate_s
+        self.estimate_s = spec.walltime_s
+        if spec.topology is not None:
+            self.topology = spec.topology
         self.groups: dict[int, ProcSet] = {}
         self.sizes: list[tuple[float, int]] = []
 

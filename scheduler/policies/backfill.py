@@ -8,9 +8,10 @@ first promise, if its policy does so; later ones may have to be made anew.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +21,10 @@ from scheduler.core.state import Job, JobState
 from scheduler.core.view import Start, View
 from scheduler.policies import balance, places, promises
 from scheduler.policies.balance import Choose, Pick
+
+Pass: TypeAlias = Callable[[View, Start], object]
+Alone: TypeAlias = Callable[[View, Start, Job], bool]
+Behind: TypeAlias = Callable[[View, Start, Job], None]
 
 
 class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,26 +108,43 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for job in chosen:
             yield job, Reason("EASY kill at reservation", text, facts)
 
-    def schedule(self, view: View, start: Start) -> None:
-        """Start the jobs that may start now."""
+    def way(self, view: View) -> Pass:
+        """How a scheduling pass goes: (view, start) -> None starts the jobs that may start now.
+
+        The same until the scenario changes or `view.pooled` or `view.placing` do.
+        """
         in_order = _in_order_pooled if view.pooled else _in_order
+        rule = f"{self.name} in order"
         if self.reservations == 0:
-            in_order(view, start, "FCFS in order")
-        elif self.reservations == 1:
-            head = in_order(view, start, "EASY in order")
-            if head is None or len(view.queue.jobs) == 1 or not view.contacted:
-                return
-            if view.pooled or self.pick != "first":
-                _choose_behind(view, start, head, self.choose, everybody=self.pick == "bl")
-            elif view.placing and self.reserve == "place":
-                places.behind_the_head(view, start, head)
-            elif view.queue.walks:
-                _choose_behind(view, start, head, self.choose)
-            else:
-                _behind_the_head(view, start, head)
-        else:
+            return partial(in_order, rule=rule)
+        if self.reservations != 1:
             choose = None if self.pick == "first" else self.choose
-            promises.schedule(view, start, self.reservations, self.name, choose)
+            return partial(
+                promises.schedule, reservations=self.reservations, name=self.name, choose=choose
+            )
+        everybody = self.pick == "bl"
+        behind: Behind = partial(_choose_behind, choose=self.choose, everybody=everybody)
+        if not view.pooled and self.pick == "first":
+            if view.placing and self.reserve == "place":
+                behind = places.behind_the_head
+            elif not view.queue.walks:
+                behind = _behind_the_head
+
+        def easy(view: View, start: Start) -> None:
+            head = in_order(view, start, rule)
+            if head is not None and len(view.queue.jobs) > 1 and view.contacted:
+                behind(view, start, head)
+
+        return easy
+
+    def alone(self, view: View) -> Alone | None:
+        """How to start a job that finds nobody waiting, as `way` would.
+
+        (view, start, job) -> whether it started; None: only `way` can tell. Stands as long.
+        """
+        if self.reservations not in (0, 1) or view.pooled or view.placing:
+            return None
+        return partial(_first, rule=f"{self.name} in order")
 
     def choose(self, view: View, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in passing order; say by what."""
@@ -133,14 +155,23 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _in_order(view: View, start: Start, rule: str) -> Job | None:
     """Start the first jobs of the queue while they fit; tell the first one that has to wait."""
-    queue, machine = view.queue, view.machine
+    queue, installed = view.queue, view.machine.installed
     able = view.able if view.placing else None
-    text = "first in the queue: {needed} processors wanted, {free} free"
-    while queue.jobs and (job := queue.first(machine.installed, able)) is not None:
-        needed, free = job.spec.processors, machine.free_count
-        if needed > free or not start(job, Reason(rule, text, {"needed": needed, "free": free})):
+    while (job := queue.first(installed, able)) is not None:
+        if not _first(view, start, job, rule):
             return job
+        if not queue.jobs:
+            break
     return None
+
+
+def _first(view: View, start: Start, job: Job, rule: str) -> bool:
+    """Start the first job, if it fits, and tell whether it does."""
+    needed, free = job.spec.processors, view.machine.free_count
+    if needed > free:
+        return False
+    text = "first in the queue: {needed} processors wanted, {free} free"
+    return start(job, Reason(rule, text, {"needed": needed, "free": free}))
 
 
 def _behind_the_head(view: View, start: Start, head: Job) -> None:
@@ -162,9 +193,9 @@ def _behind_the_head(view: View, start: Start, head: Job) -> None:
                 spare -= needed
         view.stand(head, at, spare)
         return
-    queue.file_all()
-    if queue.smallest() > machine.free_count:
+    if queue.smallest > machine.free_count:
         return  # whatever the reservation is
+    queue.file_all()
     at, left = view.shadow(head)
     spare = processors_of(left)
     while (found := queue.candidate(machine.free_count, at - now, spare)) is not None:

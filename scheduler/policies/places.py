@@ -37,7 +37,7 @@ def behind_the_head(view: View, start: Start, head: Job) -> None:
                 queue.file(job)
     else:
         queue.file_all()
-        if queue.smallest() > machine.free_count:
+        if queue.smallest > machine.free_count:
             return  # whatever the reservation is
         rule = _Rule(view, start, head)
         if any(map(rule.has, queue.sizes(view.free))):

@@ -355,7 +355,7 @@ def test_jobs_of_several_queues_stand_in_one_line(file: Path) -> None:
     file.write_text(QUEUES)
     order = load_config(file, {}, {}).composed().queue_order
     main, express = (
-        Job(number, JobSpec(4, 100.0, queue=queue), 0.0, 100.0)
+        Job(number, JobSpec(4, 100.0, queue=queue), 0.0)
         for number, queue in enumerate(("main", "express"))
     )
     assert order.key(main, 60) == (-(10 * 1.6 + 1 - 4), 0)

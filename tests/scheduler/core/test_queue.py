@@ -23,7 +23,7 @@ moves = st.lists(
 
 def job_of(number: int, key: int, processors: int, estimate: int) -> Job:
     spec = JobSpec(processors, float(estimate), priority=float(key % 3))
-    return Job(number, spec, float(key), float(estimate))
+    return Job(number, spec, float(key))
 
 
 @settings(max_examples=150)

@@ -13,7 +13,7 @@ from scheduler.policies.harvesting import Ranks, _traversed
 
 def grown(number: int, start: int, steps: list[tuple[int, float]], priority: float) -> Job:
     """Build a job that went up these steps (processors added, iteration time there)."""
-    job = Job(number, JobSpec(start, 1000.0, start + 100, priority=priority), 0.0, 1000.0)
+    job = Job(number, JobSpec(start, 1000.0, start + 100, priority=priority), 0.0)
     job.started_at, job.size = 0.0, start
     job.groups[1] = ProcSet.span(0, start)
     job.history.configured(start, 0.0)

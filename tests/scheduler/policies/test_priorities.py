@@ -20,7 +20,7 @@ from scheduler.policies.scenario import Scenario
 def job(
     processors: int = 4, walltime_s: float = 100.0, priority: float = 0.0, at: float = 0.0
 ) -> Job:
-    return Job(1, JobSpec(processors, walltime_s, priority=priority), at, walltime_s)
+    return Job(1, JobSpec(processors, walltime_s, priority=priority), at)
 
 
 def started(walltime_s: float, at: float, priority: float = 0.0) -> Job:
@@ -110,7 +110,7 @@ def test_the_queue_is_sorted_by_the_numbers(
 def test_priorities_are_numbers_and_waiting_never_lowers_one(
     aging: Aging, spec: JobSpec, wait: float, more: float
 ) -> None:
-    waiting = Job(1, spec, 0.0, spec.walltime_s)
+    waiting = Job(1, spec, 0.0)
     now, then = aging.priority(waiting, wait), aging.priority(waiting, wait + more)
     assert isfinite(now)
     assert then >= now

@@ -17,7 +17,7 @@ from scheduler.policies.scenarios import from_data, of_redirection_group, scenar
 
 
 def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0) -> Job:
-    made = Job(number, JobSpec(processors, walltime_s), 0.0, walltime_s)
+    made = Job(number, JobSpec(processors, walltime_s), 0.0)
     made.started_at = started_at
     return made
 
