@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 
 from scheduler.core.state import Job
 
-Entry: TypeAlias = tuple[
-    Any, int, Job
-]  #: key of the order, job number, job; sorted by the first two
+#: Key of the order, job number, estimate (s), job; sorted by the first two.
+Entry: TypeAlias = tuple[Any, int, float, Job]
 
 LONGEST_S = sys.float_info.max
 BLOCK = 32  # entries of a block at which it is split in two
@@ -44,18 +43,18 @@ class Shelf:
         i = bisect_left(self._lasts, (key, job.id)) if self._lasts else 0
         block = self._blocks[i]
         self._empty -= not block
-        insort(block, (key, job.id, job))
+        estimate_s = _finite(job.estimate_s)
+        insort(block, (key, job.id, estimate_s, job))
         if len(block) >= BLOCK:
             self._split(i)
         else:
-            self._lower(i, _estimate(job))
+            self._lower(i, estimate_s)
 
     def remove(self, key: Any, job: Job) -> None:
         """Take out a job that is here."""
         i = bisect_left(self._lasts, (key, job.id)) if self._lasts else 0
         block = self._blocks[i]
-        del block[bisect_left(block, (key, job.id))]
-        if _estimate(job) <= self._least[self._leaves + i]:
+        if block.pop(bisect_left(block, (key, job.id)))[2] <= self._least[self._leaves + i]:
             self._settle(i)
         self._empty += not block
         if self._empty * 2 > len(self._blocks) > 1:
@@ -68,7 +67,7 @@ class Shelf:
     def first_within(self, estimate_s: float) -> Entry:
         """First entry of at most this estimate; there is one if `least` is not larger."""
         for entry in self._block(estimate_s):
-            if entry[2].estimate_s <= estimate_s:
+            if entry[2] <= estimate_s:
                 return entry
         raise AssertionError(f"no job of at most {estimate_s} s where one was said to be")
 
@@ -125,17 +124,13 @@ class Shelf:
             least = min(tree[2 * node], tree[2 * node + 1]) if node else inf
 
 
-def _estimate(job: Job) -> float:
+def _finite(estimate_s: float) -> float:
     """Estimate of a job, seconds; that of an endless one is finite, too, for inf is nobody's."""
-    estimate_s = job.estimate_s
     return estimate_s if estimate_s < inf else LONGEST_S
 
 
 def _least(block: list[Entry]) -> float:
-    if not block:
-        return inf
-    least = min([entry[2].estimate_s for entry in block])
-    return least if least < inf else LONGEST_S
+    return min([entry[2] for entry in block], default=inf)
 
 
 class Candidates:
@@ -192,7 +187,7 @@ class Candidates:
                 continue
             if best is None or found < best:
                 best = found
-        return None if best is None else best[2]
+        return None if best is None else best[3]
 
     def sizes(self, free: int) -> list[int]:
         """Numbers of processors, at most `free`, that jobs ask for, ascending."""
@@ -228,4 +223,4 @@ class Candidates:
                 continue
             if best is None or found < best:
                 best = found
-        return None if best is None else best[2]
+        return None if best is None else best[3]
