@@ -1,45 +1,118 @@
-"""Compile redistribution/kernel.c when the project is installed, if there is a C compiler.
+"""What is compiled when the project is installed, if there is a C compiler.
 
-Without one the package is pure Python, and NumPy copies what the kernel would have copied.
+redistribution/kernel.c, which copies blocks, and by mypyc the modules that scheduler/compiled.py
+names. Without a compiler the package is pure Python: NumPy copies, and simulations take longer.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
+import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE, LIBRARY = "redistribution/kernel.c", "redistribution/_kernel.so"
+EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
+#: What mypyc is told: the dependencies of the project are not there while it is built.
+MYPY = "[mypy]\nignore_missing_imports = True\n"
 
 
-class CompileKernel(BuildHookInterface):
-    """Puts the shared library beside its source, for wheels and for editable installations."""
+class Compile(BuildHookInterface):
+    """Puts what is compiled beside its sources, for wheels and for editable installations."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; leave no library behind where that is not possible."""
+        """Compile; leave nothing behind where that is not possible."""
         if self.target_name != "wheel":
             return
         root = Path(self.root)
-        (root / LIBRARY).unlink(missing_ok=True)
+        for old in (root / LIBRARY, *root.glob(f"*__mypyc{EXTENSION}")):
+            old.unlink(missing_ok=True)
+        for module in _compiled(root).MODULES:
+            root.joinpath(*module.split(".")).with_suffix(EXTENSION).unlink(missing_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if os.name != "posix" or not compiler or shutil.which(compiler[0]) is None:
-            self.app.display_warning("no C compiler: moves are copied by NumPy, more slowly")
+            self.app.display_warning("no C compiler: moves and simulations will take longer")
             return
+        if self._kernel(root, compiler):
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{platform}"  # loaded by ctypes: any Python will do
+            build_data["pure_python"] = False
+            build_data["artifacts"].append(LIBRARY)
+        made = self._modules(root)
+        if made:
+            build_data.pop("tag", None)
+            build_data["infer_tag"] = True
+            build_data["pure_python"] = False
+            build_data["force_include"] |= {str(path): str(path.relative_to(root)) for path in made}
+
+    def _kernel(self, root: Path, compiler: list[str]) -> bool:
         new = root / f"{LIBRARY}.{os.getpid()}"
         command = [*compiler, "-std=c99", "-O3", "-shared", "-fPIC", "-o", new, root / SOURCE]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             new.unlink(missing_ok=True)
             self.app.display_warning(f"{SOURCE} not compiled:\n{done.stderr}")
-            return
+            return False
         new.rename(root / LIBRARY)  # a process that has the old one mapped keeps it
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"  # loaded by ctypes: any Python will do
-        build_data["pure_python"] = False
-        build_data["artifacts"].append(LIBRARY)
+        return True
+
+    def _modules(self, root: Path) -> list[Path]:
+        """Compile the modules, and tell which files that made."""
+        files = [
+            path.relative_to(root) for path in map(_compiled(root).source, _compiled(root).MODULES)
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            config, out = Path(folder, "mypy.ini"), Path(folder, "out")
+            config.write_text(MYPY)
+            arguments = [f"--config-file={config}", f"--cache-dir={folder}/cache", *files]
+            program = _PROGRAM.format(arguments=arguments, out=str(out), temporary=f"{folder}/temp")
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=root,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+            if done.returncode:
+                self.app.display_warning(
+                    f"the decision core is not compiled:\n{(done.stdout + done.stderr)[-2000:]}"
+                )
+                return []
+            made = []
+            for path in sorted(out.rglob(f"*{EXTENSION}")):
+                made.append(root / path.relative_to(out))
+                shutil.move(path, made[-1])
+        return made
+
+
+#: In a process of its own: mypyc ends it if it does not like what it reads.
+_PROGRAM = """
+from mypyc.build import mypycify
+from setuptools import Distribution
+
+extensions = mypycify({arguments}, opt_level="3", debug_level="0", target_dir={temporary!r})
+command = Distribution({{"name": "core", "ext_modules": extensions}}).get_command_obj("build_ext")
+command.build_lib, command.build_temp, command.parallel = {out!r}, {temporary!r}, True
+command.ensure_finalized()
+command.run()
+"""
+
+
+def _compiled(root: Path) -> ModuleType:
+    """Import scheduler/compiled.py without the packages, whose dependencies are not there."""
+    spec = importlib.util.spec_from_file_location("compiled", root / "scheduler/compiled.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -20,6 +20,7 @@ from scheduler.core.state import Job
 Entry: TypeAlias = tuple[Any, int, float, Job]
 
 LONGEST_S = sys.float_info.max
+MANY = sys.maxsize  # more processors than there are
 BLOCK = 32  # entries of a block at which it is split in two
 
 
@@ -142,9 +143,9 @@ class Candidates:
         self._count: dict[int, int] = {}
 
     @property
-    def smallest(self) -> float:
-        """Fewest processors any job asks for; inf if there is none."""
-        return self._sizes[0] if self._sizes else inf
+    def smallest(self) -> int:
+        """Fewest processors any job asks for; `MANY` if there is none."""
+        return self._sizes[0] if self._sizes else MANY
 
     def add(self, key: Any, job: Job) -> None:
         """Put a job where it belongs."""

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Protocol
 
-from scheduler.core.candidates import Candidates
+from scheduler.core.candidates import MANY, Candidates
 from scheduler.core.state import Job
 
 
@@ -55,7 +55,7 @@ class Queue:
         self._last: tuple[Any, int] = (None, 0)  # entry that came last
         self._came_in_order = True  # and all before it
         self._new: dict[int, Job] = {}  # not yet filed
-        self._smallest_new = inf  # none of them asks for fewer processors
+        self._smallest_new = MANY  # none of them asks for fewer processors
         aging = [each for each in (order, self._passing) if each.ages]
         self.ages = bool(aging)
         self._refresh_s = min((getattr(each, "refresh_s", 0.0) for each in aging), default=inf)
@@ -147,7 +147,7 @@ class Queue:
             for job in self._new.values():
                 self._filed.add(self._passing.key(job, 0.0), job)
         self._new.clear()
-        self._smallest_new = inf
+        self._smallest_new = MANY
 
     def set_aside(self, job: Job) -> None:
         """Let `candidate` pass over a filed job until it is filed again."""
@@ -157,7 +157,7 @@ class Queue:
             self._smallest_new = min(self._smallest_new, job.spec.processors)
 
     @property
-    def smallest(self) -> float:
+    def smallest(self) -> int:
         """No job, filed or new, asks for fewer processors; 0 if that is not known."""
         if self._filed is None:
             return 0

@@ -17,8 +17,7 @@ be redirected goes back to PENDING then, and begins a second life. Names follow 
 from __future__ import annotations
 
 from enum import Enum
-
-import msgspec
+from typing import NamedTuple
 
 from reshape.topology import Topology
 from scheduler.core.events import JobSpec, ResizeTimes
@@ -65,7 +64,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 
-class Resize(msgspec.Struct, frozen=True):
+class Resize(NamedTuple):
     """A resize under way.
 
     `group` is the one that joins (expansion, with its processors), `leaving` those that leave.
@@ -110,7 +109,7 @@ class Job:
     first_group : number of the first group of its present life.
     """
 
-    state: JobState = S.PENDING
+    state: JobState
     needs: Quantity = 0
     topology: Topology | None = None
     started_at: float | None = None
@@ -136,6 +135,7 @@ class Job:
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         self.id = id
         self.spec = spec
+        self.state = S.PENDING
         self.submitted_at = self.queued_at = submitted_at
         self.estimate_s = spec.walltime_s
         if spec.topology is not None:

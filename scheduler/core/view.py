@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from reshape.topology import Topology
 from scheduler.core.availability import Availability
@@ -31,7 +29,7 @@ class Start(Protocol):
         """Start it, on none of the processors to avoid."""
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class Reservation(NamedTuple):
     """When a queued job can start at the latest, if walltimes hold.
 
     Parameters
