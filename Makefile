@@ -6,6 +6,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+# What scheduler/compiled.py names, and a little more.
+COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py) simulator/engine.py \
+  scheduler/policies/passes.py scheduler/policies/promises.py
 
 .PHONY: help demo test lint clean
 
@@ -31,7 +34,7 @@ clean:
 
 # Made again when pyproject.toml or what is compiled changes. Debian splits ensurepip off Python,
 # hence the check.
-$(READY): pyproject.toml hatch_build.py redistribution/kernel.c
+$(READY): pyproject.toml hatch_build.py redistribution/kernel.c $(COMPILED)
 	@command -v $(PYTHON) >/dev/null || \
 	  { echo "There is no $(PYTHON) on PATH; install Python >= 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

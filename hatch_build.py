@@ -67,9 +67,8 @@ class Compile(BuildHookInterface):
 
     def _modules(self, root: Path) -> list[Path]:
         """Compile the modules, and tell which files that made."""
-        files = [
-            path.relative_to(root) for path in map(_compiled(root).source, _compiled(root).MODULES)
-        ]
+        compiled = _compiled(root)
+        files = [str(compiled.source(module).relative_to(root)) for module in compiled.MODULES]
         with tempfile.TemporaryDirectory() as folder:
             config, out = Path(folder, "mypy.ini"), Path(folder, "out")
             config.write_text(MYPY)
@@ -84,9 +83,8 @@ class Compile(BuildHookInterface):
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
             if done.returncode:
-                self.app.display_warning(
-                    f"the decision core is not compiled:\n{(done.stdout + done.stderr)[-2000:]}"
-                )
+                said = (done.stdout + done.stderr)[-2000:]
+                self.app.display_warning(f"the decision core is not compiled:\n{said}")
                 return []
             made = []
             for path in sorted(out.rglob(f"*{EXTENSION}")):

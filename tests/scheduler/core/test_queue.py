@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import candidates, ends
-from scheduler.core.candidates import Candidates
+from scheduler.core.candidates import MANY, Candidates
 from scheduler.core.ends import Ends
 from scheduler.core.events import JobSpec
 from scheduler.core.queue import Queue
@@ -51,7 +51,7 @@ def test_candidates(
             ]
             found = there.next(free, within, spare)
             assert (found and found.id) == (min(fits)[1] if fits else None)
-            assert there.smallest == min((job.spec.processors for job in here), default=inf)
+            assert there.smallest == min((job.spec.processors for job in here), default=MANY)
     finally:
         candidates.BLOCK = block
 
