@@ -34,10 +34,12 @@ class Compile(BuildHookInterface):
         if self.target_name != "wheel":
             return
         root = Path(self.root)
+        compiled = _compiled(root)
+        compiled.DIGEST.unlink(missing_ok=True)
         for old in (root / LIBRARY, *root.glob(f"*__mypyc{EXTENSION}")):
             old.unlink(missing_ok=True)
-        for module in _compiled(root).MODULES:
-            root.joinpath(*module.split(".")).with_suffix(EXTENSION).unlink(missing_ok=True)
+        for module in compiled.MODULES:
+            compiled.source(module).with_suffix(EXTENSION).unlink(missing_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if os.name != "posix" or not compiler or shutil.which(compiler[0]) is None:
             self.app.display_warning("no C compiler: moves and simulations will take longer")
@@ -47,7 +49,7 @@ class Compile(BuildHookInterface):
             build_data["tag"] = f"py3-none-{platform}"  # loaded by ctypes: any Python will do
             build_data["pure_python"] = False
             build_data["artifacts"].append(LIBRARY)
-        made = self._modules(root)
+        made = self._modules(root, compiled)
         if made:
             build_data.pop("tag", None)
             build_data["infer_tag"] = True
@@ -65,9 +67,8 @@ class Compile(BuildHookInterface):
         new.rename(root / LIBRARY)  # a process that has the old one mapped keeps it
         return True
 
-    def _modules(self, root: Path) -> list[Path]:
+    def _modules(self, root: Path, compiled: ModuleType) -> list[Path]:
         """Compile the modules, and tell which files that made."""
-        compiled = _compiled(root)
         files = [str(compiled.source(module).relative_to(root)) for module in compiled.MODULES]
         with tempfile.TemporaryDirectory() as folder:
             config, out = Path(folder, "mypy.ini"), Path(folder, "out")
@@ -90,7 +91,8 @@ class Compile(BuildHookInterface):
             for path in sorted(out.rglob(f"*{EXTENSION}")):
                 made.append(root / path.relative_to(out))
                 shutil.move(path, made[-1])
-        return made
+        compiled.DIGEST.write_text(compiled.digest())
+        return [*made, compiled.DIGEST]
 
 
 #: In a process of its own: mypyc ends it if it does not like what it reads.

@@ -2,20 +2,19 @@
 
 The decision core and what drives it in a simulation are plain Python. mypyc translates the modules
 named here, as they are, where a C compiler is at hand; without one everything works, more slowly.
-In a source tree an edit counts at once: if a source is newer than what was compiled, all sources
-run until the project is installed again. RESHAPE_COMPILED=0 has them run in any case.
+An edit counts at once: if a source is not what was compiled, all sources run until the project is
+installed again. RESHAPE_COMPILED=0 has them run in any case.
 """
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from zlib import crc32
 
 MODULES = (
     "scheduler.core.alarms",
@@ -34,40 +33,51 @@ MODULES = (
 ROOT = Path(__file__).parent.parent
 
 
+#: Holds the `digest` of what was compiled.
+DIGEST = ROOT / "scheduler/compiled.digest"
+
+
 def source(module: str) -> Path:
     """File of a module."""
     return ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
+def digest() -> str:
+    """Tell the sources as they are from others."""
+    crc = 0
+    for module in MODULES:
+        crc = crc32(source(module).read_bytes(), crc)
+    return f"{crc:08x} {EXTENSION_SUFFIXES[0]}"
+
+
 def state() -> str:
     """Whether the compiled modules run: "compiled", or in a few words why not."""
-    sources = [source(module) for module in MODULES]
-    compiled = [path.with_suffix(EXTENSION_SUFFIXES[0]) for path in sources]
-    if not all(path.exists() for path in compiled):
-        return "not compiled"
     if os.environ.get("RESHAPE_COMPILED") == "0":
-        return "RESHAPE_COMPILED=0"
-    if (ROOT / "pyproject.toml").exists():
-        built = min(path.stat().st_mtime for path in compiled)
-        newer = [path.name for path in sources if path.stat().st_mtime > built]
-        if newer:
-            return f"{newer[0]} is newer than what was compiled"
-    return "compiled"
+        return "not used, RESHAPE_COMPILED=0"
+    try:
+        compiled = DIGEST.read_text()
+    except FileNotFoundError:
+        return "not compiled"
+    return "compiled" if compiled == digest() else "the sources have changed since"
 
 
-class _Sources(importlib.abc.MetaPathFinder):
+class _Sources(PathFinder):
     """Finds the sources of the modules, though there are compiled ones."""
 
+    @classmethod
     def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find one of the modules; all others are for other finders."""
         if name not in MODULES:
             return None
-        return importlib.util.spec_from_file_location(name, source(name))
+        file = str(source(name))
+        spec = ModuleSpec(name, SourceFileLoader(name, file), origin=file)
+        spec.has_location = True
+        return spec
 
 
 #: What `state` said when the first module was to be imported; so it is for this process.
 STATE = state()
 if STATE != "compiled":
-    sys.meta_path.insert(0, _Sources())
+    sys.meta_path.insert(0, _Sources)
