@@ -15,35 +15,46 @@ from redistribution.plan import Order, Plan
 _NOTHING = -(2**62)
 
 
-def agree(
-    plan: Plan,
-    comm: MPI.Intracomm,
-    a: NDArray[Any] | None,
-    b: NDArray[Any] | None,
-    order: Order,
-    max_extra_bytes: int,
-) -> None:
-    """Collective over comm. Raise the same error on every rank if any has bad arguments."""
-    fault = _fault(plan, comm, a, b, order)
-    if fault is None and max_extra_bytes < 1:
-        fault = f"max_extra_bytes must be >= 1, got {max_extra_bytes}"
-    array = a if a is not None else b
-    terms = _NOTHING
-    if array is not None and fault is None:
-        terms = plan.fingerprint << 29 ^ _description(array.dtype, order, max_extra_bytes) >> 3
-    # One reduction tells whether anyone is at fault (the lowest rank speaks) and, as the highest
-    # and lowest terms, whether all agree.
-    mine = np.array([_NOTHING if fault is None else -comm.rank, terms, _negated(terms)])
-    seen = np.empty_like(mine)
-    comm.Allreduce(mine, seen, MPI.MAX)
-    if seen[0] != _NOTHING:
-        raise ValueError(comm.bcast(fault, root=-int(seen[0])))
-    if _NOTHING != seen[1] != -seen[2]:
-        kind = "no array" if array is None else f"dtype {array.dtype}"
-        raise ValueError(
-            f"ranks disagree on the plan, the dtype, the order or max_extra_bytes; "
-            f"rank {comm.rank} has {plan}, {kind}, order {order!r}, {max_extra_bytes} bytes"
-        )
+class Agreement:
+    """What a rank says of its arguments. They may be found right once, and agreed on often."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        comm: MPI.Intracomm,
+        a: NDArray[Any] | None,
+        b: NDArray[Any] | None,
+        order: Order,
+        max_extra_bytes: int,
+    ) -> None:
+        fault = _fault(plan, comm, a, b, order)
+        if fault is None and max_extra_bytes < 1:
+            fault = f"max_extra_bytes must be >= 1, got {max_extra_bytes}"
+        array = a if a is not None else b
+        terms, kind = _NOTHING, "no array"
+        if array is not None and fault is None:
+            kind = f"dtype {array.dtype}"
+            terms = plan.fingerprint << 29 ^ _description(array.dtype, order, max_extra_bytes) >> 3
+        self.plan, self.comm = plan, comm
+        self.fault = fault
+        self.words = f"{kind}, order {order!r}, {max_extra_bytes} bytes"
+        # One reduction tells whether anyone is at fault (the lowest rank speaks) and, as the
+        # highest and lowest terms, whether all agree.
+        mine = [_NOTHING if fault is None else -comm.rank, terms, _negated(terms)]
+        self.mine = np.array(mine, np.int64)
+
+    def reach(self) -> None:
+        """Collective over comm. Raise the same error on every rank if any has bad arguments."""
+        seen = np.empty(3, np.int64)
+        self.comm.Allreduce(self.mine, seen, MPI.MAX)
+        at_fault, highest, lowest_negated = seen.tolist()
+        if at_fault != _NOTHING:
+            raise ValueError(self.comm.bcast(self.fault, root=-at_fault))
+        if _NOTHING != highest != -lowest_negated:
+            raise ValueError(
+                f"ranks disagree on the plan, the dtype, the order or max_extra_bytes; "
+                f"rank {self.comm.rank} has {self.plan}, {self.words}"
+            )
 
 
 def _negated(terms: int) -> int:

@@ -1,4 +1,4 @@
-"""Run a plan over MPI. Importing this module starts MPI.
+"""Messages of any size through a bounded memory. Importing this module starts MPI.
 
 What one rank sends another goes in pieces. They are packed in turn for all ranks, and in the same
 turn a piece of what stays is copied: it often lies between them in memory, and is still in the last
@@ -8,6 +8,7 @@ ranks wait for one another, they also wait for whoever has the core.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
@@ -17,10 +18,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from redistribution import buffers
-from redistribution.agreement import agree
 from redistribution.buffers import Bytes
 from redistribution.packing import copy, in_place, of_array, pack, unpack
-from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer, pieces
+from redistribution.plan import Order, Plan, Transfer, pieces
 
 # All messages of a plan carry this tag. Plans that follow one another on a communicator cannot
 # be confused: MPI keeps the order of messages between two ranks.
@@ -34,66 +34,33 @@ PIECE_BYTES = 1 << 23
 # their buffers do not stay in the last cache.
 _UNDER_WAY = 3
 
-# Tests of the messages under way, of about a microsecond, before a rank gives up its core, and for
-# how long in seconds. If it only yielded, its core would be counted as busy, and the ranks that are
-# waited for would be left to share another one.
-_PATIENCE = 50
-_REST = 2e-5
+# A rank that has waited for this long gives up its core, in seconds; after some more it sleeps. If
+# it only yielded, its core would be counted as busy, and the ranks that are waited for would be
+# left to share another one. A blocking wait of MPI would keep the core for milliseconds.
+_YIELD_AFTER = 2e-5
+_SLEEP_AFTER = 2e-4
+_SLEEP = 2e-5
 
 
-def run(
-    plan: Plan,
-    comm: MPI.Intracomm,
-    a: NDArray[Any] | None,
-    b: NDArray[Any] | None,
-    *,
-    order: Order = "C",
-    max_extra_bytes: int = EXTRA_BYTES,
-) -> None:
-    """Collective over comm. Fill ``b`` with this rank's part of the target layout.
-
-    One message goes from a rank to another, several if it is large, in an order in which all send
-    to different ranks. What stays on a rank is copied directly; parts that lie in memory as they
-    travel are sent from and received into the arrays themselves.
-
-    Parameters
-    ----------
-    plan : the same on every rank.
-    comm : at least ``plan.size`` ranks. No other messages with tag `TAG` may be under way on it.
-    a : this rank's local source array, shape ``plan.source.local_shape(process)``, or None if the
-        rank holds no source part. Any strides; not changed.
-    b : this rank's local target array, shape ``plan.target.local_shape(process)``, or None if the
-        rank holds no target part. Same dtype as ``a``, any strides, must not overlap ``a``.
-    order : order of the elements in the messages, the same on every rank. Any order works with
-        any arrays; the memory order of the arrays is the fast one.
-    max_extra_bytes : most memory for messages on a rank, the same on every rank. Less of it means
-        more and shorter messages.
-
-    Raises
-    ------
-    ValueError : on every rank, before anything is moved: an array is missing, superfluous, of the
-        wrong shape, or cannot be written; its dtype holds Python objects; the ranks disagree on
-        plan, dtype, order or max_extra_bytes, or it is < 1; or comm is too small.
-
-    Notes
-    -----
-    Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25 times
-    the larger of ``a`` and ``b``, or 16 MB if that is more. They are kept for the next run
-    (`redistribution.buffers`).
-    """
-    agree(plan, comm, a, b, order, max_extra_bytes)
-    array = a if a is not None else b
-    if array is not None and array.dtype.itemsize:
-        Exchange(plan, comm, a, b, array.dtype.itemsize, order, max_extra_bytes).run()
+def longest_message(max_extra_bytes: int) -> int:
+    """Bytes of a message beyond which it goes in several; the same on all ranks."""
+    return min(PIECE_BYTES, max_extra_bytes // _UNDER_WAY)
 
 
 def wait(requests: list[MPI.Request]) -> None:
     """Return when all requests are done; give up the core meanwhile if it takes long."""
-    polls = 0
+    began = time.perf_counter()
     while not MPI.Request.Testall(requests):
-        polls += 1
-        if polls > _PATIENCE:
-            time.sleep(_REST)
+        rest(began)
+
+
+def rest(began: float) -> None:
+    """Let others have the core for a moment if it has been waited in vain since ``began``."""
+    waited = time.perf_counter() - began
+    if waited > _SLEEP_AFTER:
+        time.sleep(_SLEEP)
+    elif waited > _YIELD_AFTER:
+        os.sched_yield()
 
 
 class _Stream:
@@ -154,7 +121,7 @@ class Exchange:
         self.itemsize = itemsize
         self.order: Order = order
         rank = comm.rank
-        most = max(1, min(PIECE_BYTES, max_extra_bytes // _UNDER_WAY) // itemsize)
+        most = max(1, longest_message(max_extra_bytes) // itemsize)
         larger = max(0 if array is None else array.nbytes for array in (a, b))
         room = min(max_extra_bytes, 5 * larger // 4)
         posted = min(PIECE_BYTES, room // 2)
@@ -174,14 +141,13 @@ class Exchange:
 
     def run(self) -> None:
         """Send, receive and copy until nothing is left."""
-        polls = 0
         self.receive()
+        began = time.perf_counter()
         while (busy := self.send() | self.stay()) or self.requests:
-            polls = 0 if self.finish() or busy else polls + 1
-            if polls > _PATIENCE:
-                # With more ranks than cores, the rank that is waited for may need this core. A
-                # blocking wait of MPI would keep it for milliseconds.
-                time.sleep(_REST)
+            if self.finish() or busy:
+                began = time.perf_counter()
+            else:
+                rest(began)
 
     def stay(self) -> bool:
         """Whether there was a piece to copy that stays on this rank."""

@@ -8,10 +8,10 @@ side. Elements are moved as raw bytes: any dtype of fixed size, padding included
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import accumulate
-from operator import setitem
+from operator import is_, setitem
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -63,6 +63,27 @@ class Region(NamedTuple):
     origin: int
     strides: tuple[int, ...]
     place: Place
+
+
+class Held:
+    """Arrays that are kept, to tell whether others are the same and lie where they lay."""
+
+    def __init__(self, *arrays: NDArray[Any] | None) -> None:
+        self.arrays = arrays
+        self.nbytes = sum(0 if array is None else array.nbytes for array in arrays)
+        self._geometry = _geometry(arrays)
+
+    def are(self, *arrays: NDArray[Any] | None) -> bool:
+        """Whether these are the arrays, with shape, strides, dtype and flags as they were."""
+        return (
+            len(arrays) == len(self.arrays)
+            and all(map(is_, arrays, self.arrays))
+            and _geometry(arrays) == self._geometry
+        )
+
+
+def _geometry(arrays: Iterable[NDArray[Any] | None]) -> list[Any]:
+    return [(x.shape, x.strides, x.dtype, x.flags.writeable) for x in arrays if x is not None]
 
 
 def of_array(array: NDArray[Any] | None, place: Place) -> Region:

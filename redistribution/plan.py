@@ -18,13 +18,13 @@ from redistribution.layout import Layout
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from redistribution.gather import Sources
+    from redistribution.gather import Gathering, Sources
     from redistribution.prepared import Prepared
 
 Order: TypeAlias = Literal["C", "F"]
 Ordering: TypeAlias = Literal["rotation", "circulant"]
 
-# Memory for messages on a rank in a move, unless told otherwise; see `redistribution.exchange.run`.
+# Memory for messages on a rank in a move, unless told otherwise; see `redistribution.prepared.run`.
 EXTRA_BYTES = 24 << 20
 
 # Plans that `Plan.cached` keeps, the ones asked for last.
@@ -127,6 +127,9 @@ class Plan:
         self.joint = tuple(map(joint, source.axes, target.axes))
         self._outgoing: dict[int, tuple[Transfer, ...]] = {}
         self._incoming: dict[int, tuple[Transfer, ...]] = {}
+        # What the last run of small arrays, and the last gather for each process, have found out.
+        self.last_run: Prepared | None = None
+        self.last_gathers: dict[int, Gathering] = {}
 
     @classmethod
     def cached(
@@ -216,10 +219,10 @@ class Plan:
     ) -> None:
         """Collective over comm. Fill ``b`` with this rank's part of the target layout.
 
-        See `redistribution.exchange.run`.
+        See `redistribution.prepared.run`.
         """
         # Importing mpi4py.MPI starts MPI, which planning must not.
-        from redistribution.exchange import run
+        from redistribution.prepared import run
 
         run(self, comm, a, b, order=order, max_extra_bytes=max_extra_bytes)
 

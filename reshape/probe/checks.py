@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from redistribution import kernel
 from reshape.probe.launcher import Launcher
 
 _SHARED = Path("/dev/shm")
@@ -29,6 +30,7 @@ _SAME_MPI = (
     "install both from one place, as 'pip install mpich mpi4py', or build mpi4py with the mpicc "
     "beside this mpiexec"
 )
+_COMPILER = "install a C compiler (cc, or name it in CC), then reshape once more with pip"
 _OTHER_MPI = "use MPICH 4.1 or newer (pip install mpich), or make do with spawn"
 
 Status = Literal["ok", "note", "fault", "skipped"]
@@ -67,6 +69,14 @@ def check_files() -> Check:
         return Check("open files", "ok", result, "enough for hundreds of jobs a node")
     meaning = "a service with many jobs may run out"
     return Check("open files", "note", result, meaning, f"ulimit -n {_SCARCE_FILES}")
+
+
+def check_copy_kernel() -> Check:
+    """Tell whether the moves of arrays have their compiled copies."""
+    if kernel.library is not None:
+        return Check("copy kernel", "ok", "compiled", "arrays move at the speed of the memory")
+    meaning = "arrays move right, but up to several times as slowly"
+    return Check("copy kernel", "note", "none", meaning, _COMPILER)
 
 
 def _limit(value: int) -> str:

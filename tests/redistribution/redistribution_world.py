@@ -2,6 +2,7 @@
 
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from mpi4py import MPI
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
-from redistribution import BlockCyclic, Cuts, Plan, buffers, checksum, kernel, packing
+from redistribution import BlockCyclic, Cuts, Plan, buffers, checksum, kernel, packing, prepared
 from redistribution.plan import EXTRA_BYTES
 
 LIBRARY = kernel.library
@@ -30,7 +31,9 @@ def main(size, seed, cases):
         moved += move(comm, rng, f"case {case} of seed {seed}", int(rng.integers(1, 600)))
     assert sum(buffer.size for buffer in buffers._kept) <= 300
     follow_one_another(comm, 20)
+    prepared.SMALL_BYTES = 1 << 20
     prepared_moves_run_again(comm, rng, cases // 2)
+    the_same_arrays_run_again(comm)
     errors_reach_every_rank(comm)
     if comm.rank == 0:
         print(f"{cases} moves right on {size} ranks, {moved} bytes crossed")
@@ -39,7 +42,8 @@ def main(size, seed, cases):
 def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
     """One random move, compared with the global array and by checksum.
 
-    Each rank has compiled copies or not, written past the caches or not, as it happens.
+    Each rank has compiled copies or not, written past the caches or not, and is prepared for a
+    small move or not, as it happens.
     """
 
     def integer(low, high):
@@ -51,9 +55,12 @@ def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
     plan, rank = case.plan, comm.rank
     array = index_valued(plan.source.shape, case.dtype)
     a = b = None
-    compiled, past_caches = np.random.default_rng([integer(0, 2**30), rank]).integers(0, 2, 2)
+    compiled, past_caches, small = np.random.default_rng([integer(0, 2**30), rank]).integers(
+        0, 2, 3
+    )
     kernel.library = LIBRARY if compiled else None
     packing.KERNEL_BYTES, packing.LARGE_BYTES = 1, 0 if past_caches else 1 << 23
+    prepared.SMALL_BYTES = 1 << 20 if small else 0
     before = after = 0
     if (p := plan.source_process.get(rank)) is not None:
         a = local_part(plan.source, p, array, case.a_kind)
@@ -85,7 +92,8 @@ def prepared_moves_run_again(comm, rng, cases):
             a = empty_part(plan.source, p, case.dtype, case.a_kind)
         if (q := plan.target_process.get(comm.rank)) is not None:
             b = empty_part(plan.target, q, case.dtype, case.b_kind)
-        prepared = plan.prepare(comm, a, b, order=case.order)
+        most = EXTRA_BYTES if integer(0, 1) else integer(1, 600)
+        prepared = plan.prepare(comm, a, b, order=case.order, max_extra_bytes=most)
         for turn in range(3):
             turned = array[::-1] if turn % 2 else array
             if a is not None:
@@ -97,6 +105,45 @@ def prepared_moves_run_again(comm, rng, cases):
     plan = Plan(Cuts.even((4,), 1), Cuts.even((4,), 1))
     with pytest.raises(ValueError, match="rank 0 holds target part 0"):
         plan.prepare(comm, np.zeros(4) if comm.rank == 0 else None, None)
+
+
+def the_same_arrays_run_again(comm):
+    """What a plan keeps of its last run holds for these arrays only, as they were."""
+    shape = (comm.size * 2, comm.size * 4)
+    rows, columns = Cuts.even(shape, comm.size), Cuts.even(shape, comm.size, axis=1)
+    plan = Plan(columns, rows)
+    array = index_valued(shape, np.dtype(float))
+    a = local_part(columns, comm.rank, array, "C")
+    b = local_part(rows, comm.rank, array * 0, "C")
+    expected = local_part(rows, comm.rank, array, "C")
+    is_last = comm.rank == comm.size - 1
+    for turn in range(4):
+        plan.run(comm, a, b)
+        np.testing.assert_array_equal(b, expected)
+        a += 1
+        expected += 1
+        kept = plan.last_run
+        assert kept is not None
+        assert kept.a is a
+        # On the last rank another array now and then, so that its peers run what they have kept.
+        if turn == 1 and is_last:
+            a = a.copy("F")
+    other = comm.Dup()
+    plan.run(other, a, b)
+    np.testing.assert_array_equal(b, expected)
+    other.Free()
+    a += 1
+    expected += 1
+    plan.run(comm, a, b)
+    np.testing.assert_array_equal(b, expected)
+    b.flags.writeable = not is_last
+    with pytest.raises(ValueError, match=f"rank {comm.size - 1}: .* is read-only"):
+        plan.run(comm, a, b)
+    b.flags.writeable = True
+    with pytest.raises(ValueError, match="ranks disagree") if comm.size > 1 else nullcontext():
+        plan.run(comm, a, b, max_extra_bytes=EXTRA_BYTES - is_last)
+    plan.run(comm, a, b)
+    np.testing.assert_array_equal(b, expected)
 
 
 def extra_memory_is_bounded(comm):

@@ -101,6 +101,25 @@ def test_indices_and_offsets_beyond_32_bits_by_a_large_stride(tmp_path):
     room.close()
 
 
+def test_what_a_plan_keeps_of_the_last_arrays_holds_for_them_only():
+    plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
+    sources, b = [np.array([0, 1, 2]), np.array([3, 4, 5])], np.zeros(2, int)
+    for turn in range(3):  # their contents may change
+        plan.gather(1, sources.__getitem__, b)
+        np.testing.assert_array_equal(b, [2 + 10 * turn, 3 + 10 * turn])
+        for source in sources:
+            source += 10
+    sources[1] = np.array([7, 8, 9])  # another source
+    plan.gather(1, sources.__getitem__, b)
+    np.testing.assert_array_equal(b, [32, 7])
+    wide = np.zeros(4, int)[::2]  # another target
+    plan.gather(1, sources.__getitem__, wide)
+    np.testing.assert_array_equal(wide, [32, 7])
+    wide.flags.writeable = False
+    with pytest.raises(ValueError, match="the target array is read-only"):
+        plan.gather(1, sources.__getitem__, wide)
+
+
 def test_bad_arguments_are_named():
     plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
     good = {0: np.zeros(3), 1: np.ones(3)}

@@ -16,13 +16,14 @@ from typing import Any
 import psutil
 import pytest
 
+from redistribution import kernel
 from reshape.doctor import choose_growth
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
-from reshape.probe.checks import check_shared_memory
+from reshape.probe.checks import check_copy_kernel, check_shared_memory
 from reshape.probe.launcher import Launcher
 
-NAMES = ["python", "cores", "open files", "shared memory"]
+NAMES = ["python", "cores", "open files", "shared memory", "copy kernel"]
 MPI_NAMES = ["mpiexec", "library", "two ranks", "connect", "regrow", "spawn"]
 PATIENCE = ("--limit", "30")  # the machine may be busy; a healthy probe needs well below 1 s
 
@@ -72,6 +73,16 @@ def test_the_embedded_mpi_is_fit() -> None:
     assert checks["mpiexec"]["result"] == str(mpiexec_path())
     assert "MPICH" in checks["library"]["result"]
     assert (code, diagnosis["ready"], diagnosis["growth"]) == (0, True, "joined groups")
+
+
+def test_without_the_compiled_copies_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "library", None)
+    check = check_copy_kernel()
+    assert (check.status, check.result) == ("note", "none")
+    assert "C compiler" in check.mend
+    monkeypatch.setattr(kernel, "library", object())
+    check = check_copy_kernel()
+    assert (check.status, check.result, check.mend) == ("ok", "compiled", "")
 
 
 def test_under_mpiexec_it_says_the_same() -> None:
