@@ -11,6 +11,8 @@ from itertools import chain
 
 import msgspec
 
+from scheduler.core.intervals import common, count, joined, lowest, minus, union
+
 
 class ProcSet(msgspec.Struct, frozen=True, gc=False):
     """Immutable set of processor numbers.
@@ -31,12 +33,12 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, numbers: Iterable[int]) -> ProcSet:
         """Set of these numbers, in any order, repeated or not."""
-        return cls(_joined(sorted((number, number) for number in numbers)))
+        return cls(joined(sorted((number, number) for number in numbers)))
 
     @classmethod
     def union(cls, sets: Iterable[ProcSet]) -> ProcSet:
         """All numbers of these sets."""
-        return cls(_joined(sorted(chain.from_iterable(each.intervals for each in sets))))
+        return cls(joined(sorted(chain.from_iterable(each.intervals for each in sets))))
 
     @classmethod
     def parse(cls, text: str) -> ProcSet:
@@ -55,7 +57,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
             if pair[0] > pair[1]:
                 raise ValueError(f"{part!r} in {text!r} descends; write {pair[1]}-{pair[0]}")
             pairs.append(pair)
-        return cls(_joined(sorted(pairs)))
+        return cls(joined(sorted(pairs)))
 
     def __str__(self) -> str:
         """Text that `parse` reads back to an equal set."""
@@ -63,11 +65,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
 
     def count(self) -> int:
         """Count the processors."""
-        intervals = self.intervals
-        if len(intervals) == 1:
-            first, last = intervals[0]
-            return last - first + 1
-        return sum([last - first + 1 for first, last in intervals])
+        return count(self.intervals)
 
     def __len__(self) -> int:
         """Count the processors."""
@@ -88,55 +86,15 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
 
     def __or__(self, other: ProcSet) -> ProcSet:
         """Union."""
-        if not other.intervals:
-            return self
-        if not self.intervals:
-            return other
-        if len(other.intervals) * 8 > len(self.intervals):
-            return ProcSet(_joined(sorted(self.intervals + other.intervals)))
-        merged = list(self.intervals)
-        for first, last in other.intervals:
-            _put(merged, first, last)
-        return ProcSet(tuple(merged))
+        return ProcSet(union(self.intervals, other.intervals))
 
     def __and__(self, other: ProcSet) -> ProcSet:
         """Intersection."""
-        a, b = self.intervals, other.intervals
-        common = []
-        i = j = 0
-        while i < len(a) and j < len(b):
-            first, last = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-            if first <= last:
-                common.append((first, last))
-            if a[i][1] < b[j][1]:
-                i += 1
-            else:
-                j += 1
-        return ProcSet(tuple(common))
+        return ProcSet(common(self.intervals, other.intervals))
 
     def __sub__(self, other: ProcSet) -> ProcSet:
         """Difference."""
-        gone = other.intervals
-        n = len(gone)
-        if n and gone[:-1] == self.intervals[: n - 1] and n <= len(self.intervals):
-            first, last = self.intervals[n - 1]
-            if gone[-1][0] == first and gone[-1][1] <= last:  # first fit takes from the beginning
-                part = ((gone[-1][1] + 1, last),) if gone[-1][1] < last else ()
-                return ProcSet(part + self.intervals[n:])
-        rest = []
-        j = 0
-        for first, last in self.intervals:
-            while j < len(gone) and gone[j][1] < first:
-                j += 1
-            k = j
-            while k < len(gone) and gone[k][0] <= last:
-                if first < gone[k][0]:
-                    rest.append((first, gone[k][0] - 1))
-                first = gone[k][1] + 1
-                k += 1
-            if first <= last:
-                rest.append((first, last))
-        return ProcSet(tuple(rest))
+        return ProcSet(minus(self.intervals, other.intervals))
 
     def between(self, first: int, last: int) -> ProcSet:
         """Those of the numbers from `first` to `last`, in logarithmic time and what it gives."""
@@ -170,36 +128,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
         ------
         ValueError : the set has fewer.
         """
-        if count <= 0:
-            return ProcSet()
-        missing = count
-        for i, (first, last) in enumerate(self.intervals):
-            missing -= last - first + 1
-            if missing <= 0:
-                return ProcSet((*self.intervals[:i], (first, last + missing)))
-        raise ValueError(f"{count} processors wanted of the {len(self)} in {str(self)!r}")
-
-
-def _put(intervals: list[tuple[int, int]], first: int, last: int) -> None:
-    """Unite one interval with sorted ones, in place."""
-    i = bisect_left(intervals, (first, first))
-    if i and intervals[i - 1][1] >= first - 1:
-        i -= 1
-        first = intervals[i][0]
-    j = i
-    while j < len(intervals) and intervals[j][0] <= last + 1:
-        last = max(last, intervals[j][1])
-        j += 1
-    intervals[i:j] = [(first, last)]
-
-
-def _joined(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Sorted intervals with those that touch or overlap made one."""
-    joined: list[tuple[int, int]] = []
-    for first, last in pairs:
-        if joined and first <= joined[-1][1] + 1:
-            if last > joined[-1][1]:
-                joined[-1] = joined[-1][0], last
-        else:
-            joined.append((first, last))
-    return tuple(joined)
+        chosen = lowest(self.intervals, count)
+        if chosen is None:
+            raise ValueError(f"{count} processors wanted of the {len(self)} in {str(self)!r}")
+        return ProcSet(chosen)

@@ -25,15 +25,15 @@ class Groups:
     count : number of groups; more are made when they are needed.
     """
 
-    def __init__(self, size: int, free: ProcSet, count: int = 1) -> None:
+    def __init__(self, size: int, free: ProcSet = NONE, count: int = 1) -> None:
         self.size = size
         self._grow(max(count, free.intervals[-1][1] // size + 1 if free else 1), [])
         self.change(free, 1)
 
     def copy(self) -> Groups:
         """Groups of their own."""
-        other = object.__new__(Groups)
-        other.size, other._leaves, other._most = self.size, self._leaves, self._most.copy()
+        other = Groups(self.size)
+        other._leaves, other._most = self._leaves, self._most.copy()
         return other
 
     def most(self) -> int:
