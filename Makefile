@@ -31,6 +31,8 @@ lint: $(READY)
 
 clean:
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find redistribution scheduler simulator . -maxdepth 2 -name '*.so' -delete
+	rm -f scheduler/compiled.digest
 
 # Made again when pyproject.toml or what is compiled changes. Debian splits ensurepip off Python,
 # hence the check.

@@ -34,12 +34,7 @@ class Compile(BuildHookInterface):
         if self.target_name != "wheel":
             return
         root = Path(self.root)
-        compiled = _compiled(root)
-        compiled.DIGEST.unlink(missing_ok=True)
-        for old in (root / LIBRARY, *root.glob(f"*__mypyc{EXTENSION}")):
-            old.unlink(missing_ok=True)
-        for module in compiled.MODULES:
-            compiled.source(module).with_suffix(EXTENSION).unlink(missing_ok=True)
+        (root / LIBRARY).unlink(missing_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if os.name != "posix" or not compiler or shutil.which(compiler[0]) is None:
             self.app.display_warning("no C compiler: moves and simulations will take longer")
@@ -49,7 +44,7 @@ class Compile(BuildHookInterface):
             build_data["tag"] = f"py3-none-{platform}"  # loaded by ctypes: any Python will do
             build_data["pure_python"] = False
             build_data["artifacts"].append(LIBRARY)
-        made = self._modules(root, compiled)
+        made = self._modules(root)
         if made:
             build_data.pop("tag", None)
             build_data["infer_tag"] = True
@@ -67,9 +62,20 @@ class Compile(BuildHookInterface):
         new.rename(root / LIBRARY)  # a process that has the old one mapped keeps it
         return True
 
-    def _modules(self, root: Path, compiled: ModuleType) -> list[Path]:
-        """Compile the modules, and tell which files that made."""
-        files = [str(compiled.source(module).relative_to(root)) for module in compiled.MODULES]
+    def _modules(self, root: Path) -> list[Path]:
+        """Compile the modules, unless these very sources were, and tell which files that made."""
+        compiled = _compiled(root)
+        sources = [compiled.source(module) for module in compiled.MODULES]
+        there = [*root.glob(f"*__mypyc{EXTENSION}")]
+        there += [
+            path for path in (each.with_suffix(EXTENSION) for each in sources) if path.exists()
+        ]
+        if compiled.is_current() and len(there) == len(sources) + 1:
+            return [*there, compiled.DIGEST]
+        compiled.DIGEST.unlink(missing_ok=True)  # so none of the old ones is used
+        for old in there:
+            old.unlink()
+        files = [str(path.relative_to(root)) for path in sources]
         with tempfile.TemporaryDirectory() as folder:
             config, out = Path(folder, "mypy.ini"), Path(folder, "out")
             config.write_text(MYPY)

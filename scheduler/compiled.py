@@ -52,15 +52,18 @@ def digest() -> str:
     return f"{crc:08x} {EXTENSION_SUFFIXES[0]}"
 
 
+def is_current() -> bool:
+    """Whether the sources are what was compiled."""
+    return DIGEST.exists() and DIGEST.read_text() == digest()
+
+
 def state() -> str:
     """Whether the compiled modules run: "compiled", or in a few words why not."""
     if os.environ.get("RESHAPE_COMPILED") == "0":
         return "not used, RESHAPE_COMPILED=0"
-    try:
-        compiled = DIGEST.read_text()
-    except FileNotFoundError:
+    if not DIGEST.exists():
         return "not compiled"
-    return "compiled" if compiled == digest() else "the sources have changed since"
+    return "compiled" if is_current() else "not used, the sources have changed since"
 
 
 class _Sources(PathFinder):
