@@ -68,19 +68,18 @@ class _Stream:
 
     Parameters
     ----------
+    memory : bytes of the buffer of a piece.
     window : bytes of messages under way at a time; a single one may be longer.
     """
 
-    def __init__(self, transfers: Iterable[Transfer], itemsize: int, window: int) -> None:
-        self.itemsize = itemsize
+    def __init__(
+        self, pieces: Iterable[Transfer], memory: Callable[[Transfer], int], window: int
+    ) -> None:
+        self.memory = memory
         self.window = window
-        self.pieces = iter(transfers)
+        self.pieces = iter(pieces)
         self.waiting = next(self.pieces, None)
         self.under_way = 0
-
-    def memory(self, piece: Transfer) -> int:
-        """Bytes of the buffer of a piece."""
-        return buffers.rounded(piece.elements * self.itemsize)
 
     def begin(self) -> Transfer | None:
         """The next piece, if there is one and room for it."""
@@ -121,7 +120,8 @@ class Exchange:
         self.itemsize = itemsize
         self.order: Order = order
         rank = comm.rank
-        most = max(1, longest_message(max_extra_bytes) // itemsize)
+        self.longest = longest_message(max_extra_bytes)
+        most = max(1, self.longest // itemsize)
         larger = max(0 if array is None else array.nbytes for array in (a, b))
         room = min(max_extra_bytes, 5 * larger // 4)
         posted = min(PIECE_BYTES, room // 2)
@@ -129,7 +129,7 @@ class Exchange:
         def stream(transfers: Iterable[Transfer], window: int) -> _Stream:
             turns = zip_longest(*(pieces(t, most, order) for t in transfers))
             dealt = (piece for turn in turns for piece in turn if piece is not None)
-            return _Stream(dealt, itemsize, window)
+            return _Stream(dealt, self.memory, window)
 
         outgoing, incoming = plan.outgoing(rank), plan.incoming(rank)
         self.staying = stream((t for t in outgoing if t.peer == rank), room)
@@ -148,6 +148,11 @@ class Exchange:
                 began = time.perf_counter()
             else:
                 rest(began)
+
+    def memory(self, piece: Transfer) -> int:
+        """Bytes of the buffer of a piece; but for short ones all the same, so that any will do."""
+        size = piece.elements * self.itemsize
+        return buffers.rounded(max(size, self.longest) if 4 * size > self.longest else size)
 
     def stay(self) -> bool:
         """Whether there was a piece to copy that stays on this rank."""
@@ -175,7 +180,7 @@ class Exchange:
 
     def buffer(self, piece: Transfer) -> Bytes:
         """Memory for the message of a piece."""
-        return buffers.take(piece.elements * self.itemsize)
+        return buffers.take(self.memory(piece))
 
     def post(
         self,

@@ -23,9 +23,10 @@ SMALL_BYTES = 1 << 20
 
 
 class Gathering(NamedTuple):
-    """The copies of a gather, and the arrays they were made for: the target and its sources."""
+    """The copies of a gather, and the arrays they were made for."""
 
-    held: Held
+    target: Held
+    sources: Held
     copies: list[Callable[[], None]]
 
 
@@ -65,26 +66,29 @@ def gather(plan: Plan, process: int, sources: Sources, b: NDArray[Any]) -> None:
     >>> b
     array([2, 3])
     """
-    _check_target(plan, process, b)
+    last = plan.last_gathers.get(process)
+    if last is not None and not last.target.are(b):
+        last = None
+    if last is None:
+        _check_target(plan, process, b)
     find = sources if callable(sources) else sources.__getitem__
     transfers = plan.incoming(plan.target_ranks[process])
     found = [find(plan.source_process[transfer.peer]) for transfer in transfers]
-    last = plan.last_gathers.get(process)
-    if last is not None and last.held.are(b, *found):
+    if last is not None and last.sources.are(*found):
         for copy in last.copies:
             copy()
         return
-    held, copies = Held(b, *found), []
-    is_small = held.nbytes <= SMALL_BYTES
+    held = Gathering(Held(b), Held(*found), [])
+    is_small = held.target.nbytes + held.sources.nbytes <= SMALL_BYTES
     target = of_array(b, "target")
     for transfer, a in zip(transfers, found, strict=True):
         _check_source(plan, plan.source_process[transfer.peer], a, b)
         for copy in actions(transfer, b.dtype.itemsize, of_array(a, "source"), target):
             copy()
             if is_small:
-                copies.append(copy)
+                held.copies.append(copy)
     if is_small:
-        plan.last_gathers[process] = Gathering(held, copies)
+        plan.last_gathers[process] = held
     else:
         plan.last_gathers.pop(process, None)
 

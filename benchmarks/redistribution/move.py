@@ -11,10 +11,10 @@ Pages are equalised: arrays are kept and warm, destinations lie on huge pages, a
 that pdgemr2d allocates, which the allocator never gives back. With --plain the allocator is as
 it comes. Sources lie in shared memory, for every method.
 
-"low memory" is "messages" with 8 MB for them; "prepared", for small matrices only, is a plan bound
-to its arrays. "transport alone" sends as many bytes between the same ranks out of and into warm
-buffers: what MPI leaves to any method by messages. The memory that moves by messages take beside
-the arrays is measured from empty pools, as the kernel counts resident pages.
+"prepared", for small matrices only, is a plan bound to its arrays. "transport alone" sends as many
+bytes between the same ranks out of and into warm buffers: what MPI leaves to any method by
+messages. The memory that moves by messages take beside the arrays is measured from empty pools, as
+the kernel counts resident pages.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ from scalapack import Pdgemr2d, directory_for
 
 from redistribution import BlockCyclic, Plan
 
-METHODS = ("messages", "low memory", "prepared", "shared memory", "transport alone", "pdgemr2d")
-
-LOW_MEMORY = 8 << 20
+METHODS = ("messages", "prepared", "shared memory", "transport alone", "pdgemr2d")
 
 COLUMNS = (
     "ratio_to_pdgemr2d",
@@ -244,8 +242,6 @@ def rows_of_case(
     }
     if is_small:
         methods["prepared"] = plan.prepare(comm, a, b, order="F").run
-    else:
-        methods["low memory"] = lambda: plan.run(comm, a, b, order="F", max_extra_bytes=LOW_MEMORY)
     peer = None
     try:
         peer = Pdgemr2d(comm, plan.source, plan.target, a, b)
@@ -261,11 +257,7 @@ def rows_of_case(
         if not comm.allreduce(right, MPI.LAND):
             raise AssertionError(f"{case}: {name} put wrong elements on a rank")
     part = max(0 if array is None else array.nbytes for array in (a, b))
-    memory = {
-        name: extra_memory(comm, method, part)
-        for name, method in methods.items()
-        if name in ("messages", "low memory")
-    }
+    memory = {"messages": extra_memory(comm, methods["messages"], part)}
     methods["transport alone"] = transport(comm, plan)
     rounds = 20 * repeats if is_small else repeats
     times = timed_ms(comm, methods | {"memcpy": copy}, rounds)
@@ -334,10 +326,13 @@ def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
 
 
 def barrier(comm: Any) -> None:
-    """Collective over comm. Ranks that wait leave their core to those that are still at work."""
+    """Collective over comm. Ranks that wait leave a core they share to those still at work."""
     from redistribution import exchange
 
-    exchange.wait([comm.Ibarrier()])
+    if comm.size > len(os.sched_getaffinity(0)):
+        exchange.wait([comm.Ibarrier()])
+    else:
+        comm.Barrier()
 
 
 def timed_ms(comm: Any, actions: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
