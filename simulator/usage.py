@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from scheduler import compiled
+
 
 class Usage:
     """Clock of a process. It begins where the operating system started the process, if it says."""
@@ -16,7 +18,7 @@ class Usage:
         self._begin = time.monotonic() - _age_s()
 
     def so_far(self, jobs: int) -> dict[str, Any]:
-        """Seconds, jobs a second and memory, as named in the output of `reshape simulate`."""
+        """Seconds, jobs a second, memory, and whether the core ran compiled, by their names."""
         wall_s = time.monotonic() - self._begin
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {
@@ -24,6 +26,7 @@ class Usage:
             "cpu_s": round(time.process_time(), 3),
             "jobs_per_s": round(jobs / wall_s, 1),
             "peak_rss_mib": round(peak / (1 << 20 if sys.platform == "darwin" else 1024), 1),
+            "core": compiled.STATE,
         }
 
 

@@ -1,0 +1,87 @@
+"""The compiled core and its sources: the same results, and an edit counts at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scheduler import compiled
+
+TRACE = compiled.ROOT / "examples" / "traces" / "synthetic.swf"
+needs_compiled = pytest.mark.skipif(
+    not compiled.is_current(),
+    reason="the core is not compiled from these sources; `make .venv/.installed` does it",
+)
+
+
+def python(*arguments: object, cwd: Path | None = None, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--policy", "easy"],
+        ["--policy", "conservative", "--select", "first-fit"],
+        ["--policy", "easy++", "--event-order", "sequential"],
+        ["--policy", "easy", "--reservations", "2"],
+    ],
+    ids=lambda options: " ".join(options[1:]),
+)
+def test_compiled_or_not_every_byte_is_the_same(options: list[str], tmp_path: Path) -> None:
+    written = []
+    for wanted in ("0", "1"):
+        out = tmp_path / wanted
+        told = python(
+            "-m", "reshape", "simulate", TRACE, *options, "--out", out, "--json",
+            RESHAPE_COMPILED=wanted,
+        )  # fmt: skip
+        assert ('"core": "compiled"' in told) == (wanted == "1")
+        written.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
+    assert written[0] == written[1]
+    assert "jobs.csv" in written[0]
+
+
+@needs_compiled
+def test_an_edit_counts_at_once(tmp_path: Path) -> None:
+    for package in ("reshape", "redistribution", "scheduler", "simulator"):
+        shutil.copytree(compiled.ROOT / package, tmp_path / package)
+    for group in compiled.ROOT.glob("*__mypyc*"):
+        shutil.copy(group, tmp_path)
+    program = (
+        "import scheduler.core.queue as module; from scheduler import compiled;"
+        "print(compiled.STATE, '|', module.__file__, '|', hasattr(module, 'EDITED'))"
+    )
+    before = python("-c", program, cwd=tmp_path)
+    assert before.startswith("compiled |")
+    assert ".so" in before
+    edited = tmp_path / "scheduler" / "core" / "queue.py"
+    edited.write_text(edited.read_text() + "EDITED = True\n")
+    after = python("-c", program, cwd=tmp_path).strip()
+    assert after == f"not used, the sources have changed since | {edited} | True"
+
+
+def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
+    for package in ("reshape", "redistribution", "scheduler", "simulator"):
+        ignore = shutil.ignore_patterns("*.so", "compiled.digest")
+        shutil.copytree(compiled.ROOT / package, tmp_path / package, ignore=ignore)
+    program = (
+        "import simulator.engine as e; from scheduler import compiled;"
+        "print(compiled.STATE, e.__file__)"
+    )
+    told = python("-c", program, cwd=tmp_path)
+    assert told.strip() == f"not compiled {tmp_path / 'simulator' / 'engine.py'}"
