@@ -176,7 +176,9 @@ class Core:
         """`handle`, with all that may have to be minded."""
         orders: list[Order] = []
         self._orders = orders
-        self.now = max([self.now, *[event.at for event in events]])
+        for event in events:
+            if event.at > self.now:
+                self.now = event.at
         if self._awaits_contact:
             self.contacted = any(type(event) in _CONTACTS for event in events)
             self._due |= self.contacted

@@ -113,23 +113,19 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         in_order = passes.in_order_pooled if view.pooled else passes.in_order
         rule = f"{self.name} in order"
         if self.reservations == 0:
-            return partial(in_order, rule=rule)
+            return partial(in_order, rule)
         if self.reservations != 1:
             choose = None if self.pick == "first" else self.choose
-            return partial(
-                promises.schedule, reservations=self.reservations, name=self.name, choose=choose
-            )
+            return partial(promises.schedule, self.reservations, self.name, choose)
         everybody = self.pick == "bl"
-        behind: passes.Behind = partial(
-            passes.choose_behind, choose=self.choose, everybody=everybody
-        )
+        behind: passes.Behind = partial(passes.choose_behind, self.choose, everybody)
         if not view.pooled and self.pick == "first":
             if view.placing and self.reserve == "place":
                 behind = places.behind_the_head
             elif not view.queue.walks:
                 behind = passes.behind_the_head
 
-        return partial(passes.easy, in_order=in_order, rule=rule, behind=behind)
+        return partial(passes.easy, in_order, rule, behind)
 
     def alone(self, view: View) -> Alone | None:
         """How to start a job that finds nobody waiting, as `way` would.
@@ -138,7 +134,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         if self.reservations not in (0, 1) or view.pooled or view.placing:
             return None
-        return partial(passes.first, rule=f"{self.name} in order")
+        return partial(passes.first, f"{self.name} in order")
 
     def choose(self, view: View, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in passing order; say by what."""

@@ -12,30 +12,30 @@ from scheduler.core.state import Job
 from scheduler.core.view import Start, View
 from scheduler.policies.balance import TEXT, Choose
 
-InOrder: TypeAlias = Callable[[View, Start, str], Job | None]
+InOrder: TypeAlias = Callable[[str, View, Start], Job | None]
 Behind: TypeAlias = Callable[[View, Start, Job], None]
 
 
-def easy(view: View, start: Start, in_order: InOrder, rule: str, behind: Behind) -> None:
+def easy(in_order: InOrder, rule: str, behind: Behind, view: View, start: Start) -> None:
     """Start jobs in order, then those that may pass the one that has to wait."""
-    head = in_order(view, start, rule)
+    head = in_order(rule, view, start)
     if head is not None and len(view.queue.jobs) > 1 and view.contacted:
         behind(view, start, head)
 
 
-def in_order(view: View, start: Start, rule: str) -> Job | None:
+def in_order(rule: str, view: View, start: Start) -> Job | None:
     """Start the first jobs of the queue while they fit; tell the first one that has to wait."""
     queue, installed = view.queue, view.machine.installed
     able = view.able if view.placing else None
     while (job := queue.first(installed, able)) is not None:
-        if not first(view, start, job, rule):
+        if not first(rule, view, start, job):
             return job
         if not queue.jobs:
             break
     return None
 
 
-def first(view: View, start: Start, job: Job, rule: str) -> bool:
+def first(rule: str, view: View, start: Start, job: Job) -> bool:
     """Start the first job, if it fits, and tell whether it does."""
     needed, free = job.spec.processors, view.machine.free_count
     if needed > free:
@@ -77,7 +77,7 @@ def behind_the_head(view: View, start: Start, head: Job) -> None:
     view.stand(head, at, spare)
 
 
-def in_order_pooled(view: View, start: Start, rule: str) -> Job | None:
+def in_order_pooled(rule: str, view: View, start: Start) -> Job | None:
     """As `in_order`, where there are further resources."""
     while (job := view.head) is not None:
         needed, free = view.told(job.needs), view.told(view.idle)
@@ -88,9 +88,7 @@ def in_order_pooled(view: View, start: Start, rule: str) -> Job | None:
     return None
 
 
-def choose_behind(
-    view: View, start: Start, head: Job, choose: Choose, *, everybody: bool = False
-) -> None:
+def choose_behind(choose: Choose, everybody: bool, view: View, start: Start, head: Job) -> None:
     """EASY where the trees do not help: further resources, a choice, an order that ages.
 
     Each waiting job is looked at, after arrivals only those that arrived, and as long as some of

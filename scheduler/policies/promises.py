@@ -21,20 +21,20 @@ from scheduler.policies.balance import TEXT, Choose
 
 
 def schedule(
-    view: View,
-    start: Callable[[Job, Reason], bool],
     reservations: int | None,
     name: str,
-    choose: Choose | None = None,
+    choose: Choose | None,
+    view: View,
+    start: Callable[[Job, Reason], bool],
 ) -> None:
     """Start what may start now, and see to the promises.
 
     Parameters
     ----------
-    start : starts a job if there are acceptable processors, and tells whether it did.
     reservations : how many waiting jobs hold a promise at most; None is all of them.
     name : of the policy, for reasons.
     choose : chooses, of the jobs that may start now, the next to start; None: the first.
+    start : starts a job if there are acceptable processors, and tells whether it did.
     """
     profile = view.profile
     if profile is None:
