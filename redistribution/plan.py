@@ -252,6 +252,11 @@ class Plan:
 
         gather(self, process, sources, b)
 
+    def forget(self) -> None:
+        """Let go of the small arrays that were moved last: they shall not live as long as this."""
+        self.last_run = None
+        self.last_gathers.clear()
+
     def _sent_by(self, rank: int) -> Iterator[Transfer]:
         """Transfers from the source process on ``rank``, if it has one, in no special order."""
         if rank not in self.source_process:

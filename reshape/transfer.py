@@ -177,13 +177,16 @@ def exchange(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | 
 
 def run(comm: MPI.Intracomm, move: Move) -> None:
     """Move the data of one array; collective over comm if it goes by messages."""
-    target = None if move.segment is None else move.segment.array
-    if move.find is None:
-        source = move.array.segment if comm.rank in move.plan.source_process else None
-        order = move.array.declaration.order
-        move.plan.run(comm, None if source is None else source.array, target, order=order)
-    elif target is not None:
-        move.plan.gather(move.plan.target_process[comm.rank], move.find, target)
+    target, plan = None if move.segment is None else move.segment.array, move.plan
+    try:
+        if move.find is None:
+            source = move.array.segment if comm.rank in plan.source_process else None
+            order = move.array.declaration.order
+            plan.run(comm, None if source is None else source.array, target, order=order)
+        elif target is not None:
+            plan.gather(plan.target_process[comm.rank], move.find, target)
+    finally:
+        plan.forget()  # plans stay, the memory of this configuration does not
 
 
 def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -139,3 +140,14 @@ def test_bad_arguments_are_named():
             plan.gather(0, sources, target)
     with pytest.raises(ValueError, match=r"process must be in \[0, 3\), got 3"):
         plan.gather(3, good, b)
+
+
+def test_a_plan_lets_go_of_the_arrays_it_moved():
+    plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
+    sources, b = [np.arange(3), np.arange(3, 6)], np.zeros(2, int)
+    plan.gather(1, sources.__getitem__, b)
+    arrays = [weakref.ref(array) for array in (*sources, b)]
+    del sources, b
+    assert any(array() is not None for array in arrays), "small ones may be moved again"
+    plan.forget()
+    assert all(array() is None for array in arrays)
