@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf, nan
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import Job, JobState
 from simulator.metrics import Outcome, Result
-from simulator.runtimes import Contiguity, Costs, ResizeCost
+from simulator.runtimes import Coming, Contiguity, Costs, ResizeCost, Takes
 from simulator.workload import SimJob
 
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
@@ -95,6 +95,14 @@ class Progress(msgspec.Struct):
     group_s: float = 0.0
     ready_at: float = inf
     resumed_at: float = -inf
+
+
+class Launch(NamedTuple):
+    """Processes that come up by an order, from when on, and what it takes besides them, seconds."""
+
+    order: Start | Expand
+    begun_at: float
+    fixed_s: float
 
 
 class Engine:
@@ -156,6 +164,8 @@ class Engine:
         self._run_s = workload.run_times()
         self._times: list[float] = []  # of the agenda, as a heap
         self._agenda: dict[float, list[Event]] = {}
+        self._coming = Coming()
+        self._up_at = nan  # when the next of them are up
         self._next: dict[int, Event] = {}  # of the jobs whose next event may be replaced
         self._replaced: set[int] = set()  # of those, whose earlier ones are in the agenda
         self._jobs = workload.jobs if isinstance(workload, Given) else []
@@ -175,17 +185,20 @@ class Engine:
         while times or coming is not None:
             if coming is None or (times and times[0] <= coming.at):
                 now = heappop(times)
+                if given:
+                    self._count(now)
+                self.now = now
                 events = agenda.pop(now)
                 if replaceable or not rigid:
                     events = self._instant(events)
             else:
                 now, events = coming.at, []
+                if given:
+                    self._count(now)
+                self.now = now
             while coming is not None and coming.at == now:
                 events.append(coming)
                 coming = next(submissions, None)
-            if given:
-                self._count(now)
-            self.now = now
             if not events:
                 continue
             orders = handle(events)
@@ -209,6 +222,8 @@ class Engine:
 
     def _instant(self, events: list[Event]) -> list[Event]:
         """What of the agenda happens now: a job's event that another has replaced does not."""
+        if self.now == self._up_at:
+            self._come_up()
         events = [event for event in events if self._stands(event)]
         for event in events:
             if type(event) is JobEnded:
@@ -274,8 +289,8 @@ class Engine:
             self._go_on(order.job)
         elif isinstance(order, Expand):
             progress = self._progress[order.job]
-            progress.group_s = self.costs.group.of(order.to - progress.size, self.rng)
-            progress.joining, progress.ready_at = order, self.now + progress.group_s
+            progress.joining, progress.ready_at = order, inf
+            self._launch(order, order.to - progress.size, self.costs.group)
             self._go_on(order.job)
         elif isinstance(order, Contract):
             leave_s = self.costs.leave.of(self._progress[order.job].size - order.to, self.rng)
@@ -283,33 +298,79 @@ class Engine:
             self._pause(order.job, order.serial, order.to, times, leave_s)
 
     def _start(self, order: Start) -> None:
-        number, now = order.job, self.now
-        self.started[number - 1] = now
-        if self._jobs and self._jobs[number - 1].spec.resizable:
-            job = self._jobs[number - 1]
-            self._progress[number] = Progress(job, size=job.spec.processors)
-            start_s = self.costs.start.of(job.spec.processors, self.rng)
-            self._follows(number, JobStarted(now + start_s, number))
+        number = order.job
+        self.started[number - 1] = self.now
+        if not self._jobs:
+            run_s = self._run_s[number - 1]
+            if self.contiguity is not None:
+                run_s = self.contiguity.run_s(run_s, order.processors)
+            if self.allocated is not None:
+                self.allocated[number] = order.processors
+            self._ends_at(number, self.now + (self.start_s + self.end_s + run_s))
             return
-        if self.allocated is not None:
+        job = self._jobs[number - 1]
+        if job.spec.resizable:
+            self._progress[number] = Progress(job, size=job.spec.processors)
+        elif self.allocated is not None:
             self.allocated[number] = order.processors
-        run_s = self._run_s[number - 1]
-        if self.contiguity is not None:
-            run_s = self.contiguity.run_s(run_s, order.processors)
-        # Nobody asks between its start and its end.
-        end = now + (self._around_s(number) + run_s)
+        self._launch(order, job.spec.processors, self.costs.start)
+
+    def _ends_at(self, number: int, end: float) -> None:
+        """Let a rigid job end then; nobody asks between its start and its end."""
         ends = JobEnded(end, number)
         if number in self._next:  # it had an earlier life, the end of which is not to count
             self._follows(number, ends)
         else:
             self._happens(ends)
 
-    def _around_s(self, number: int) -> float:
-        """Start and end of a rigid job, seconds."""
-        if not self._jobs:
-            return self.start_s + self.end_s
-        processors, costs = self._jobs[number - 1].spec.processors, self.costs
-        return costs.start.of(processors, self.rng) + costs.end.of(processors, self.rng)
+    def _launch(self, order: Start | Expand, processes: int, takes: Takes) -> None:
+        """Let the processes of a group come up."""
+        fixed_s, each_s = takes.parts(self.rng)
+        launch = Launch(order, self.now, fixed_s)
+        if each_s == 0:
+            self._is_up(launch)
+        else:
+            self._coming.begin(self.now, processes, each_s, launch)
+            self._await()
+
+    def _await(self) -> None:
+        """Have an instant when the next processes are up, if none begin to come up before."""
+        self._up_at = self._coming.next_at()
+        if self._up_at not in self._agenda:
+            self._agenda[self._up_at] = []
+            heappush(self._times, self._up_at)
+
+    def _come_up(self) -> None:
+        """Go on with what is up now."""
+        self._up_at = nan
+        for launch in self._coming.up(self.now):
+            self._is_up(launch)
+        if self._coming:
+            self._await()
+
+    def _is_up(self, launch: Launch) -> None:
+        """Let a job begin, or a group be ready to join; unless it was ended meanwhile."""
+        order, at = launch.order, self.now + launch.fixed_s
+        number = order.job
+        if type(order) is Expand:
+            progress = self._progress.get(number)
+            if progress is not None and progress.joining is order:
+                progress.ready_at, progress.group_s = at, at - launch.begun_at
+            return
+        live = self.core.jobs.get(number)
+        if live is None or live.state is not JobState.STARTING:
+            return
+        if self.started[number - 1] != launch.begun_at:  # that was in an earlier life
+            return
+        job = self._jobs[number - 1]
+        if job.spec.resizable:
+            self._follows(number, JobStarted(at, number))
+            return
+        run_s = self._run_s[number - 1]
+        if self.contiguity is not None:
+            run_s = self.contiguity.run_s(run_s, live.groups[order.group])
+        end_s = self.costs.end.of(job.spec.processors, self.rng)
+        self._ends_at(number, at + (run_s + end_s))
 
     def _move_s(self, order: Expand | Contract) -> float:
         return self._progress[order.job].job.data_bytes / self.costs.bytes_per_s

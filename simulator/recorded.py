@@ -10,7 +10,7 @@ were measured, and the mean counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
@@ -40,7 +40,9 @@ UNKNOWN: Formula = Prio()
 
 
 #: (Processes, seconds) of each time that a step was taken.
-Times: TypeAlias = list[tuple[int, float]]
+Times: TypeAlias = list[tuple[float, float]]
+#: From when on, processes, seconds.
+Launched: TypeAlias = tuple[float, int, float]
 
 
 class Recorded(msgspec.Struct):
@@ -52,8 +54,9 @@ class Recorded(msgspec.Struct):
     first, last : first and last resize point of each job that came to one.
     points : seconds a resize point between two others that no iteration accounts for, where no
         resize came in between; by the processes of the job.
-    groups, joins, leaves : how long groups took to come up, to join, and to leave, by the processes
-        of the group, of the job then, and of those that left.
+    groups : (from when on, processes, seconds) of each group that came up to join.
+    joins, leaves : how long groups took to join and to leave, by the processes of the job then, and
+        of those that left.
     moves : bytes of a job's data, and the seconds of its move.
     busy_s : processor-seconds held by jobs.
     """
@@ -62,7 +65,7 @@ class Recorded(msgspec.Struct):
     first: dict[int, ResizePoint] = {}
     last: dict[int, ResizePoint] = {}
     points: Times = []
-    groups: Times = []
+    groups: list[Launched] = []
     joins: Times = []
     leaves: Times = []
     moves: Times = []
@@ -102,7 +105,7 @@ class Recorded(msgspec.Struct):
             leave_s = event.at - resize.at - times.pause_s
             self.leaves.append((resize.old - resize.new, max(0.0, leave_s)))
         elif times.start_s > 0:  # else its report got lost
-            self.groups.append((resize.new - resize.old, times.start_s))
+            self.groups.append((resize.at, resize.new - resize.old, times.start_s))
             self.joins.append((resize.new, times.join_s + times.plan_s + times.resume_s))
         if data_bytes > 0 and times.move_s > 0:
             self.moves.append((data_bytes, times.move_s))
@@ -139,30 +142,59 @@ class Recorded(msgspec.Struct):
 
 def costs(*runs: Recorded) -> Costs:
     """Measure what the machine took in some runs; 0 where they give nothing to measure."""
-    lives = [life for run in runs for life in _lives(run)]
+    starts: Times = []
+    groups: Times = []
+    for run in runs:
+        begun = _starts(run)
+        together = _sharing([*begun, *run.groups])
+        starts += together[: len(begun)]
+        groups += together[len(begun) :]
     moved, move_s = (
         sum(column)
         for column in zip((0, 0.0), *(m for run in runs for m in run.moves), strict=True)
     )
     return Costs(
-        Takes.fitted([start for start, _ in lives]),
-        Takes.fitted([end for _, end in lives]),
+        Takes.fitted(starts),
+        Takes.fitted([end for run in runs for end in _ends(run)]),
         Takes.fitted([point for run in runs for point in run.points]),
-        Takes.fitted([group for run in runs for group in run.groups]),
+        Takes.fitted(groups),
         Takes.fitted([join for run in runs for join in run.joins]),
         Takes.fitted([leave for run in runs for leave in run.leaves]),
         **({"bytes_per_s": moved / move_s} if moved else {}),
     )
 
 
-def _lives(run: Recorded) -> Iterator[tuple[tuple[int, float], tuple[int, float]]]:
-    """Processes and seconds of start and end of each job that came to resize points."""
-    for job in run.jobs:
+def _sharing(launched: list[Launched]) -> Times:
+    """Seconds of each launch, by its processes and those of others that came up meanwhile."""
+    times = []
+    for i, (at, processes, seconds) in enumerate(launched):
+        others = 0.0
+        for j, (other_at, other, other_s) in enumerate(launched):
+            if j != i and other_s > 0:
+                together = min(at + seconds, other_at + other_s) - max(at, other_at)
+                others += other * max(0.0, together) / other_s
+        times.append((processes + others, seconds))
+    return times
+
+
+def _starts(run: Recorded) -> list[Launched]:
+    """Start of each job that came to resize points."""
+    starts = []
+    for job in _regular(run):
         assert job.started_at is not None
-        if job.id in run.first and not job.restarts:
-            first = run.first[job.id]
-            start_s = max(0.0, first.at - first.iteration_s - job.started_at)
-            yield (job.spec.processors, start_s), (job.size, _remainder(run, job)[1])
+        first = run.first[job.id]
+        start_s = max(0.0, first.at - first.iteration_s - job.started_at)
+        starts.append((job.started_at, job.spec.processors, start_s))
+    return starts
+
+
+def _ends(run: Recorded) -> Times:
+    """End of each of them, by its processes then."""
+    return [(job.size, _remainder(run, job)[1]) for job in _regular(run)]
+
+
+def _regular(run: Recorded) -> list[Job]:
+    return [job for job in run.jobs if job.id in run.first and not job.restarts]
 
 
 def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:

@@ -6,7 +6,9 @@ Speedup models are in :mod:`reshape.speedup`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -55,7 +57,7 @@ class Takes(msgspec.Struct, frozen=True):
     spread: tuple[float, ...] = ()
 
     @classmethod
-    def fitted(cls, measured: Sequence[tuple[int, float]]) -> Takes:
+    def fitted(cls, measured: Sequence[tuple[float, float]]) -> Takes:
         """Fit by least squares, neither part negative.
 
         Parameters
@@ -80,10 +82,15 @@ class Takes(msgspec.Struct, frozen=True):
 
     def of(self, processes: int, rng: np.random.Generator | None = None) -> float:
         """Seconds for so many processes: drawn, or the mean without a generator."""
-        mean_s = self.fixed_s + self.each_s * processes
+        fixed_s, each_s = self.parts(rng)
+        return fixed_s + each_s * processes
+
+    def parts(self, rng: np.random.Generator | None = None) -> tuple[float, float]:
+        """The fixed time and that for each process, seconds: drawn, or the means."""
         if rng is None or not self.spread:
-            return mean_s
-        return mean_s * self.spread[rng.integers(len(self.spread))]
+            return self.fixed_s, self.each_s
+        factor = self.spread[rng.integers(len(self.spread))]
+        return self.fixed_s * factor, self.each_s * factor
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -92,12 +99,12 @@ class Costs(msgspec.Struct, frozen=True):
     Parameters
     ----------
     start : from the order to start a job to its first iteration (mpiexec, imports, set-up); by its
-        processes.
+        processes and those that come up meanwhile.
     end : from the last iteration until the job's processes are gone; by them.
     point : a resize point without a resize: question, answer, waiting for one another; by the job's
         processes.
     group : from the order to expand until the new group is up, while the job computes on; by the
-        group's processes.
+        group's processes and those that come up meanwhile.
     join : pause for the join of the groups; by the processes that there are then.
     leave : from the end of a contraction's pause until the processes that leave are gone, while the
         job computes on; by these.
@@ -123,6 +130,52 @@ class Costs(msgspec.Struct, frozen=True):
             Takes(resize.join_s),
             bytes_per_s=resize.bytes_per_s,
         )
+
+
+class Coming:
+    """Processes that come up, and hold up one another: all share the machine's cores evenly.
+
+    What a process needs of them is the `each_s` of its start. So many alone take as many times
+    that; those that come up together are done when the work of all is.
+    """
+
+    def __init__(self) -> None:
+        self._done_s = 0.0  # what each process there was given so far, seconds of all the cores
+        self._at = -inf  # until when
+        self._processes = 0
+        self._ends: list[tuple[float, int, int]] = []  # (given when up, launch, processes), a heap
+        self._launches: list[Any] = []
+
+    def begin(self, now: float, processes: int, each_s: float, launch: Any) -> None:
+        """Let processes come up from now on; `up` tells the launch when they are."""
+        self._pass(now)
+        self._processes += processes
+        heappush(self._ends, (self._done_s + each_s, len(self._launches), processes))
+        self._launches.append(launch)
+
+    def next_at(self) -> float:
+        """When the next are up if nothing else begins; there are some."""
+        return self._at + max(0.0, self._ends[0][0] - self._done_s) * self._processes
+
+    def up(self, now: float) -> list[Any]:
+        """Launches that are up now, when `next_at` has come."""
+        self._pass(now)
+        found = []
+        self._done_s = max(self._done_s, self._ends[0][0])
+        while self._ends and self._ends[0][0] <= self._done_s:
+            _, launch, processes = heappop(self._ends)
+            self._processes -= processes
+            found.append(self._launches[launch])
+        return found
+
+    def __bool__(self) -> bool:
+        """Whether any are coming up."""
+        return bool(self._ends)
+
+    def _pass(self, now: float) -> None:
+        if self._processes:
+            self._done_s += (now - self._at) / self._processes
+        self._at = now
 
 
 class Contiguity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

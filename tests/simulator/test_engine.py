@@ -26,7 +26,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
 from simulator.metrics import Result
-from simulator.runtimes import Costs, ResizeCost, Takes
+from simulator.runtimes import Coming, Costs, ResizeCost, Takes
 from simulator.workload import PrioWorkload, SimJob
 
 SMALL_RUN = Path(__file__).parent / "golden" / "small_run.txt"
@@ -125,11 +125,51 @@ def test_costs_by_the_number_of_processes() -> None:
     rigid = SimJob(0.0, JobSpec(4, 100.0), 10.0)
     found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4), rigid], 8, costs=cost)
     first, second = sorted(found.outcomes, key=lambda outcome: outcome.job)
-    # Up at 1.25, two iterations on 2 of 10.125 s with their points (the group of 2 takes 10 s, up
-    # at 21.375), join 0.5 s, two on 4 of 5.25 s, and the end of 4 processes.
-    assert first.sizes == ((0.0, 2), (22.0, 4))
-    assert first.ended_at == 22.0 + 2 * 5.25 + 1.0
-    assert second.ended_at == 2.25 + 10.0 + 1.0
+    # All 6 processes come up together, by 3.25. Two iterations on 2 of 10.125 s with their points
+    # (the group of 2 takes 10 s, up at 23.375), join 0.5 s, two on 4 of 5.25 s, end of 4 processes.
+    assert first.sizes == ((0.0, 2), (24.0, 4))
+    assert first.ended_at == 24.0 + 2 * 5.25 + 1.0
+    assert second.ended_at == 3.25 + 10.0 + 1.0
+
+
+def test_what_comes_up_together_shares_the_cores() -> None:
+    coming = Coming()
+    coming.begin(0.0, 2, 1.0, "first")
+    assert coming.next_at() == 2.0
+    coming.begin(1.0, 2, 1.0, "second")  # the first have been given half of what they need
+    assert coming.next_at() == 3.0
+    assert coming.up(3.0) == ["first"]
+    assert coming.next_at() == 4.0, "in which the second, alone, get the rest"
+    assert coming.up(4.0) == ["second"]
+    assert not coming
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 16), st.floats(0.01, 2)), min_size=1))
+def test_whatever_comes_up_no_core_is_idle_and_no_work_is_lost(
+    launches: list[tuple[float, int, float]],
+) -> None:
+    coming, up, busy_until = Coming(), {}, 0.0
+    for number, (at, processes, each_s) in enumerate(sorted(launches)):
+        while coming and coming.next_at() <= at:
+            now = coming.next_at()
+            up |= dict.fromkeys(coming.up(now), now)
+        coming.begin(at, processes, each_s, number)
+        busy_until = max(busy_until, at) + processes * each_s
+    while coming:
+        now = coming.next_at()
+        up |= dict.fromkeys(coming.up(now), now)
+    assert max(up.values()) == pytest.approx(busy_until)
+    for number, (at, processes, each_s) in enumerate(sorted(launches)):
+        assert up[number] >= at + processes * each_s - 1e-6, "never faster than alone"
+
+
+def test_a_job_that_is_ended_while_it_comes_up() -> None:
+    cost = Costs(start=Takes(0.0, 10.0))
+    jobs = [SimJob(0.0, JobSpec(2, 5.0), 10.0), SimJob(0.0, JobSpec(4, 100.0), 1.0)]
+    found = simulate(scenario("easy"), jobs, 8, costs=cost)
+    first, second = sorted(found.outcomes, key=lambda outcome: outcome.job)
+    assert first.ended_at == 5.0
+    assert second.ended_at == 60.0 + 1.0, "what the ended one began is not taken back"
 
 
 def test_processors_are_free_when_the_processes_that_left_are_gone() -> None:
