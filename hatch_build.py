@@ -22,7 +22,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE, LIBRARY = "redistribution/kernel.c", "redistribution/_kernel.so"
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
-#: What mypyc is told: the dependencies of the project are not there while it is built.
+#: What mypyc is told: few of the project's dependencies are there while it is built.
 MYPY = "[mypy]\nignore_missing_imports = True\n"
 
 
@@ -45,7 +45,7 @@ class Compile(BuildHookInterface):
             build_data["pure_python"] = False
             build_data["artifacts"].append(LIBRARY)
         made = self._modules(root)
-        if made:
+        if made and version != "editable":  # there, the files are found beside their sources
             build_data.pop("tag", None)
             build_data["infer_tag"] = True
             build_data["pure_python"] = False
@@ -87,7 +87,6 @@ class Compile(BuildHookInterface):
                 capture_output=True,
                 text=True,
                 check=False,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
             if done.returncode:
                 said = (done.stdout + done.stderr)[-2000:]
