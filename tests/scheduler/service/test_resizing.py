@@ -15,6 +15,7 @@ from scheduler.replay.journal import reading
 
 HERE = Path(__file__).parent
 FAULTY = ["python", str(HERE / "faulty.py")]
+PACED = ["python", str(HERE / "paced.py")]
 
 DEADLINES = """
 processors: 8
@@ -75,15 +76,15 @@ def test_an_interior_group_leaves(served, scripted):
 def test_every_application_is_right_at_every_size(served, scripted, program):
     scripted("4 6 2/1+2 4")
     arguments = {
-        "apps.lu": ["--n", "384", "--block", "16", "--repeat", "8"],
-        "apps.jacobi": ["--n", "256", "--iterations", "1500"],
-        "apps.synthetic": ["--iterations", "14", "--seconds", "0.3", "--mib", "4"],
+        "apps.lu": ["--n", "384", "--block", "16", "--repeat", "8"],  # 24 iterations each
+        "apps.jacobi": ["--n", "256", "--iterations", "190"],
+        "apps.synthetic": ["--iterations", "190", "--seconds", "0.01", "--mib", "4"],
     }[program]
-    number = served.submit(["python", "-m", program, *arguments], 2, max_processors=8)
+    number = served.submit([*PACED, "0.05", program, *arguments], 2, max_processors=8)
     job = served.wait(number, 100)
     assert job.state == "COMPLETED", served.output(number)
     assert job.facts["verified"] is True
-    assert sizes(job)[:2] == [2, 4]
+    assert sizes(job)[:3] == [2, 4, 6]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""An application that is never too fast to be resized: each iteration takes SECONDS at least.
+
+Arguments: SECONDS MODULE ARGUMENT...; the module runs as `python -m MODULE ARGUMENT...` would.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import time
+from collections.abc import Iterator
+
+from reshape.app import Application
+
+seconds, module = float(sys.argv[1]), sys.argv[2]
+iterations = Application.iterations
+
+
+def paced(app: Application, *arguments: int) -> Iterator[int]:
+    """The iterations of `Application.iterations`, with a rest before each."""
+    for iteration in iterations(app, *arguments):
+        time.sleep(seconds)
+        yield iteration
+
+
+Application.iterations = paced  # type: ignore[method-assign]
+sys.argv = sys.argv[2:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
