@@ -25,6 +25,7 @@ MODULES = (
     "scheduler.core.intervals",
     "scheduler.core.machine",
     "scheduler.core.queue",
+    "scheduler.core.sequence",
     "scheduler.core.space",
     "scheduler.core.state",
     "scheduler.core.view",

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from types import UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     NamedTuple,
@@ -23,9 +24,11 @@ from typing import (
 )
 
 import msgspec
-import yaml
 
 from reshape.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    import yaml  # at run time only where a file is read: most commands need none
 
 T = TypeVar("T", bound=msgspec.Struct)
 #: Way to a value from the root, such as ("nodes", 0, "processors").
@@ -69,6 +72,8 @@ class Located:
         ------
         ConfigError : it cannot be read, is no YAML, is not a mapping, or says a field twice.
         """
+        import yaml
+
         tree = cls(str(file))
         try:
             text = file.read_text(encoding="utf-8")
@@ -103,6 +108,8 @@ class Located:
         self, loader: yaml.SafeLoader, node: yaml.Node, place: Place, above: tuple[yaml.Node, ...]
     ) -> Any:
         """Turn a node and all below it into plain values, noting their lines."""
+        import yaml
+
         source = self._origins[()].source
         if place not in self._origins or not place:
             self._origins[place] = Origin(source, node.start_mark.line + 1)

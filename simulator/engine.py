@@ -13,7 +13,7 @@ computes on meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from math import inf, nan
 from typing import NamedTuple, Protocol, TypeAlias
@@ -25,17 +25,18 @@ from scheduler.core.core import Core
 from scheduler.core.events import (
     Event,
     JobEnded,
+    JobSpec,
     JobStarted,
     JobSubmitted,
     ResizeDone,
     ResizePoint,
     ResizeTimes,
     Wakeup,
-    instant_order,
 )
 from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start, WakeAt
 from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
+from scheduler.core.sequence import instant_order
 from scheduler.core.state import Job, JobState
 from simulator.metrics import Outcome, Result
 from simulator.runtimes import Coming, Contiguity, Costs, ResizeCost, Takes
@@ -51,10 +52,13 @@ class Workload(Protocol):
     def __len__(self) -> int:
         """Count the jobs."""
 
-    def submissions(self) -> Iterator[JobSubmitted]:
-        """Events in order."""
+    def submit_times(self) -> list[float]:
+        """Times of submission in order, seconds."""
 
-    def run_times(self) -> Sequence[float]:
+    def specs(self) -> list[JobSpec]:
+        """What each job asks for, in order."""
+
+    def run_times(self) -> list[float]:
         """Run times of the rigid jobs in order, seconds, without their start and end."""
 
 
@@ -68,9 +72,13 @@ class Given:
         """Count the jobs."""
         return len(self.jobs)
 
-    def submissions(self) -> Iterator[JobSubmitted]:
-        """Events in order."""
-        return (JobSubmitted(job.at, number, job.spec) for number, job in enumerate(self.jobs, 1))
+    def submit_times(self) -> list[float]:
+        """Times of submission in order, seconds."""
+        return [job.at for job in self.jobs]
+
+    def specs(self) -> list[JobSpec]:
+        """What each job asks for, in order."""
+        return [job.spec for job in self.jobs]
 
     def run_times(self) -> list[float]:
         """Run times in order, seconds."""
@@ -160,7 +168,7 @@ class Engine:
         self.killed: set[int] = set()
         self.redirected: list[tuple[int, float, float]] = []
         self.allocated: dict[int, ProcSet] | None = {} if allocations else None
-        self._submissions = workload.submissions()
+        self._submit_at, self._specs = workload.submit_times(), workload.specs()
         self._run_s = workload.run_times()
         self._times: list[float] = []  # of the agenda, as a heap
         self._agenda: dict[float, list[Event]] = {}
@@ -180,10 +188,10 @@ class Engine:
         rigid, attended = not given and self.contiguity is None, given or self.watch is not None
         started, ended, run_s, allocated = self.started, self.ended, self._run_s, self.allocated
         around_s, replaceable = self.start_s + self.end_s, self._next
-        times, agenda, submissions = self._times, self._agenda, self._submissions
-        coming = next(submissions, None)
-        while times or coming is not None:
-            if coming is None or (times and times[0] <= coming.at):
+        times, agenda, submit_at, specs = self._times, self._agenda, self._submit_at, self._specs
+        come, count = 0, len(submit_at)
+        while times or come < count:
+            if come == count or (times and times[0] <= submit_at[come]):
                 now = heappop(times)
                 if given:
                     self._count(now)
@@ -192,30 +200,31 @@ class Engine:
                 if replaceable or not rigid:
                     events = self._instant(events)
             else:
-                now, events = coming.at, []
+                now, events = submit_at[come], []
                 if given:
                     self._count(now)
                 self.now = now
-            while coming is not None and coming.at == now:
-                events.append(coming)
-                coming = next(submissions, None)
+            while come < count and submit_at[come] == now:
+                come += 1
+                events.append(JobSubmitted(now, come, specs[come - 1]))
             if not events:
                 continue
             orders = handle(events)
             for order in orders:
-                if rigid and type(order) is Start and order.job not in replaceable:
-                    number = order.job  # as `_start` and `_happens` do, without their questions
-                    end = now + (around_s + run_s[number - 1])
-                    started[number - 1], ended[number - 1] = now, end
-                    if allocated is not None:
-                        allocated[number] = order.processors
-                    if end in agenda:
-                        agenda[end].append(JobEnded(end, number))
-                    else:
-                        agenda[end] = [JobEnded(end, number)]
-                        heappush(times, end)
-                else:
+                if type(order) is not Start or not rigid or replaceable:
                     self._carry_out(order)
+                    continue
+                number = order.job  # as `_start` and `_happens` do, without their questions
+                end = now + (around_s + run_s[number - 1])
+                started[number - 1], ended[number - 1] = now, end
+                if allocated is not None:
+                    allocated[number] = order.processors
+                then = agenda.get(end)
+                if then is None:
+                    agenda[end] = [JobEnded(end, number)]
+                    heappush(times, end)
+                else:
+                    then.append(JobEnded(end, number))
             if attended:
                 self._attend(events, orders)
         return Result(self._outcomes, core.machine.processors, self._busy, [*core.jobs])

@@ -5,8 +5,7 @@ Each rule is an option with a default, and each job it touches is counted in a `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from scheduler.core.events import JobSpec, JobSubmitted
+from scheduler.core.events import JobSpec
 from simulator.swf import RESOURCE, Trace
 
 Ints = NDArray[np.int64]
@@ -167,35 +166,24 @@ class TraceJobs(msgspec.Struct, frozen=True):
         """Run times in order, seconds."""
         return self.run.tolist()  # type: ignore[no-any-return]
 
-    def submissions(self) -> Iterator[JobSubmitted]:
-        """Events in order, each made when it is asked for."""
-        names, index = np.unique(self.users, return_inverse=True)
-        users = [str(name) if name >= 0 else "" for name in names.tolist()]
-        columns = (
-            self.processors.tolist(),
-            self.estimate.tolist(),
-            index.tolist(),
-            self.priorities.tolist(),
-            map(tuple, self.resources.tolist()) if self.names else repeat((), len(self)),
-        )
-        specs: dict[
-            tuple[int, float, int, float, tuple[int, ...]], JobSpec
-        ] = {}  # people submit the same again
-        rows = zip(self.submitted.tolist(), zip(*columns, strict=True), strict=True)
-        for number, (at, asked) in enumerate(rows, 1):
-            spec = specs.get(asked)
-            if spec is None:
-                processors, estimate, user, priority, amounts = asked
-                resources = {n: a for n, a in zip(self.names, amounts, strict=True) if a}
-                spec = JobSpec(
-                    processors,
-                    estimate,
-                    user=users[user],
-                    priority=priority,
-                    resources=resources,
-                )
-                specs[asked] = spec
-            yield JobSubmitted(at, number, spec)
+    def submit_times(self) -> list[float]:
+        """Times of submission in order, seconds."""
+        return self.submitted.tolist()  # type: ignore[no-any-return]
+
+    def specs(self) -> list[JobSpec]:
+        """What each asks for, in order; people submit the same again, so that many share one."""
+        users, user = np.unique(self.users, return_inverse=True)
+
+        @cache
+        def spec(
+            processors: int, estimate: float, user: int, priority: float, *amounts: int
+        ) -> JobSpec:
+            name = str(users[user]) if users[user] >= 0 else ""
+            resources = {n: a for n, a in zip(self.names, amounts, strict=True) if a}
+            return JobSpec(processors, estimate, user=name, priority=priority, resources=resources)
+
+        columns = [self.processors, self.estimate, user, self.priorities, *self.resources.T]
+        return list(map(spec, *(column.tolist() for column in columns)))
 
 
 def normalise(

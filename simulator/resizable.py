@@ -123,18 +123,18 @@ def of_trace(jobs: TraceJobs, processors: int, options: Mapping[str, Any]) -> Wo
     chosen = rng.permutation(len(jobs)) < round(options["resizable"] * len(jobs))
     iterations = options["iterations"]
     made = []
-    for event, run_s, grows in zip(
-        jobs.submissions(), jobs.run_times(), chosen.tolist(), strict=True
+    for at, spec, run_s, grows in zip(
+        jobs.submit_times(), jobs.specs(), jobs.run_times(), chosen.tolist(), strict=True
     ):
-        spec, start = event.spec, event.spec.processors
+        start = spec.processors
         most = min(processors, int(options["expand_most"] * start))
         if not grows or most <= start:
-            made.append(SimJob(event.at, spec, run_s))
+            made.append(SimJob(at, spec, run_s))
             continue
         topology = Topology(step=max(1, round(options["expand_step"] * start)))
         spec = msgspec.structs.replace(spec, max_processors=most, topology=topology)
         data_bytes = round(options["data_mib"] * start * 2**20)
-        job = SimJob(event.at, spec, run_s / iterations, iterations, options["speedup"], data_bytes)
+        job = SimJob(at, spec, run_s / iterations, iterations, options["speedup"], data_bytes)
         made.append(job)
     return Workload(processors, made, options["cost"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +31,7 @@ from simulator.outputs import jobs_csv, paraver
 from simulator.resizable import resizable_options
 from simulator.runtimes import Contiguity
 from simulator.schedule import Schedule
-from simulator.usage import Usage
+from simulator.usage import Usage, uncollected
 
 ESTIMATES_EXACT = "exact"
 COUNT = "count"
@@ -98,6 +97,7 @@ OF_RESIZABLE = frozenset(
     "reshape simulate workload.yaml --policy fcfs-pr",
     "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
 )
+@uncollected()
 def simulate(trace: Path, **options: Any) -> None:
     """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
 
@@ -253,18 +253,13 @@ def run(
     asked, jobs = jobs.processors, _whole_nodes(jobs, machine)
     kill, resources = bool(cut_later), trace.capacities()
     core = _core(chosen, machine, resources, event_order, counted=counted, kill=kill)
-    loss = ExternalLoss(core) if isinstance(core, Core) and not counted else None
+    loss = ExternalLoss(core) if isinstance(core, Core) and core.placing else None
     engine = Engine(core, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
-    collecting = gc.isenabled()
-    gc.disable()  # nothing that a run makes refers to itself
-    try:
+    with uncollected():
         engine.run()
-    finally:
-        if collecting:
-            gc.enable()
     schedule = Schedule.of(engine, jobs)
-    if loss is not None:
-        found = fragmentation(schedule, loss.lost, asked)
+    if isinstance(core, Core) and not counted:
+        found = fragmentation(schedule, 0.0 if loss is None else loss.lost, asked)
         schedule = msgspec.structs.replace(schedule, fragmentation=found)
     return schedule, report
 

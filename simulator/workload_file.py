@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import yaml
 
 from reshape.errors import nearest
 from reshape.speedup import Model, Speedup, parse, written
@@ -133,6 +132,8 @@ def encode(workload: Workload, comment: str) -> bytes:
     if workload.cost != ResizeCost():
         data["cost"] = {k: v for k, v in msgspec.structs.asdict(workload.cost).items() if v != inf}
     data["jobs"] = [msgspec.to_builtins(_line(job)) for job in workload.jobs]
+    import yaml  # see scheduler/located.py
+
     text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=inf)
     return f"# {comment}\n{text}".encode()
 

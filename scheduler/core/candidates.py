@@ -16,21 +16,37 @@ from typing import Any, TypeAlias
 
 from scheduler.core.state import Job
 
-#: Key of the order, job number, estimate (s), job; sorted by the first two.
-Entry: TypeAlias = tuple[Any, int, float, Job]
+Place: TypeAlias = tuple[Any, int]  #: key of the order, job number: what jobs are sorted by
 
 LONGEST_S = sys.float_info.max
 MANY = sys.maxsize  # more processors than there are
-BLOCK = 32  # entries of a block at which it is split in two
+BLOCK = 32  # jobs of a block at which it is split in two
+
+
+class Block:
+    """Some jobs of a shelf in a row, column by column."""
+
+    def __init__(self, places: list[Place], estimates: list[float], jobs: list[Job]) -> None:
+        self.places = places
+        self.estimates = estimates  # seconds
+        self.jobs = jobs
+
+    def part(self, first: int, last: int) -> Block:
+        """Block of those from the one up to the other."""
+        return Block(self.places[first:last], self.estimates[first:last], self.jobs[first:last])
+
+    def least(self) -> float:
+        """Smallest estimate; inf if it is empty."""
+        return min(self.estimates, default=inf)
 
 
 class Shelf:
     """Jobs in order, which can tell the first one of at most some estimate."""
 
     def __init__(self) -> None:
-        self._blocks: list[list[Entry]] = [[]]
-        self._lasts: list[tuple[Any, int]] = []  # (key, job) that separates a block from the next
-        self._empty = 0  # blocks, left in their places until they are half of all
+        self._blocks = [Block([], [], [])]
+        self._lasts: list[Place] = []  # what separates a block from the next
+        self._empty = 0  # blocks, left where they are until they are half of all
         self._leaves = 1  # of the tree, a power of two >= the number of blocks
         self._least = [inf, inf]  # the tree: node i has the children 2 i and 2 i + 1
 
@@ -39,41 +55,49 @@ class Shelf:
         """Smallest estimate, seconds; inf if nothing is here."""
         return self._least[1]
 
-    def add(self, key: Any, job: Job) -> None:
-        """Put a job where its key says."""
-        i = bisect_left(self._lasts, (key, job.id)) if self._lasts else 0
+    def add(self, place: Place, job: Job) -> None:
+        """Put a job where its place says."""
+        i = bisect_left(self._lasts, place) if self._lasts else 0
         block = self._blocks[i]
-        self._empty -= not block
+        self._empty -= not block.jobs
         estimate_s = _finite(job.estimate_s)
-        insort(block, (key, job.id, estimate_s, job))
-        if len(block) >= BLOCK:
+        j = bisect_left(block.places, place)
+        block.places.insert(j, place)
+        block.estimates.insert(j, estimate_s)
+        block.jobs.insert(j, job)
+        if len(block.jobs) >= BLOCK:
             self._split(i)
         else:
             self._lower(i, estimate_s)
 
-    def remove(self, key: Any, job: Job) -> None:
-        """Take out a job that is here."""
-        i = bisect_left(self._lasts, (key, job.id)) if self._lasts else 0
+    def remove(self, place: Place) -> None:
+        """Take out the job of this place; it is here."""
+        i = bisect_left(self._lasts, place) if self._lasts else 0
         block = self._blocks[i]
-        if block.pop(bisect_left(block, (key, job.id)))[2] <= self._least[self._leaves + i]:
+        j = bisect_left(block.places, place)
+        estimate_s = block.estimates.pop(j)
+        del block.places[j], block.jobs[j]
+        if estimate_s <= self._least[self._leaves + i]:
             self._settle(i)
-        self._empty += not block
+        self._empty += not block.jobs
         if self._empty * 2 > len(self._blocks) > 1:
             self._rebuild()
 
-    def first(self) -> Entry:
-        """First entry; there is one."""
-        return self._block(LONGEST_S)[0]
+    def first(self) -> tuple[Place, Job]:
+        """First job and its place; there is one."""
+        block = self._block(LONGEST_S)
+        return block.places[0], block.jobs[0]
 
-    def first_within(self, estimate_s: float) -> Entry:
-        """First entry of at most this estimate; there is one if `least` is not larger."""
-        for entry in self._block(estimate_s):
-            if entry[2] <= estimate_s:
-                return entry
+    def first_within(self, estimate_s: float) -> tuple[Place, Job]:
+        """First job of at most this estimate; there is one if `least` is not larger."""
+        block = self._block(estimate_s)
+        for i, each_s in enumerate(block.estimates):
+            if each_s <= estimate_s:
+                return block.places[i], block.jobs[i]
         raise AssertionError(f"no job of at most {estimate_s} s where one was said to be")
 
-    def _block(self, estimate_s: float) -> list[Entry]:
-        """First block that holds such an entry."""
+    def _block(self, estimate_s: float) -> Block:
+        """First block that holds such a job."""
         tree, node, leaves = self._least, 1, self._leaves
         while node < leaves:
             node *= 2
@@ -82,11 +106,12 @@ class Shelf:
         return self._blocks[node - leaves]
 
     def _split(self, i: int) -> None:
-        block = self._blocks[i]
+        block, last = self._blocks[i], i == len(self._blocks) - 1
         # What comes in order is never followed by something in its middle: leave the first full.
-        half = len(block) - 1 if i == len(self._blocks) - 1 else len(block) // 2
-        self._blocks[i : i + 1] = [block[:half], block[half:]]
-        self._lasts.insert(i, block[half - 1][:2])
+        count = len(block.jobs)
+        half = count - 1 if last else count // 2
+        self._blocks[i : i + 1] = [block.part(0, half), block.part(half, count)]
+        self._lasts.insert(i, block.places[half - 1])
         if i + 2 == len(self._blocks) <= self._leaves:
             self._settle(i)
             self._settle(i + 1)
@@ -95,14 +120,14 @@ class Shelf:
 
     def _rebuild(self) -> None:
         """Drop empty blocks and set up the tree anew."""
-        kept = [i for i, block in enumerate(self._blocks) if block] or [0]
+        kept = [i for i, block in enumerate(self._blocks) if block.jobs] or [0]
         self._blocks = [self._blocks[i] for i in kept]
         self._lasts = [self._lasts[i] for i in kept[:-1]]
-        self._empty = 0 if self._blocks[0] else 1
+        self._empty = 0 if self._blocks[0].jobs else 1
         leaves = 1
         while leaves < len(kept):
             leaves *= 2
-        least = [_least(block) for block in self._blocks]
+        least = [block.least() for block in self._blocks]
         tree = [inf] * leaves + least + [inf] * (leaves - len(least))
         for node in range(leaves - 1, 0, -1):
             tree[node] = min(tree[2 * node], tree[2 * node + 1])
@@ -118,7 +143,7 @@ class Shelf:
     def _settle(self, i: int) -> None:
         """Tell the tree that a block has changed."""
         node, tree = self._leaves + i, self._least
-        least = _least(self._blocks[i])
+        least = self._blocks[i].least()
         while node and tree[node] != least:
             tree[node] = least
             node //= 2
@@ -128,10 +153,6 @@ class Shelf:
 def _finite(estimate_s: float) -> float:
     """Estimate of a job, seconds; that of an endless one is finite, too, for inf is nobody's."""
     return estimate_s if estimate_s < inf else LONGEST_S
-
-
-def _least(block: list[Entry]) -> float:
-    return min([entry[2] for entry in block], default=inf)
 
 
 class Candidates:
@@ -149,20 +170,20 @@ class Candidates:
 
     def add(self, key: Any, job: Job) -> None:
         """Put a job where it belongs."""
-        size = job.spec.processors
+        size = job.processors
         shelf = self._shelves.get(size)
         if shelf is None:
             shelf = self._shelves[size] = Shelf()
             self._count[size] = 0
             insort(self._sizes, size)
-        shelf.add(key, job)
+        shelf.add((key, job.id), job)
         self._count[size] += 1
 
     def remove(self, key: Any, job: Job) -> None:
         """Take out a job that is here."""
-        size = job.spec.processors
+        size = job.processors
         if self._count[size] > 1:
-            self._shelves[size].remove(key, job)
+            self._shelves[size].remove((key, job.id))
             self._count[size] -= 1
         else:
             del self._shelves[size], self._count[size]
@@ -175,7 +196,7 @@ class Candidates:
         ----------
         within_s, spare : its estimate is at most the one, or its processors at most the other.
         """
-        best: Entry | None = None
+        best: tuple[Place, Job] | None = None
         for size in self._sizes:
             if size > free:
                 break
@@ -186,9 +207,9 @@ class Candidates:
                 found = shelf.first_within(within_s)
             else:
                 continue
-            if best is None or found < best:
+            if best is None or found[0] < best[0]:
                 best = found
-        return None if best is None else best[3]
+        return None if best is None else best[1]
 
     def sizes(self, free: int) -> list[int]:
         """Numbers of processors, at most `free`, that jobs ask for, ascending."""
@@ -208,7 +229,7 @@ class Candidates:
         short, always : tell so of a number of processors, the one for jobs whose estimate is at
             most `within_s`, the other, which is stricter, for all.
         """
-        best: Entry | None = None
+        best: tuple[Place, Job] | None = None
         for size in self._sizes:
             if size > free:
                 break
@@ -222,6 +243,6 @@ class Candidates:
                 found = shelf.first_within(within_s)
             else:
                 continue
-            if best is None or found < best:
+            if best is None or found[0] < best[0]:
                 best = found
-        return None if best is None else best[3]
+        return None if best is None else best[1]

@@ -30,7 +30,6 @@ from scheduler.core.events import (
     ResizeFailed,
     ResizePoint,
     Wakeup,
-    instant_order,
 )
 from scheduler.core.machine import Machine
 from scheduler.core.orders import Kill, Order, Reason, Start
@@ -39,7 +38,7 @@ from scheduler.core.procset import ProcSet
 from scheduler.core.queue import Queue
 from scheduler.core.resources import Quantity
 from scheduler.core.space import NONE
-from scheduler.core.state import FINAL, Job, JobState
+from scheduler.core.state import COMPLETED, FINAL, STARTING, Job, JobState
 from scheduler.core.view import View
 from scheduler.policies.priorities import Prioritised
 from scheduler.policies.scenario import Scenario
@@ -183,7 +182,7 @@ class Core:
             self.contacted = any(type(event) in _CONTACTS for event in events)
             self._due |= self.contacted
         if self.order == "batch" or len(events) == 1:
-            self._batch(sorted(events, key=instant_order))
+            self._batch(sorted(events, key=sequence.instant_order))
         else:
             for part in sequence.parts(events, self.live, self.now):
                 self._batch(part)
@@ -250,7 +249,7 @@ class Core:
     def _start(self, job: Job, reason: Reason, avoiding: ProcSet = NONE) -> bool:
         """Start a job, if the selection finds acceptable processors; tell whether it did."""
         machine, spec, now, number = self.machine, job.spec, self.now, job.id
-        wanted = spec.processors
+        wanted = job.processors
         chosen = machine.allocate(self._scenario.selection, wanted, avoiding)
         if chosen is None:
             return False
@@ -263,7 +262,7 @@ class Core:
         self.live[number] = job
         if spec.max_processors is not None and spec.resizable:
             self.resizable[number] = job
-        job.state = S.STARTING  # it was queued, so PENDING
+        job.state = STARTING  # it was queued, so PENDING
         job.started_at = now
         job.size = wanted
         job.sizes.append((now, wanted))
@@ -375,7 +374,7 @@ class Core:
             job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
         if spec.resources and (self.machine.pools.know(spec.resources) or not self.pooled):
             self._pool()
-        job.needs = self.quantity(spec.processors, job) if self.pooled else spec.processors
+        job.needs = self.quantity(job.processors, job) if self.pooled else job.processors
 
     def _free_early(self, job: Job, end: float) -> None:
         """Let the profile know that a job ended before its estimate, if it is as simple as that."""
@@ -403,9 +402,9 @@ class Core:
         self.ends = Ends(self.quantity(0))
         self.standing = self.profile = None
         for job in self.queue.jobs.values():
-            job.needs = self.quantity(job.spec.processors, job)
+            job.needs = self.quantity(job.processors, job)
         for job in self.live.values():
-            job.needs = self.quantity(job.spec.processors, job)
+            job.needs = self.quantity(job.processors, job)
             self.expect(job)
 
     # One method for each event.
@@ -458,7 +457,7 @@ class Core:
         job = self.live.get(event.job)
         if job is None:
             return
-        state = S.COMPLETED
+        state = COMPLETED
         if event.exit_code or event.signal:
             job.exit_code, job.signal = event.exit_code, event.signal
             state = S.FAILED

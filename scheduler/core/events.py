@@ -4,10 +4,8 @@ A live service receives them from sockets and agents, the simulator from a trace
 clock, a replay from a journal. Times are seconds on whatever clock the driver keeps; the core
 never reads one.
 
-Events of one instant are handed over together and taken in this order, ties by job number, then as
-they came (:func:`instant_order`): nodes, ends, resizes that are done or failed, starts, arrivals,
-cancellations, wake-ups, then one scheduling pass, then resize points. So a job that ends and one
-that arrives in the same second meet.
+Events of one instant are handed over together and taken in the order of
+:func:`scheduler.core.sequence.instant_order`.
 """
 
 from __future__ import annotations
@@ -200,21 +198,3 @@ Event: TypeAlias = (
     | NodeLost
     | Wakeup
 )
-
-_RANK = {
-    NodeJoined: 0,
-    NodeLost: 0,
-    JobEnded: 1,
-    ResizeDone: 2,
-    ResizeFailed: 3,
-    JobStarted: 4,
-    JobSubmitted: 5,
-    JobCancelled: 6,
-    Wakeup: 7,
-    ResizePoint: 8,
-}
-
-
-def instant_order(event: Event) -> tuple[int, int]:
-    """Sort key of the events of one instant: kind, then job number."""
-    return _RANK[type(event)], getattr(event, "job", 0)

@@ -52,7 +52,7 @@ class Place:
     """
 
     def __init__(self, core: Core, job: Job) -> None:
-        self._core, self._needed = core, job.spec.processors
+        self._core, self._needed = core, job.processors
         machine, needed = core.machine, self._needed
         selection = core.scenario.selection
         then, free, at = machine.space.copy(), machine.free_count, inf

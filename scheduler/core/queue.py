@@ -7,6 +7,7 @@ hardly more than the count of it: only who has to wait is filed among the candid
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -51,7 +52,9 @@ class Queue:
         self._order = order
         self._passing = order if passing is None else passing
         self.jobs: dict[int, Job] = {}
-        self._heap: list[tuple[Any, int]] = []  # (key, job); some have left meanwhile
+        # Some of these have left meanwhile. The heap is of use once one came out of order.
+        self._line: deque[Job] = deque()
+        self._heap: list[tuple[Any, int]] = []  # (key, job)
         self._last: tuple[Any, int] = (None, 0)  # entry that came last
         self._came_in_order = True  # and all before it
         self._new: dict[int, Job] = {}  # not yet filed
@@ -85,14 +88,19 @@ class Queue:
         entry = self._order.key(job, at), number
         if not jobs:
             self._came_in_order = not self._order.ages
+            self._line.clear()
             self._heap.clear()
         elif self._came_in_order and entry < self._last:
             self._came_in_order = False
+            self._pile(at)
         self._last = entry
         jobs[number] = self._new[number] = job
-        heappush(self._heap, entry)
-        if job.spec.processors < self._smallest_new:
-            self._smallest_new = job.spec.processors
+        if self._came_in_order:
+            self._line.append(job)
+        else:
+            heappush(self._heap, entry)
+        if job.processors < self._smallest_new:
+            self._smallest_new = job.processors
 
     def remove(self, job: Job) -> None:
         """Take a job out.
@@ -114,22 +122,32 @@ class Queue:
         if self.stale(now):
             self._sorted_at = now
             if self._order.ages:
-                self._heap = [(self._order.key(job, now), job.id) for job in self.jobs.values()]
-                heapify(self._heap)
+                self._pile(now)
+
+    def _pile(self, now: float) -> None:
+        """Make the heap anew."""
+        self._heap = [(self._order.key(job, now), job.id) for job in self.jobs.values()]
+        heapify(self._heap)
 
     def first(self, at_most: float, able: Callable[[Job], bool] | None = None) -> Job | None:
         """First job that asks for so many processors at most, and is `able` if that is asked."""
-        heap, jobs = self._heap, self.jobs
-        while heap:
-            job = jobs.get(heap[0][1])
-            if job is None:
+        jobs = self.jobs
+        if not jobs:
+            return None
+        if self._came_in_order:
+            line = self._line
+            while line[0].id not in jobs:
+                line.popleft()
+            job = line[0]
+        else:
+            heap = self._heap
+            while heap[0][1] not in jobs:
                 heappop(heap)
-            elif job.spec.processors <= at_most and (able is None or able(job)):
-                return job
-            else:
-                fitting = (job for job in self if job.spec.processors <= at_most)
-                return next((job for job in fitting if able is None or able(job)), None)
-        return None
+            job = jobs[heap[0][1]]
+        if job.processors <= at_most and (able is None or able(job)):
+            return job
+        fitting = (job for job in self if job.processors <= at_most)
+        return next((job for job in fitting if able is None or able(job)), None)
 
     def arrived(self, now: float) -> list[Job]:
         """Jobs that no pass has looked at yet, in the order in which they may pass others."""
@@ -154,7 +172,7 @@ class Queue:
         if self._filed is not None and job.id not in self._new:
             self._filed.remove(self._passing.key(job, 0.0), job)
             self._new[job.id] = job
-            self._smallest_new = min(self._smallest_new, job.spec.processors)
+            self._smallest_new = min(self._smallest_new, job.processors)
 
     @property
     def smallest(self) -> int:
@@ -200,7 +218,7 @@ class Queue:
 
     def walk(self, free: int, now: float) -> Iterator[Job]:
         """Go through all jobs of so many processors at most, in passing order."""
-        jobs = [job for job in self.jobs.values() if job.spec.processors <= free]
+        jobs = [job for job in self.jobs.values() if job.processors <= free]
         return iter(self.passing(jobs, now))
 
     def passing(self, jobs: list[Job], now: float) -> list[Job]:
@@ -217,7 +235,7 @@ class Queue:
         """Whether the jobs of at most so many processors ask, together, for more `than` that."""
         wanted = 0
         for job in self.jobs.values():
-            size = job.spec.processors
+            size = job.processors
             wanted += size if size <= at_most else 0
             if wanted > than:
                 return True

@@ -32,10 +32,10 @@ from scheduler.core.events import (
     NodeJoined,
     NodeLost,
     Wakeup,
-    instant_order,
 )
 from scheduler.core.machine import Machine, Node
 from scheduler.core.orders import Order, Reason, Requeue, Start
+from scheduler.core.sequence import instant_order
 from scheduler.core.state import Job, JobState
 from scheduler.policies.redirection import Counted, Counters
 from scheduler.policies.scenario import Scenario

@@ -82,7 +82,7 @@ def _expand(core: Core, job: Job, decision: Grow) -> Expand | Continue:
 
 def _contract(core: Core, job: Job, decision: Shrink) -> Contract | Continue:
     to, leave = decision.to, job.size - decision.to
-    if to < job.spec.processors or to not in job.history.contractions():
+    if to < job.processors or to not in job.history.contractions():
         return _refused(job, f"shrink to {to}, where it never ran", decision.reason)
     if core.view.failed_lately(job, to):
         return _go_on(job.id, "retry_after", "a resize to {to} failed just now", to=to)

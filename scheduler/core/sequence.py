@@ -1,4 +1,9 @@
-"""Sequential order: which events of one instant share a scheduling pass."""
+"""The order of the events of one instant, and which of them share a scheduling pass.
+
+They are taken in this order, ties by job number, then as they came: nodes, ends, resizes that are
+done or failed, starts, arrivals, cancellations, wake-ups, then one scheduling pass, then resize
+points. So a job that ends and one that arrives in the same second meet.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,46 @@ from collections.abc import Iterable, Mapping
 
 from scheduler.core.events import (
     Event,
+    JobCancelled,
     JobEnded,
+    JobStarted,
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
     Wakeup,
-    instant_order,
 )
 from scheduler.core.state import Job
 
+_RANK: dict[type[Event], int] = {
+    NodeJoined: 0,
+    NodeLost: 0,
+    JobEnded: 1,
+    ResizeDone: 2,
+    ResizeFailed: 3,
+    JobStarted: 4,
+    JobSubmitted: 5,
+    JobCancelled: 6,
+    Wakeup: 7,
+    ResizePoint: 8,
+}
+
+
+def instant_order(event: Event) -> tuple[int, int]:
+    """Sort key of the events of one instant: kind, then job number."""
+    return _RANK[type(event)], getattr(event, "job", 0)
+
 
 def parts(events: Iterable[Event], live: Mapping[int, Job], now: float) -> list[list[Event]]:
-    """Give each submission, then each other event as it came, a pass of its own.
+    """Sequential order: give each submission, then each other event as it came, a pass of its own.
 
     With the first of them goes what is known beforehand: nodes, ends that are due, wake-ups.
     """
     known: list[Event] = []
     single: list[Event | None] = []  # None keeps the place of an end that is due
-    for event in sorted(events, key=lambda event: instant_order(event)[0]):
+    for event in sorted(events, key=lambda event: _RANK[type(event)]):
         job = live.get(event.job) if isinstance(event, JobEnded) else None
         if isinstance(event, NodeJoined | NodeLost | Wakeup):
             known.append(event)

@@ -17,7 +17,7 @@ be redirected goes back to PENDING then, and begins a second life. Names follow 
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reshape.topology import Topology
 from scheduler.core.events import JobSpec, ResizeTimes
@@ -47,6 +47,10 @@ class JobState(Enum):
 
 
 S = JobState
+#: Those that every job passes, for where it counts: Enum takes its time to look them up.
+PENDING: Final = S.PENDING
+STARTING: Final = S.STARTING
+COMPLETED: Final = S.COMPLETED
 FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})
 RESIZING = frozenset({S.EXPANDING, S.CONTRACTING})
 #: States in which the application computes (an expansion grows in the background).
@@ -92,6 +96,7 @@ class Job:
 
     Attributes
     ----------
+    processors : of its starting configuration, as its `spec` has them.
     estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
         predicts run times.
     needs : what it must be given to start, of the resources that its core knows.
@@ -135,7 +140,8 @@ class Job:
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         self.id = id
         self.spec = spec
-        self.state = S.PENDING
+        self.processors = spec.processors
+        self.state = PENDING
         self.submitted_at = self.queued_at = submitted_at
         self.estimate_s = spec.walltime_s
         if spec.topology is not None:
@@ -185,7 +191,7 @@ class Job:
         """
         state = self.resizes, self.restarts, self.size
         if self._smaller is None or self._smaller[0] != state:
-            sizes = [to for to in self.history.contractions() if to >= self.spec.processors]
+            sizes = [to for to in self.history.contractions() if to >= self.processors]
             leave = (to for to in sizes if leaving_groups(self.groups, self.size - to) is not None)
             self._smaller = state, tuple(leave)
         return self._smaller[1]

@@ -142,7 +142,7 @@ class View:
         """Whether this machine could run a job at all, if every node was there and idle."""
         if job.needs > self.outfit:
             return False
-        return self.machine.able(self._core.scenario.selection, job.spec.processors)
+        return self.machine.able(self._core.scenario.selection, job.processors)
 
     @property
     def head(self) -> Job | None:
@@ -268,7 +268,7 @@ class View:
 
 def topology_fault(job: Job) -> str:
     """Why no job of this topology can start on this job's processors; empty if it can."""
-    return "" if job.topology is None else _fault(job.topology, job.spec.processors)
+    return "" if job.topology is None else _fault(job.topology, job.processors)
 
 
 @lru_cache(maxsize=1024)

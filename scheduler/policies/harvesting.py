@@ -83,8 +83,8 @@ def fcfs_contract_priority(
     if ranks.is_high(job) and not ranks.outranked_by(head, view)(job):
         return None
     if harvest == "useful":
-        there = sum(other.size - other.spec.processors for other in view.resizable)
-        if head.spec.processors > view.free + view.freeing + there:
+        there = sum(other.size - other.processors for other in view.resizable)
+        if head.processors > view.free + view.freeing + there:
             return None
     if not job.smaller:
         return None
@@ -116,14 +116,14 @@ def least_impact_priority(
     head = view.head
     if head is None or not job.smaller:
         return None
-    wanted = head.spec.processors - view.free - view.freeing
+    wanted = head.processors - view.free - view.freeing
     outranked = ranks.outranked_by(head, view)
     if wanted <= 0 or not outranked(job):
         return None
     listed = [
         other
         for other in view.resizable
-        if other.size > other.spec.processors and other.smaller and outranked(other)
+        if other.size > other.processors and other.smaller and outranked(other)
     ]
     to, found, jobs = _traversed(job, listed, ranks, wanted)
     if to == job.size or (found < wanted and harvest == "useful"):
@@ -206,7 +206,7 @@ def _facts(job: Job, head: Job, view: View, to: int) -> dict[str, int | float | 
         "size": job.size,
         "to": to,
         "head": head.id,
-        "needed": head.spec.processors,
+        "needed": head.processors,
         "free": view.free,
         "freeing": view.freeing,
     }

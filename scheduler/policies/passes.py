@@ -37,7 +37,7 @@ def in_order(rule: str, view: View, start: Start) -> Job | None:
 
 def first(rule: str, view: View, start: Start, job: Job) -> bool:
     """Start the first job, if it fits, and tell whether it does."""
-    needed, free = job.spec.processors, view.machine.free_count
+    needed, free = job.processors, view.machine.free_count
     if needed > free:
         return False
     text = "first in the queue: {needed} processors wanted, {free} free"
@@ -55,7 +55,7 @@ def behind_the_head(view: View, start: Start, head: Job) -> None:
     if standing is not None and standing[0] is head:
         _, at, spare = standing
         for job in queue.arrived(now):
-            needed = job.spec.processors
+            needed = job.processors
             in_time = job.estimate_s <= at - now
             if needed > machine.free_count or not (in_time or needed <= spare) or job is head:
                 queue.file(job)
@@ -73,7 +73,7 @@ def behind_the_head(view: View, start: Start, head: Job) -> None:
         if found is head or not start(found, _passed(found, head, at, None if in_time else spare)):
             queue.set_aside(found)  # no acceptable processors
         elif not in_time:
-            spare -= found.spec.processors
+            spare -= found.processors
     view.stand(head, at, spare)
 
 
@@ -104,7 +104,7 @@ def choose_behind(choose: Choose, everybody: bool, view: View, start: Start, hea
         (_, at, spare), waiting = standing, queue.arrived(now)
     else:
         free, idle, waiting = view.free, view.idle, list(queue.jobs.values())
-        waiting = [job for job in waiting if job.spec.processors <= free and job.needs <= idle]
+        waiting = [job for job in waiting if job.processors <= free and job.needs <= idle]
         if not waiting:
             return  # whatever the reservation is
         at, spare = view.shadow(head)
@@ -149,7 +149,7 @@ def _passed(job: Job, head: Job, at: float, spare: Quantity | None) -> Reason:
     """Note that the job passes the head, and say why it may."""
     job.passed = True
     facts: dict[str, Any] = {
-        "needed": job.spec.processors,
+        "needed": job.processors,
         "walltime": job.estimate_s,
         "head": head.id,
         "at": at if isfinite(at) else "no known time",  # while nodes it needs are away

@@ -58,7 +58,7 @@ def kills(view: View) -> Iterator[tuple[Job, Reason]]:
     head, overdue = view.head, view.overdue
     if head is None or not overdue or view.place(head).at > view.now:
         return
-    needed, space = head.spec.processors, view.machine.space.copy()
+    needed, space = head.processors, view.machine.space.copy()
     overdue.sort(key=lambda job: (job.started_at, job.id), reverse=True)
     for job in overdue:
         if job.state is JobState.COMPLETING:
@@ -129,7 +129,7 @@ class _Rule:
 
     def tries(self, job: Job) -> bool:
         """Let a job pass if it may, and tell whether it did."""
-        needed, view = job.spec.processors, self._view
+        needed, view = job.processors, self._view
         if job is self._head or needed > view.free or not self.has(needed):
             return False
         place = self.place
@@ -146,7 +146,7 @@ class _Rule:
     def _terms(self, job: Job, place: Place, in_time: bool) -> tuple[Reason, ProcSet]:
         """Why the job may pass, and what it is to avoid."""
         facts: dict[str, int | float | str] = {
-            "needed": job.spec.processors,
+            "needed": job.processors,
             "walltime": job.estimate_s,
             "head": self._head.id,
             "at": place.at if isfinite(place.at) else "no known time",

@@ -26,8 +26,8 @@ Counted: TypeAlias = tuple[Job, int]
 CONFLICTS: dict[str, Callable[[Job, int], float]] = {
     "longest-walltime": lambda job, count: -job.spec.walltime_s,
     "most-counted": lambda job, count: -count,
-    "fewest-processors": lambda job, count: job.spec.processors,
-    "most-processors": lambda job, count: -job.spec.processors,
+    "fewest-processors": lambda job, count: job.processors,
+    "most-processors": lambda job, count: -job.processors,
     "latest-start": lambda job, count: -(job.started_at or 0.0),
     "latest-end": lambda job, count: -job.expected_end,
 }
@@ -194,7 +194,7 @@ class Counters:
             bucket.count += 1
             if filter != "processors" or bucket_key <= room:
                 over += bucket.over(theta)
-        return [entry for entry in over if entry[0].spec.processors <= room]
+        return [entry for entry in over if entry[0].processors <= room]
 
     def reset(self) -> None:
         """Let all counts begin anew (REDIR, algorithm 2, line 10)."""
@@ -204,7 +204,7 @@ class Counters:
     def _key(self, job: Job) -> float:
         filter = self._rule.filter
         if filter == "processors":
-            return job.spec.processors
+            return job.processors
         return job.spec.walltime_s if filter == "walltime" else 0
 
 

@@ -44,7 +44,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert jobs.processors.tolist() == [4, 4, 3]
     assert jobs.run.tolist() == [200, 100, 50]
     assert jobs.cut.tolist() == [True, False, False]
-    assert [event.spec.user for event in jobs.submissions()] == ["1", "1", ""]
+    assert [spec.user for spec in jobs.specs()] == ["1", "1", ""]
     assert report == Report(
         jobs=7, kept=3, without_time=1, without_size=1, without_run=1, without_request=1,
         without_requested_processors=2, overrun=1, larger=1, duplicates=1, unsorted=2,

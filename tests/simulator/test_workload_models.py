@@ -305,7 +305,7 @@ def test_generate_command(tmp_path: Path) -> None:
     jobs, report = normalise(trace, 64)
     assert report.kept == len(jobs) == 200
     assert (jobs.estimate >= jobs.run).all()
-    specs = [event.spec for event in jobs.submissions()]
+    specs = jobs.specs()
     assert {frozenset(spec.resources) for spec in specs} == {frozenset({"r2", "r3"})}
     for wrong, told in (
         (["--load", "1", "--queue", "4"], "give one"),
@@ -393,7 +393,7 @@ def test_a_trace_with_further_resources(tmp_path: Path) -> None:
     jobs, report = normalise(trace, 4)
     assert report.larger == 1
     assert jobs.resources.tolist() == [[40, 1], [0, 0], [0, 0]]
-    assert [dict(e.spec.resources) for e in jobs.submissions()][:2] == [
+    assert [dict(spec.resources) for spec in jobs.specs()][:2] == [
         {"memory": 40, "licences": 1},
         {},
     ]

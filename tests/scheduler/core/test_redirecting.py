@@ -13,10 +13,10 @@ from scheduler.core.events import (
     Event,
     JobSubmitted,
     NodeJoined,
-    instant_order,
 )
 from scheduler.core.orders import Kill, Order, Requeue, Start
 from scheduler.core.redirecting import Redirecting
+from scheduler.core.sequence import instant_order
 from scheduler.core.state import Job, JobState
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.scenarios import scenario

@@ -8,9 +8,10 @@ from math import inf
 from typing import NamedTuple
 
 from scheduler.core.core import Core
-from scheduler.core.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup, instant_order
+from scheduler.core.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.core.machine import Machine
 from scheduler.core.orders import Start, WakeAt
+from scheduler.core.sequence import instant_order
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.scenario import Scenario
 

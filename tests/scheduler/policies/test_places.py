@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
-from scheduler.core.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup, instant_order
+from scheduler.core.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.core.machine import Machine, Selection, keep
 from scheduler.core.network import Tree
 from scheduler.core.orders import Kill, Start, WakeAt
 from scheduler.core.procset import ProcSet
+from scheduler.core.sequence import instant_order
 from scheduler.core.space import Space
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.orders import Lxwf, Sjf

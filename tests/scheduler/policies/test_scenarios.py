@@ -80,7 +80,7 @@ def registered(my_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("lcfs", "my_policy:LastComeFirst", registry.GROUP),
         EntryPoint("highest", "my_policy:HighestFirst", registry.GROUP),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     monkeypatch.setattr(registry, "_known", {k: dict(v) for k, v in registry._known.items()})
     registry._read_entry_points.cache_clear()
 
