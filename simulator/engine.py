@@ -450,5 +450,5 @@ def outcome(job: Job) -> Outcome:
         job.submitted_at,
         job.started_at,
         job.ended_at,
-        tuple(job.sizes),
+        job.sizes,
     )

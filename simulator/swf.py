@@ -200,7 +200,13 @@ class _Reader:
 
     def take(self, block: bytes) -> None:
         """Read some lines: all at once if they are plain, else one by one."""
-        if b";" not in block:
+        header = 0
+        while block.startswith(b";", header):
+            header = block.index(b"\n", header) + 1
+        if header:
+            self._odd(block[:header])
+            block = block[header:]
+        if block and b";" not in block:
             columns = _plain(block, self.wanted, len(self.names))
             if columns is not None:
                 self.parts.append(columns)
@@ -380,18 +386,18 @@ def _integers(
 ) -> NDArray[np.int64] | None:
     """Decimal integers between these places; None if one of them is something else."""
     negative = text[starts] == ord("-")
-    at = starts + negative
-    length = int((stops - at).max())
-    if length > 18 or (stops - at).min() < 1:
+    first = starts + negative
+    length = int((stops - first).max())
+    if length > 18 or (stops - first).min() < 1:
         return None
     values = np.zeros(len(starts), dtype=np.int64)
-    for _ in range(length):
-        there = at < stops
-        digit = text[np.where(there, at, starts + negative)].astype(np.int64) - ord("0")
-        if digit.min() < 0 or digit.max() > 9:
+    at, unit = stops - 1, np.int64(1)
+    for _ in range(length):  # from the last digit on
+        digit = text[np.maximum(at, first)] - np.uint8(ord("0"))
+        if digit.max() > 9:  # what is below "0" wraps around
             return None
-        values = np.where(there, values * 10 + digit, values)
-        at += 1
+        values += digit * (at >= first) * unit
+        at, unit = at - 1, unit * 10
     return np.where(negative, -values, values)
 
 

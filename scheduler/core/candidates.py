@@ -77,7 +77,7 @@ class Shelf:
         j = bisect_left(block.places, place)
         estimate_s = block.estimates.pop(j)
         del block.places[j], block.jobs[j]
-        if estimate_s <= self._least[self._leaves + i]:
+        if estimate_s <= self._least[self._leaves + i] and estimate_s not in block.estimates:
             self._settle(i)
         self._empty += not block.jobs
         if self._empty * 2 > len(self._blocks) > 1:

@@ -134,7 +134,8 @@ class Core:
         self.predictor = scenario.estimates.predictor()
         orders = scenario.queue_order, scenario.backfill_order
         self.prioritised = orders[0] if isinstance(orders[0], Prioritised) else None
-        self._corrects = self.predictor is not None or scenario.backfill.kill_at_reservation
+        self._kills = scenario.backfill.kill_at_reservation
+        self._corrects = self.predictor is not None or self._kills
         self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.files)
         for job in queued:
             self.queue.add(job, self.now)
@@ -161,8 +162,9 @@ class Core:
             event = events[0]
             handler = self._lone.get(type(event))
             if handler is not None:
-                if event.at > self.now:
-                    self.now = event.at
+                at = event.at
+                if at > self.now:
+                    self.now = at
                 orders: list[Order] = []
                 self._orders = orders
                 handler(self, event)
@@ -176,8 +178,9 @@ class Core:
         orders: list[Order] = []
         self._orders = orders
         for event in events:
-            if event.at > self.now:
-                self.now = event.at
+            at = event.at
+            if at > self.now:
+                self.now = at
         if self._awaits_contact:
             self.contacted = any(type(event) in _CONTACTS for event in events)
             self._due |= self.contacted
@@ -238,7 +241,7 @@ class Core:
         if self.queue.ages:
             self.queue.sort(self.now)
         self._way(self.view, self._starts)
-        if self._scenario.backfill.kill_at_reservation:
+        if self._kills:
             for job, reason in self._scenario.backfill.kills(self.view):
                 self.kill(job, S.TIMEOUT, reason)
         self.unforeseen = False
@@ -265,7 +268,7 @@ class Core:
         job.state = STARTING  # it was queued, so PENDING
         job.started_at = now
         job.size = wanted
-        job.sizes.append((now, wanted))
+        job.sizes += ((now, wanted),)
         self._orders.append(Start(number, group, chosen, reason))
         if self.pooled:
             machine.pools.take(spec.resources)

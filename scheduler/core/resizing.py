@@ -112,7 +112,7 @@ def commit(core: Core, job: Job, event: ResizeDone) -> None:
     for group in resize.leaving:
         core.release(job.groups.pop(group))
     job.size = resize.new
-    job.sizes.append((event.at, job.size))
+    job.sizes += ((event.at, job.size),)
     job.times = (*job.times, event.times)
     for moves in (core.moves, job.history.moves):
         moves.add(event.times, job.history.data_bytes)

@@ -128,6 +128,7 @@ class Job:
     first_estimate_s: float = 0.0
     misses: int = 0
     passed: bool = False
+    sizes: tuple[tuple[float, int], ...] = ()
     times: tuple[ResizeTimes, ...] = ()
     cause: JobState | None = None
     why: str = ""
@@ -147,7 +148,6 @@ class Job:
         if spec.topology is not None:
             self.topology = spec.topology
         self.groups: dict[int, ProcSet] = {}
-        self.sizes: list[tuple[float, int]] = []
 
     def become(self, state: JobState) -> None:
         """Take a legal transition.
@@ -169,7 +169,7 @@ class Job:
         self.become(S.PENDING)
         self.redirected_at = self.queued_at = at
         self.first_group = self.next_group
-        self.sizes.append((at, 0))
+        self.sizes += ((at, 0),)
         self.started_at = self.cause = self._history = None
         self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
         self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
