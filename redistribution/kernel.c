@@ -11,7 +11,7 @@
 #endif
 
 /* Told to Python, which does not use what it does not understand. */
-#define INTERFACE 2
+#define INTERFACE 3
 
 #define LINE 64
 
@@ -221,24 +221,32 @@ static void copy_axes(
         }
 }
 
-/* counts: families of each axis. families: of all axes, one after another. */
-void copy_product(
-    int64_t axes, const int64_t *counts, const Family *families, const char *source, char *target,
-    int streaming, int fetching)
+/* A copy, ready to be made: counts are the families of each axis, families those of all axes, one
+   after another. Numbers are 64 bits wide, as Python lays them out. */
+typedef struct {
+    int64_t axes;
+    const int64_t *counts;
+    const Family *families;
+    const char *source;
+    char *target;
+    int64_t streaming, fetching;
+} Copy;
+
+void copy_product(const Copy *what)
 {
     Rows rows;
     rows.rows = 0;
-    rows.streaming = streaming;
-    rows.fetching = fetching;
-    rows.families = families;
-    for (int64_t axis = 0; axis + 1 < axes; axis++)
-        rows.families += counts[axis];
-    rows.end = rows.families + counts[axes - 1];
-    copy_axes(axes, counts, families, source, target, &rows);
+    rows.streaming = what->streaming != 0;
+    rows.fetching = what->fetching != 0;
+    rows.families = what->families;
+    for (int64_t axis = 0; axis + 1 < what->axes; axis++)
+        rows.families += what->counts[axis];
+    rows.end = rows.families + what->counts[what->axes - 1];
+    copy_axes(what->axes, what->counts, what->families, what->source, what->target, &rows);
     if (rows.rows)
         copy_rows(&rows);
 #if defined(__x86_64__)
-    if (streaming)
+    if (rows.streaming)
         _mm_sfence();
 #endif
 }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 FIELDS = 8
 
 # Version of the interface of kernel.c that is understood here.
-_INTERFACE = 2
+_INTERFACE = 3
 
 
 def load(path: Path) -> ctypes.CDLL | None:
@@ -33,12 +33,7 @@ def load(path: Path) -> ctypes.CDLL | None:
             return None
     except (OSError, AttributeError):
         return None
-    number, address = ctypes.c_int64, ctypes.c_void_p
-    library.copy_product.argtypes = (
-        number,
-        *4 * (address,),
-        *2 * (ctypes.c_int,),
-    )
+    library.copy_product.argtypes = (ctypes.c_void_p,)
     library.copy_product.restype = None
     return library
 
@@ -66,12 +61,15 @@ def bind(
     fetching : read ahead. Pays if the source does not lie in cache.
     """
     assert library is not None
+    # All in one place, handed over as one argument: small copies spend their time on the call.
     counts = np.array([len(along) for along in families], np.int64)
-    table = np.concatenate(families)
-    copy_product, axes = library.copy_product, len(families)
-    at, to = counts.ctypes.data, table.ctypes.data
+    words = np.concatenate((np.empty(7, np.int64), counts, *map(np.ravel, families)))
+    copy_product, at = library.copy_product, words.ctypes.data
+    at_counts = at + 7 * words.itemsize
+    at_families = at_counts + counts.nbytes
+    words[:7] = len(families), at_counts, at_families, source, target, streaming, fetching
 
-    def copy(_kept: tuple[NDArray[np.int64], ...] = (counts, table)) -> None:
-        copy_product(axes, at, to, source, target, streaming, fetching)
+    def copy(_kept: NDArray[np.int64] = words) -> None:
+        copy_product(at)
 
     return copy

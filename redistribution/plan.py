@@ -221,10 +221,12 @@ class Plan:
 
         See `redistribution.prepared.run`.
         """
-        # Importing mpi4py.MPI starts MPI, which planning must not.
-        from redistribution.prepared import run
+        last = self.last_run
+        if last is None or not last.again(comm, a, b, order, max_extra_bytes):
+            # Importing mpi4py.MPI starts MPI, which planning must not.
+            from redistribution.prepared import run
 
-        run(self, comm, a, b, order=order, max_extra_bytes=max_extra_bytes)
+            run(self, comm, a, b, order=order, max_extra_bytes=max_extra_bytes)
 
     def prepare(
         self,

@@ -66,14 +66,10 @@ def run(
     (`redistribution.buffers`). Of arrays up to 1 MB a plan keeps the last ones and what it has
     found out about them: to move them again takes a third of the time.
     """
-    prepared = plan.last_run
-    if prepared is not None and prepared.is_for(comm, a, b, order, max_extra_bytes):
-        prepared.agreement.reach()
-    else:
-        plan.last_run = None
-        prepared = Prepared(plan, comm, a, b, order, max_extra_bytes)
-        if prepared.is_small and prepared.held.nbytes <= SMALL_BYTES:
-            plan.last_run = prepared
+    plan.last_run = None
+    prepared = Prepared(plan, comm, a, b, order, max_extra_bytes)
+    if prepared.is_small and prepared.held.nbytes <= SMALL_BYTES:
+        plan.last_run = prepared
     prepared.run()
 
 
@@ -115,7 +111,7 @@ class Prepared:
         if self.is_small and self.itemsize:
             self._bind(sends, receives)
 
-    def is_for(
+    def again(
         self,
         comm: MPI.Intracomm,
         a: NDArray[Any] | None,
@@ -123,9 +119,18 @@ class Prepared:
         order: Order,
         max_extra_bytes: int,
     ) -> bool:
-        """Whether it was made for these arguments, and the arrays are as they were."""
+        """Collective over comm. Run if these are its arguments and the arrays as they were.
+
+        Returns
+        -------
+        whether it ran; if not, nothing was said to other ranks. Errors are those of `run`.
+        """
         same = self.order == order and self.max_extra_bytes == max_extra_bytes
-        return same and self.comm == comm and self.held.are(a, b)
+        if not (same and self.comm == comm and self.held.are(a, b)):
+            return False
+        self.agreement.reach()
+        self.run()
+        return True
 
     def run(self) -> None:
         """Collective over comm. Move the present contents of ``a`` into ``b``."""
