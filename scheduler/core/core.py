@@ -150,28 +150,31 @@ class Core:
         """Settle how passes go, as long as scenario, `placing` and `pooled` stay as they are."""
         backfill = self._scenario.backfill
         self._way, self._alone = backfill.way(self.view), backfill.alone(self.view)
-        plain = self.predictor is None and not self.queue.ages and backfill.moments == "always"
-        self._lone = _LONE if plain else {}
+        still = self.predictor is None and not self.queue.ages
+        self._plain = still and backfill.moments == "always"  # passes depend on events alone
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Take in what happened at one instant and say what shall be done.
 
         A live driver may hand over what has arrived meanwhile; the latest time counts as now.
         """
-        if len(events) == 1:
-            event = events[0]
-            handler = self._lone.get(type(event))
-            if handler is not None:
-                at = event.at
-                if at > self.now:
-                    self.now = at
-                orders: list[Order] = []
-                self._orders = orders
-                handler(self, event)
-                if self._due and self.queue.jobs:
-                    self._pass()
-                return orders
-        return self._together(events)
+        if len(events) != 1 or not self._plain:
+            return self._together(events)
+        event = events[0]
+        at = event.at
+        if at > self.now:
+            self.now = at
+        orders: list[Order] = []
+        self._orders = orders
+        if type(event) is JobEnded:
+            self.on_job_ended(event)
+        elif type(event) is JobSubmitted:
+            self._on_lone_submission(event)
+        else:
+            return self._together(events)
+        if self._due and self.queue.jobs:
+            self._pass()
+        return orders
 
     def _together(self, events: Sequence[Event]) -> list[Order]:
         """`handle`, with all that may have to be minded."""
@@ -529,9 +532,4 @@ _HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
     NodeJoined: Core.on_node_joined,
     NodeLost: Core.on_node_lost,
     Wakeup: Core.on_wakeup,
-}
-#: Of the most frequent ones, if they come alone and no more is to be minded than a pass.
-_LONE: dict[type[Event], Callable[[Core, Any], None]] = {
-    JobSubmitted: Core._on_lone_submission,
-    JobEnded: Core.on_job_ended,
 }

@@ -44,6 +44,7 @@ def test_mean_interval(values: list[float], confidence: float) -> None:
 
 @settings(max_examples=40)
 @given(PAIRS)
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")  # likewise
 def test_pairs(pairs: list[tuple[float, float]]) -> None:
     values, reference = zip(*pairs, strict=True)
     same(paired_difference(values, reference), [a - b for a, b in pairs])
