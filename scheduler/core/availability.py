@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from math import inf, nextafter
+from typing import cast
 
 from scheduler.core.ends import End
 from scheduler.core.resources import Quantity, highest
@@ -71,6 +72,18 @@ class Availability:
                 i += 1
             if i == steps or times[i] >= end:
                 return start
+
+    def lasting(self) -> list[tuple[int, float]]:
+        """How long so many processors stay free from now on: (processors, s), ascending in them."""
+        times, frees = self.times, cast("list[int]", self.frees)
+        low, found = frees[0], list[tuple[int, float]]()
+        for i, free in enumerate(frees):
+            if free < low:
+                found.append((low, times[i] - self.now))
+                low = free
+        found.append((low, inf))
+        found.reverse()
+        return found
 
     def earlier(self, needed: Quantity, duration: float, than: float, since: float = -inf) -> float:
         """First time before `than` to which a reservation made for `than` could be moved.

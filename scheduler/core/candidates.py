@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeAlias
 
 from scheduler.core.state import Job
 
+#: So many processors and so long an estimate (s) at most.
+Limit: TypeAlias = tuple[int, float]
 Place: TypeAlias = tuple[Any, int]  #: key of the order, job number: what jobs are sorted by
 
 LONGEST_S = sys.float_info.max
@@ -82,11 +84,6 @@ class Shelf:
         self._empty += not block.jobs
         if self._empty * 2 > len(self._blocks) > 1:
             self._rebuild()
-
-    def first(self) -> tuple[Place, Job]:
-        """First job and its place; there is one."""
-        block = self._block(LONGEST_S)
-        return block.places[0], block.jobs[0]
 
     def first_within(self, estimate_s: float) -> tuple[Place, Job]:
         """First job of at most this estimate; there is one if `least` is not larger."""
@@ -189,24 +186,24 @@ class Candidates:
             del self._shelves[size], self._count[size]
             del self._sizes[bisect_left(self._sizes, size)]
 
-    def next(self, free: int, within_s: float, spare: int) -> Job | None:
-        """First job that asks for at most `free` processors and either ends in time or is small.
+    def next(self, limits: Sequence[Limit]) -> Job | None:
+        """First job that keeps one of the limits.
 
         Parameters
         ----------
-        within_s, spare : its estimate is at most the one, or its processors at most the other.
+        limits : the more processors, the shorter the estimate; in this order.
         """
         best: tuple[Place, Job] | None = None
+        i = 0
         for size in self._sizes:
-            if size > free:
+            while i < len(limits) and size > limits[i][0]:
+                i += 1
+            if i == len(limits):
                 break
-            shelf = self._shelves[size]
-            if size <= spare:
-                found = shelf.first()
-            elif shelf.least <= within_s:
-                found = shelf.first_within(within_s)
-            else:
+            shelf, within_s = self._shelves[size], _finite(limits[i][1])
+            if shelf.least > within_s:
                 continue
+            found = shelf.first_within(within_s)
             if best is None or found[0] < best[0]:
                 best = found
         return None if best is None else best[1]
@@ -238,7 +235,7 @@ class Candidates:
             if in_time and not short(size):
                 continue
             if always(size):
-                found = shelf.first()
+                found = shelf.first_within(LONGEST_S)
             elif in_time:
                 found = shelf.first_within(within_s)
             else:

@@ -8,12 +8,12 @@ hardly more than the count of it: only who has to wait is filed among the candid
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Protocol
 
-from scheduler.core.candidates import MANY, Candidates
+from scheduler.core.candidates import MANY, Candidates, Limit
 from scheduler.core.state import Job
 
 
@@ -38,7 +38,7 @@ class Queue:
     ----------
     order : who is first.
     passing : in which order later jobs are tried when the first one has to wait.
-    filed : whether jobs are filed for `candidate`, which only EASY asks.
+    filed : whether jobs are filed for `candidate`, as backfilling with few reservations asks.
 
     Attributes
     ----------
@@ -52,9 +52,10 @@ class Queue:
         self._order = order
         self._passing = order if passing is None else passing
         self.jobs: dict[int, Job] = {}
-        # Some of these have left meanwhile. The heap is of use once one came out of order.
+        # As long as all came in order they stand in a line, then in a heap of (key, job); some of
+        # them have left meanwhile, but not the first of the line.
         self._line: deque[Job] = deque()
-        self._heap: list[tuple[Any, int]] = []  # (key, job)
+        self._heap: list[tuple[Any, int]] = []
         self._last: tuple[Any, int] = (None, 0)  # entry that came last
         self._came_in_order = True  # and all before it
         self._new: dict[int, Job] = {}  # not yet filed
@@ -92,6 +93,7 @@ class Queue:
             self._heap.clear()
         elif self._came_in_order and entry < self._last:
             self._came_in_order = False
+            self._line.clear()
             self._pile(at)
         self._last = entry
         jobs[number] = self._new[number] = job
@@ -109,7 +111,10 @@ class Queue:
         ------
         KeyError : it is not here.
         """
-        del self.jobs[job.id]
+        jobs, line = self.jobs, self._line
+        del jobs[job.id]
+        while line and line[0].id not in jobs:
+            line.popleft()
         if self._new.pop(job.id, None) is None and self._filed is not None:
             self._filed.remove(self._passing.key(job, 0.0), job)
 
@@ -135,10 +140,7 @@ class Queue:
         if not jobs:
             return None
         if self._came_in_order:
-            line = self._line
-            while line[0].id not in jobs:
-                line.popleft()
-            job = line[0]
+            job = self._line[0]
         else:
             heap = self._heap
             while heap[0][1] not in jobs:
@@ -182,16 +184,15 @@ class Queue:
         filed = self._filed.smallest
         return filed if filed < self._smallest_new else self._smallest_new
 
-    def candidate(self, free: int, within_s: float, spare: int) -> Job | None:
-        """First filed job, in passing order, that fits.
+    def candidate(self, limits: Sequence[Limit]) -> Job | None:
+        """First filed job, in passing order, that keeps one of the limits.
 
         Parameters
         ----------
-        free : it asks for so many processors at most.
-        within_s, spare : and its estimate is at most the one, or its processors at most the other.
+        limits : the more processors, the shorter the estimate; in this order.
         """
         assert self._filed is not None
-        return self._filed.next(free, within_s, spare)
+        return self._filed.next(limits)
 
     def sizes(self, free: int) -> list[int]:
         """Numbers of processors, at most `free`, that filed jobs ask for."""
@@ -230,6 +231,11 @@ class Queue:
     def walks(self) -> bool:
         """Whether `candidate` cannot be asked: the order changes with time, or nothing is filed."""
         return self._filed is None
+
+    @property
+    def in_one_order(self) -> bool:
+        """Whether later jobs are tried in the order of the queue itself."""
+        return self._passing is self._order
 
     def wants_more(self, than: int, at_most: int) -> bool:
         """Whether the jobs of at most so many processors ask, together, for more `than` that."""

@@ -71,7 +71,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def files(self) -> bool:
         """Whether the first job that fits is asked for, which the queue's trees tell."""
-        return self.reservations == 1 and self.pick == "first"
+        return self.reservations not in (0, None) and self.pick == "first"
 
     @property
     def name(self) -> str:

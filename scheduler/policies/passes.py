@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeAlias
 
 from scheduler.core.orders import Facts, Reason
@@ -68,7 +68,11 @@ def behind_the_head(view: View, start: Start, head: Job) -> None:
     queue.file_all()
     at, left = view.shadow(head)
     spare = processors_of(left)
-    while (found := queue.candidate(machine.free_count, at - now, spare)) is not None:
+    while True:
+        free = machine.free_count
+        found = queue.candidate([(min(spare, free), inf), (free, at - now)])
+        if found is None:
+            break
         in_time = found.estimate_s <= at - now
         if found is head or not start(found, _passed(found, head, at, None if in_time else spare)):
             queue.set_aside(found)  # no acceptable processors

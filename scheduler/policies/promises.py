@@ -5,11 +5,14 @@ are expected at another time, the promised jobs are placed anew one by one in th
 queue, so that none starts later than it was told (the compression of Mu'alem and Feitelson).
 Otherwise only new jobs are placed. A promise that can no longer be kept (a job outlived its
 estimate or grew) is made anew, and so are those behind it.
+
+With k reservations jobs are looked at one by one until k promises are held; who of the others may
+start now, the trees of the queue tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
 from scheduler.core.availability import Availability
@@ -39,29 +42,36 @@ def schedule(
     profile = view.profile
     if profile is None:
         profile = Availability(view.now, view.idle, view.ends)
-        waiting = _able(view, list(view.queue))
-        _reserve_again(profile, waiting, view.reservations)
+        _reserve_again(profile, _able(view, view.queue), view.reservations)
+        waiting = _able(view, view.queue)
     elif view.unforeseen or reservations is not None:
-        waiting = _able(view, list(view.queue))
+        waiting = _able(view, view.queue)
     else:
         waiting = _able(view, _due_and_new(view))
     places = _Places(view, profile, start, name)
     if view.unforeseen:
         places.begin_compression()
     if choose is not None:
-        places.start_chosen(waiting, choose)
-        waiting = [job for job in waiting if job.id in view.queue]
+        ready = list(waiting)
+        places.start_chosen(ready, choose)
+        waiting = (job for job in ready if job.id in view.queue)
     room = inf if reservations is None else reservations
     held, promised, now = 0, view.reservations, view.now
+    to_see, queue = len(promised), view.queue
+    filed = queue.in_one_order and not queue.walks and not view.pooled
     for job in waiting:
+        if held >= room and not to_see and filed:
+            places.start_candidates()
+            break
         at = promised.get(job.id)
+        to_see -= at is not None
         if at is not None and job.needs <= places.peak:
             at = places.moved(job, at)
         if at is not None and at > now:
             held += 1
         else:
             held += places.place(job, promise=held < room)
-    view.queue.file_all()
+    queue.file_all()
     places.end_compression()
     view.keep(profile)
 
@@ -117,6 +127,16 @@ class _Places:
             self._profile.reserve(needed, at, estimate_s)
             self._promised[job.id] = at
         return promise
+
+    def start_candidates(self) -> None:
+        """Start jobs that delay no promise, in order; those that hold one were seen to."""
+        queue = self._view.queue
+        queue.file_all()
+        while (job := queue.candidate(self._profile.lasting())) is not None:
+            if job.id not in self._promised:
+                self.place(job, promise=False)
+            if job.id in queue:
+                queue.set_aside(job)
 
     def start_chosen(self, waiting: list[Job], choose: Choose) -> None:
         """Start jobs that delay no promise, as long as there are any, one by one as chosen."""
@@ -181,10 +201,10 @@ class _Places:
         return self._start(job, Reason(self._name, text, facts))
 
 
-def _able(view: View, jobs: list[Job]) -> list[Job]:
+def _able(view: View, jobs: Iterable[Job]) -> Iterator[Job]:
     """Jobs that this machine can run at all."""
     outfit = view.outfit
-    return [job for job in jobs if job.needs <= outfit]
+    return (job for job in jobs if job.needs <= outfit)
 
 
 def _due_and_new(view: View) -> list[Job]:
@@ -197,10 +217,14 @@ def _due_and_new(view: View) -> list[Job]:
     return [job for job in view.queue if job.id in numbers]
 
 
-def _reserve_again(profile: Availability, waiting: list[Job], promised: dict[int, float]) -> None:
+def _reserve_again(
+    profile: Availability, waiting: Iterable[Job], promised: dict[int, float]
+) -> None:
     """Enter the promises in the order of the queue as far as they can be kept; drop the others."""
     kept: dict[int, float] = {}
     for job in waiting:
+        if len(kept) == len(promised):
+            break
         if job.id not in promised:
             continue
         at = max(promised[job.id], profile.now)

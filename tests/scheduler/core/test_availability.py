@@ -49,6 +49,26 @@ def test_equals_the_count_of_seconds(
     assert [profile.free_at(second) for second in range(1, HORIZON)] == now
 
 
+@given(st.integers(0, 5), ends, requests)
+def test_what_lasts_is_what_could_start_now(
+    free: int, held: list[tuple[int, int]], wanted: list[tuple[int, int, int]]
+) -> None:
+    profile = Availability(
+        1, free, sorted((float(max(2, t)), i, p) for i, (t, p) in enumerate(held))
+    )
+    for processors, duration, after in wanted:
+        at = profile.earliest(processors, duration, after + 1)
+        if at < inf:
+            profile.reserve(processors, at, duration)
+    lasting = profile.lasting()
+    assert lasting == sorted(lasting)
+    assert [s for _, s in lasting] == sorted((s for _, s in lasting), reverse=True)
+    for processors in range(1, 13):
+        for duration in range(1, 25):
+            kept = any(processors <= most and duration <= s for most, s in lasting)
+            assert kept == (profile.earliest(processors, duration, 1) == 1)
+
+
 def slow_earlier(free: list[int], processors: int, duration: int, than: int) -> float:
     """First second before `than` from which all up to then, or of the duration, have enough."""
     for start in range(1, than):

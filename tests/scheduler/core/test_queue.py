@@ -49,7 +49,7 @@ def test_candidates(
                 if job.spec.processors <= free
                 and (job.estimate_s <= within or job.spec.processors <= spare)
             ]
-            found = there.next(free, within, spare)
+            found = there.next([(min(spare, free), inf), (free, within)])
             assert (found and found.id) == (min(fits)[1] if fits else None)
             assert there.smallest == min((job.spec.processors for job in here), default=MANY)
     finally:

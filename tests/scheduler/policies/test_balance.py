@@ -181,7 +181,7 @@ def test_promises_and_capacities(reservations: int | None, pick: str, jobs: Jobs
         assert fits(together, CAPACITY)
 
 
-@pytest.mark.parametrize("reservations", [0, 1, 2, None])
+@pytest.mark.parametrize("reservations", [0, 1, 2, 4, None])
 @given(jobs=jobs_of)
 def test_a_resource_like_the_processors_changes_nothing(
     reservations: int | None, jobs: Jobs
