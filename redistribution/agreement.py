@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -20,22 +20,30 @@ _MASK = (1 << _BITS) - 1
 _AT_FAULT = 1 << 2 * _BITS
 
 
+class Arguments(NamedTuple):
+    """What a rank gives to a run of a plan; see `redistribution.prepared.run`."""
+
+    plan: Plan
+    comm: MPI.Intracomm
+    a: NDArray[Any] | None
+    b: NDArray[Any] | None
+    order: Order
+    max_extra_bytes: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element; 0 on a rank without arrays."""
+        array = self.a if self.a is not None else self.b
+        return 0 if array is None else array.dtype.itemsize
+
+
 class Agreement:
     """What a rank says of its arguments. They may be found right once, and agreed on often."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        comm: MPI.Intracomm,
-        a: NDArray[Any] | None,
-        b: NDArray[Any] | None,
-        order: Order,
-        max_extra_bytes: int,
-    ) -> None:
-        fault = _fault(plan, comm, a, b, order)
-        if fault is None and max_extra_bytes < 1:
-            fault = f"max_extra_bytes must be >= 1, got {max_extra_bytes}"
+    def __init__(self, given: Arguments) -> None:
+        plan, comm, a, b, order, max_extra_bytes = given
         array = a if a is not None else b
+        fault = _fault(given)
         word, kind = 0, "no array"  # who has no array agrees with anyone
         if fault is not None:
             word = _AT_FAULT
@@ -64,14 +72,15 @@ class Agreement:
             )
 
 
-def _fault(
-    plan: Plan, comm: MPI.Intracomm, a: NDArray[Any] | None, b: NDArray[Any] | None, order: Order
-) -> str | None:
+def _fault(given: Arguments) -> str | None:
     """What is wrong with this rank's arguments."""
+    plan, comm, a, b, order, max_extra_bytes = given
     if comm.size < plan.size:
         return f"the plan needs {plan.size} ranks, the communicator has {comm.size}"
     if order not in ("C", "F"):
         return f"order must be 'C' or 'F', got {order!r}"
+    if max_extra_bytes < 1:
+        return f"max_extra_bytes must be >= 1, got {max_extra_bytes}"
     rank = comm.rank
     for name, array, layout, processes in (
         ("source", a, plan.source, plan.source_process),

@@ -12,15 +12,14 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import Any
 
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from redistribution import buffers
+from redistribution.agreement import Arguments
 from redistribution.buffers import Bytes
 from redistribution.packing import copy, in_place, of_array, pack, unpack
-from redistribution.plan import Order, Plan, Transfer, pieces
+from redistribution.plan import Transfer, pieces
 
 # All messages of a plan carry this tag. Plans that follow one another on a communicator cannot
 # be confused: MPI keeps the order of messages between two ranks.
@@ -105,20 +104,12 @@ class Exchange:
     after it.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        comm: MPI.Intracomm,
-        a: NDArray[Any] | None,
-        b: NDArray[Any] | None,
-        itemsize: int,
-        order: Order,
-        max_extra_bytes: int,
-    ) -> None:
+    def __init__(self, given: Arguments) -> None:
+        plan, comm, a, b, order, max_extra_bytes = given
         self.comm = comm
         self.source, self.target = of_array(a, "source"), of_array(b, "target")
-        self.itemsize = itemsize
-        self.order: Order = order
+        self.itemsize = itemsize = given.itemsize
+        self.order = order
         rank = comm.rank
         self.longest = longest_message(max_extra_bytes)
         most = max(1, self.longest // itemsize)

@@ -241,9 +241,10 @@ class Plan:
 
         See `redistribution.prepared.Prepared`.
         """
+        from redistribution.agreement import Arguments
         from redistribution.prepared import Prepared
 
-        return Prepared(self, comm, a, b, order, max_extra_bytes)
+        return Prepared(Arguments(self, comm, a, b, order, max_extra_bytes))
 
     def gather(self, process: int, sources: Sources, b: NDArray[Any]) -> None:
         """Fill ``b`` with the part of target ``process``, straight from the source arrays.

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from redistribution import exchange
-from redistribution.agreement import Agreement
+from redistribution.agreement import Agreement, Arguments
 from redistribution.buffers import Bytes
 from redistribution.packing import Held, actions, in_place, of_array, of_message
 from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer
@@ -67,7 +67,7 @@ def run(
     found out about them: to move them again takes a third of the time.
     """
     plan.last_run = None
-    prepared = Prepared(plan, comm, a, b, order, max_extra_bytes)
+    prepared = Prepared(Arguments(plan, comm, a, b, order, max_extra_bytes))
     if prepared.is_small and prepared.held.nbytes <= SMALL_BYTES:
         plan.last_run = prepared
     prepared.run()
@@ -85,30 +85,23 @@ class Prepared:
     lives; larger moves take what `run` takes.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        comm: MPI.Intracomm,
-        a: NDArray[Any] | None,
-        b: NDArray[Any] | None,
-        order: Order = "C",
-        max_extra_bytes: int = EXTRA_BYTES,
-    ) -> None:
-        self.agreement = Agreement(plan, comm, a, b, order, max_extra_bytes)
+    def __init__(self, given: Arguments) -> None:
+        self.agreement = Agreement(given)
         self.agreement.reach()
-        self.max_extra_bytes = max_extra_bytes
-        self.plan, self.comm, self.order = plan, comm, order
-        self.a, self.b = a, b
-        self.held = Held(a, b)
-        array = a if a is not None else b
-        self.itemsize = 0 if array is None else array.dtype.itemsize
-        rank = comm.rank
+        self.given = given
+        self.held = Held(given.a, given.b)
+        plan, rank = given.plan, given.comm.rank
         sends = [t for t in plan.outgoing(rank) if t.peer != rank]
         receives = [t for t in plan.incoming(rank) if t.peer != rank]
-        crossing = sum(t.elements for t in (*sends, *receives)) * self.itemsize
+        crossing = sum(t.elements for t in (*sends, *receives)) * given.itemsize
         # The other ranks must not cut a message that this one has in one piece.
-        self.is_small = crossing <= min(SMALL_BYTES, exchange.longest_message(max_extra_bytes))
-        if self.is_small and self.itemsize:
+        longest = exchange.longest_message(given.max_extra_bytes)
+        self.is_small = crossing <= min(SMALL_BYTES, longest)
+        self._sends: list[tuple[list[Any], int, list[Callable[[], None]]]] = []
+        self._receives: list[tuple[list[Any], int]] = []
+        self._staying: list[Callable[[], None]] = []
+        self._unpacking: list[Callable[[], None]] = []
+        if self.is_small and given.itemsize:
             self._bind(sends, receives)
 
     def again(
@@ -125,8 +118,9 @@ class Prepared:
         -------
         whether it ran; if not, nothing was said to other ranks. Errors are those of `run`.
         """
-        same = self.order == order and self.max_extra_bytes == max_extra_bytes
-        if not (same and self.comm == comm and self.held.are(a, b)):
+        given = self.given
+        same = given.order == order and given.max_extra_bytes == max_extra_bytes
+        if not (same and given.comm == comm and self.held.are(a, b)):
             return False
         self.agreement.reach()
         self.run()
@@ -134,20 +128,10 @@ class Prepared:
 
     def run(self) -> None:
         """Collective over comm. Move the present contents of ``a`` into ``b``."""
-        if not self.itemsize:
-            return
         if not self.is_small:
-            exchange.Exchange(
-                self.plan,
-                self.comm,
-                self.a,
-                self.b,
-                self.itemsize,
-                self.order,
-                self.max_extra_bytes,
-            ).run()
+            exchange.Exchange(self.given).run()
             return
-        comm, tag = self.comm, exchange.TAG
+        comm, tag = self.given.comm, exchange.TAG
         receiving = [comm.Irecv(message, peer, tag) for message, peer in self._receives]
         sending = []
         for message, peer, copies in self._sends:
@@ -163,18 +147,16 @@ class Prepared:
 
     def _bind(self, sends: list[Transfer], receives: list[Transfer]) -> None:
         """Bind all copies, and find memory for the messages that do not lie ready in the arrays."""
-        size, order, plan, rank = self.itemsize, self.order, self.plan, self.comm.rank
-        source, target = of_array(self.a, "source"), of_array(self.b, "target")
-        self._sends = []
+        plan, comm, a, b, order, _ = self.given
+        size, rank = self.given.itemsize, comm.rank
+        source, target = of_array(a, "source"), of_array(b, "target")
         for t in sends:
-            message, is_ready = self._message(t, in_place(t, size, source, order))
+            message, is_ready = _message(t, size, in_place(t, size, source, order))
             region = of_message(t, message, size, order)
             copies = [] if is_ready else list(actions(t, size, source, region))
             self._sends.append(([message, MPI.BYTE], t.peer, copies))
-        self._receives = []
-        self._unpacking: list[Callable[[], None]] = []
         for t in receives:
-            message, is_ready = self._message(t, in_place(t, size, target, order))
+            message, is_ready = _message(t, size, in_place(t, size, target, order))
             self._receives.append(([message, MPI.BYTE], t.peer))
             if not is_ready:
                 region = of_message(t, message, size, order)
@@ -186,8 +168,9 @@ class Prepared:
             for copy in actions(t, size, source, target)
         ]
 
-    def _message(self, transfer: Transfer, ready: Bytes | None) -> tuple[Bytes, bool]:
-        """Memory of a message, and whether it is the array itself."""
-        if ready is not None:
-            return ready, True
-        return np.empty(transfer.elements * self.itemsize, np.uint8), False
+
+def _message(transfer: Transfer, itemsize: int, ready: Bytes | None) -> tuple[Bytes, bool]:
+    """Memory of a message, and whether it is the array itself."""
+    if ready is not None:
+        return ready, True
+    return np.empty(transfer.elements * itemsize, np.uint8), False
