@@ -23,6 +23,7 @@ MODULES = (
     "scheduler.core.core",
     "scheduler.core.ends",
     "scheduler.core.intervals",
+    "scheduler.core.ledger",
     "scheduler.core.machine",
     "scheduler.core.queue",
     "scheduler.core.sequence",

@@ -11,12 +11,10 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Any, Literal
 
 from scheduler.core import places, resizing, sequence
 from scheduler.core.alarms import Alarms
-from scheduler.core.availability import Availability
 from scheduler.core.ends import Ends
 from scheduler.core.events import (
     Event,
@@ -31,14 +29,14 @@ from scheduler.core.events import (
     ResizePoint,
     Wakeup,
 )
+from scheduler.core.ledger import Ledger
 from scheduler.core.machine import Machine
-from scheduler.core.orders import Kill, Order, Reason, Start
+from scheduler.core.orders import Order, Reason, Start
 from scheduler.core.pending import reason_pending
 from scheduler.core.procset import ProcSet
 from scheduler.core.queue import Queue
-from scheduler.core.resources import Quantity
 from scheduler.core.space import NONE
-from scheduler.core.state import COMPLETED, FINAL, STARTING, Job, JobState
+from scheduler.core.state import COMPLETED, STARTING, Job, JobState
 from scheduler.core.view import View
 from scheduler.policies.priorities import Prioritised
 from scheduler.policies.scenario import Scenario
@@ -48,8 +46,8 @@ S = JobState
 EventOrder = Literal["batch", "sequential"]
 
 
-class Core:
-    """The decision core.
+class Core(Ledger):
+    """The decision core: a ledger with a queue, a scenario that decides, and methods for events.
 
     Parameters
     ----------
@@ -65,27 +63,13 @@ class Core:
 
     Attributes
     ----------
-    now : time of the latest instant handled, seconds.
-    jobs : job number -> job, those forgotten excepted.
-    live : those of them that hold processors.
-    resizable : those of the live ones that may run on more than one size.
+    queue : pending jobs.
     predictor : what it learns run times by; None if the scenario takes the users' estimates.
-    queue, ends, machine : pending jobs, expected ends of the live ones, nodes and processors.
     reservations : promised starts of queued jobs, by job number, as of the last pass.
     placing : whether the selection may refuse although enough processors are free.
-    freeing : processors that contractions under way will free.
-    unforeseen : whether, since the last pass, processors came back (even at the time foreseen:
-        places that later jobs left may have become of use to earlier ones) or are expected
-        at another time.
     prioritised : order of the queue, if it is that of a priority.
     contacted : whether this is a moment at which jobs may pass others; see `Backfill.moments`.
     moves : what the resizes of all jobs cost.
-    pooled : whether a node or a job ever named a further resource, so that quantities are
-        `Amounts`, not numbers of processors.
-    standing : what the last pass of EASY found (head, its reservation, what it leaves over); None
-        if that may have changed since by more than arrivals.
-    profile : free processors over time with all `reservations` taken out, kept up to date by early
-        ends; None if it has to be made anew.
     """
 
     def __init__(
@@ -97,26 +81,15 @@ class Core:
         order: EventOrder = "batch",
         keep_ended: bool = True,
     ) -> None:
-        self.machine = Machine() if machine is None else machine
+        super().__init__(Machine() if machine is None else machine)
         self.kill_at_walltime = kill_at_walltime
         self.order = order
         self.keep_ended = keep_ended
-        self.now = -inf
-        self.jobs: dict[int, Job] = {}
-        self.live: dict[int, Job] = {}
-        self.resizable: dict[int, Job] = {}
         self.queue = Queue(scenario.order)
-        self.pooled = bool(self.machine.pools.names)
-        self.ends = Ends(self.quantity(0))
         self.reservations: dict[int, float] = {}
-        self.freeing = 0
-        self.unforeseen = False
         self.moves = Moves()
-        self.standing: tuple[Job, float, Any] | None = None
-        self.profile: Availability | None = None
         self.view = View(self)
         self._alarms = Alarms(self)
-        self._orders: list[Order] = []
         self._lessons: list[Job] = []  # ended at this instant, for the predictor
         self._starts = self._start  # one bound method for all passes
         self.scenario = scenario
@@ -144,7 +117,7 @@ class Core:
         self._choose_way()
         self._awaits_contact = scenario.backfill.moments == "contacts"
         self.contacted = not self._awaits_contact
-        self._due = True  # whether a scheduling pass could find something new
+        self._due = True
 
     def _choose_way(self) -> None:
         """Settle how passes go, as long as scenario, `placing` and `pooled` stay as they are."""
@@ -207,17 +180,6 @@ class Core:
             raise KeyError(f"job {job} is not in the queue")
         return reason_pending(self.jobs[job], self.view)
 
-    def forget(self, job: int) -> None:
-        """Drop the record of a finished job, so that a long life needs no more memory.
-
-        Raises
-        ------
-        KeyError, ValueError : no such job; the job has not ended.
-        """
-        if self.jobs[job].state not in FINAL:
-            raise ValueError(f"job {job} is {self.jobs[job].state.name}, only ended jobs go")
-        del self.jobs[job]
-
     def _batch(self, events: Sequence[Event]) -> None:
         """Change the state, make one pass, then decide at the resize points."""
         points = []
@@ -259,10 +221,7 @@ class Core:
         chosen = machine.allocate(self._scenario.selection, wanted, avoiding)
         if chosen is None:
             return False
-        self.standing = None
-        group = job.next_group
-        job.groups[group] = chosen
-        job.next_group = group + 1
+        group = self.hold(job, chosen)
         if number in self.queue.jobs:
             self.queue.remove(job)
         self.live[number] = job
@@ -284,10 +243,6 @@ class Core:
             self._alarms.started(job)
         return True
 
-    def order_also(self, order: Order) -> None:
-        """Add an order to the answer."""
-        self._orders.append(order)
-
     # What the core does to a job; also used at resizes.
 
     def take(self, job: Job, processors: int) -> tuple[int, ProcSet] | None:
@@ -300,60 +255,7 @@ class Core:
         chosen = self.machine.allocate(self._scenario.selection, processors, kept)
         if chosen is None:
             return None
-        self.standing = None
-        group = job.next_group
-        job.groups[group] = chosen
-        job.next_group = group + 1
-        return group, chosen
-
-    def release(self, processors: ProcSet) -> None:
-        """Put processors back into the pool; the next pass may use them."""
-        self.machine.release(processors)
-        self.standing = self.profile = None
-        self.unforeseen = self._due = True
-
-    def quantity(self, processors: int, job: Job | None = None) -> Quantity:
-        """So many processors and the further resources of a job, if there are any."""
-        if not self.pooled:
-            return processors
-        return self.machine.pools.needs(processors, {} if job is None else job.spec.resources)
-
-    def expect(self, job: Job) -> None:
-        """Say when what the job holds will be back (at once if it was told to end)."""
-        self.standing = self.profile = None
-        held = sum(map(self.machine.returning, job.groups.values()))
-        end = self.now if job.state is S.COMPLETING else job.estimated_end
-        if job.state is S.CONTRACTING and job.resize is not None:
-            leaving = sum(self.machine.returning(job.groups[g]) for g in job.resize.leaving)
-            staying = self.quantity(held - leaving, job)
-            self.ends.expect(job.id, (end, staying), (job.resize.at, self.quantity(leaving)))
-        else:
-            self.ends.expect(job.id, (end, self.quantity(held, job)))
-
-    def end_resize(self, job: Job) -> None:
-        """Forget the resize under way, if there is one."""
-        if job.resize is not None and not job.resize.expands:
-            self.freeing -= job.resize.old - job.resize.new
-        job.resize = None
-
-    def vacate(self, job: Job) -> None:
-        """Take everything back that a live job holds."""
-        if job.resize is not None:
-            self.end_resize(job)
-        if self.profile is not None and job.estimated_end != self.now:
-            self._free_early(job, job.estimated_end)
-        number, machine = job.id, self.machine
-        for processors in job.groups.values():
-            machine.release(processors)
-        if self.pooled:
-            machine.pools.take(job.spec.resources, -1)
-        self.standing = None
-        self._due = self.unforeseen = True
-        job.groups = {}
-        self.ends.forget(number)
-        del self.live[number]
-        if self.resizable:
-            self.resizable.pop(number, None)
+        return self.hold(job, chosen), chosen
 
     def finish(self, job: Job, state: JobState) -> None:
         """Give everything back and record the end, which may come in any state of a live job."""
@@ -381,25 +283,6 @@ class Core:
         if spec.resources and (self.machine.pools.know(spec.resources) or not self.pooled):
             self._pool()
         job.needs = self.quantity(job.processors, job) if self.pooled else job.processors
-
-    def _free_early(self, job: Job, end: float) -> None:
-        """Let the profile know that a job ended before its estimate, if it is as simple as that."""
-        assert self.profile is not None
-        if self.now > end or len(job.groups) != 1 or not self.machine.whole:
-            self.profile = None
-        else:
-            self.profile.advance(self.now)
-            self.profile.lift(self.quantity(job.size, job), self.now, end - self.now)
-            self.profile.gained = max(self.profile.gained, end)
-
-    def kill(self, job: Job, cause: JobState, reason: Reason) -> None:
-        """Have every process of the job ended; its processors come back with `JobEnded`."""
-        self.end_resize(job)
-        job.cause, job.why = cause, reason.sentence
-        job.become(S.COMPLETING)
-        self.expect(job)
-        self.unforeseen = True
-        self._orders.append(Kill(job.id, reason))
 
     def _pool(self) -> None:
         """Reckon with all resources named so far."""
