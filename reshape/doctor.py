@@ -59,6 +59,7 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis
             checks.check_cores(),
             checks.check_files(),
             checks.check_shared_memory(),
+            checks.check_pages(),
             checks.check_copy_kernel(),
         )
     }

@@ -28,6 +28,10 @@ from reshape.errors import ReshapeError
 Order = Literal["C", "F"]
 
 log = logging.getLogger(__name__)
+# MADV_POPULATE_WRITE of Linux 5.14, for which Python 3.11 has no name: takes three quarters of the
+# time of MAP_POPULATE.
+_POPULATE_WRITE = 23
+
 _FILE = re.compile(r".+\.e(?P<epoch>\d+)\.r\d+")
 
 
@@ -162,10 +166,20 @@ def _map(
         if allocate:  # now: a folder that is full must be an error here, not a SIGBUS later
             _check_room(descriptor, allocate)
             os.posix_fallocate(descriptor, 0, allocate)
-        memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        memory = _present(descriptor)
     finally:
         os.close(descriptor)
     return np.ndarray(shape, dtype, memory, order=order)  # the array keeps the mapping alive
+
+
+def _present(descriptor: int) -> mmap.mmap:
+    """Map a file with all its pages, so that they do not come one by one when they are used."""
+    memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED)
+    try:
+        memory.madvise(_POPULATE_WRITE)
+    except OSError:  # a kernel that does not know it
+        memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    return memory
 
 
 def _check_room(descriptor: int, size: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from reshape.probe.launcher import Launcher
 
 _SHARED = Path("/dev/shm")
 _SCARCE_BYTES = 1 << 30
+_HUGE_PAGE = 1 << 21
 _SCARCE_FILES = 4096
 _READER = "import sys; sys.stdout.write(open(sys.argv[1], 'rb').read(16).hex())"
 _READER_LIMIT_S = 10
@@ -111,6 +113,32 @@ def check_shared_memory(directory: Path = _SHARED) -> Check:
     meaning = "larger registered data stays in private memory and moves by messages"
     mend = f"mount -o remount,size=50% {directory} (containers: --shm-size)"
     return Check("shared memory", "note", result, meaning, mend)
+
+
+def check_pages(directory: Path = _SHARED) -> Check:
+    """Map a file in /dev/shm as new arrays are, and see what pages it lies on."""
+    path = directory / f"reshape-doctor-{uuid.uuid4().hex}"
+    try:
+        with path.open("x+b") as file:
+            os.posix_fallocate(file.fileno(), 0, 2 * _HUGE_PAGE)
+            with mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE):
+                on_huge = _on_huge_pages(path)
+    except OSError as error:
+        return Check("pages", "note", str(error), "cannot be told")
+    finally:
+        path.unlink(missing_ok=True)
+    if on_huge:
+        return Check("pages", "ok", f"of 2 MiB in {directory}", "new arrays are there at once")
+    meaning = "most of the pause of a resize goes into the pages of the new arrays"
+    mend = f"mount -o remount,huge=within_size {directory} (by root)"
+    return Check("pages", "note", f"of {mmap.PAGESIZE} bytes in {directory}", meaning, mend)
+
+
+def _on_huge_pages(path: Path) -> bool:
+    """Whether this process has mapped the file on huge pages, as the kernel tells."""
+    told = Path("/proc/self/smaps").read_text().partition(str(path))[2]
+    mapped = re.search(r"^ShmemPmdMapped: +(\d+) kB$", told, re.MULTILINE)
+    return mapped is not None and int(mapped[1]) > 0
 
 
 # Checks of the MPI: each starts worlds.

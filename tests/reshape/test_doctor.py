@@ -20,10 +20,10 @@ from redistribution import kernel
 from reshape.doctor import choose_growth
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
-from reshape.probe.checks import check_copy_kernel, check_shared_memory
+from reshape.probe.checks import check_copy_kernel, check_pages, check_shared_memory
 from reshape.probe.launcher import Launcher
 
-NAMES = ["python", "cores", "open files", "shared memory", "copy kernel"]
+NAMES = ["python", "cores", "open files", "shared memory", "pages", "copy kernel"]
 MPI_NAMES = ["mpiexec", "library", "two ranks", "connect", "regrow", "spawn"]
 PATIENCE = ("--limit", "30")  # the machine may be busy; a healthy probe needs well below 1 s
 
@@ -198,6 +198,27 @@ def test_shared_memory_that_is_not_there(tmp_path: Path) -> None:
     assert check.status == "fault"
     assert "mount a tmpfs" in check.mend
     assert check_shared_memory(tmp_path).status in ("ok", "note")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_small_pages_are_told_with_the_mend(tmp_path: Path) -> None:
+    assert check_pages(tmp_path / "none").status == "note"
+    script = (
+        "import sys; from pathlib import Path; from reshape.probe.checks import check_pages; "
+        "check = check_pages(Path(sys.argv[1])); print(check.status, check.result, check.mend)"
+    )
+    for option, expected in [
+        ("never", f"note of 4096 bytes in {tmp_path} mount -o remount,huge=within_size"),
+        ("within_size", f"ok of 2 MiB in {tmp_path}"),
+    ]:
+        mount = f"mount -t tmpfs -o huge={option} none {tmp_path} && exec {sys.executable} -c "
+        own = ["unshare", "--mount", "--user", "--map-root-user", "sh", "-c"]
+        done = subprocess.run(
+            [*own, f"{mount} '{script}' {tmp_path}"], capture_output=True, text=True, check=False
+        )
+        if "mount" in done.stderr or "unshare" in done.stderr:
+            pytest.skip(f"no file system of one's own can be mounted here: {done.stderr.strip()}")
+        assert done.stdout.startswith(expected), done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
