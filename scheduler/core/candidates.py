@@ -18,7 +18,7 @@ from scheduler.core.state import Job
 
 #: So many processors and so long an estimate (s) at most.
 Limit: TypeAlias = tuple[int, float]
-Place: TypeAlias = tuple[Any, int]  #: key of the order, job number: what jobs are sorted by
+Place: TypeAlias = Any  #: what jobs are sorted by, a tuple: key of the order, job number
 
 LONGEST_S = sys.float_info.max
 MANY = sys.maxsize  # more processors than there are
@@ -57,8 +57,9 @@ class Shelf:
         """Smallest estimate, seconds; inf if nothing is here."""
         return self._least[1]
 
-    def add(self, place: Place, job: Job) -> None:
+    def add(self, job: Job) -> None:
         """Put a job where its place says."""
+        place = job.place
         i = bisect_left(self._lasts, place) if self._lasts else 0
         block = self._blocks[i]
         self._empty -= not block.jobs
@@ -72,8 +73,9 @@ class Shelf:
         else:
             self._lower(i, estimate_s)
 
-    def remove(self, place: Place) -> None:
-        """Take out the job of this place; it is here."""
+    def remove(self, job: Job) -> None:
+        """Take out a job that is here."""
+        place = job.place
         i = bisect_left(self._lasts, place) if self._lasts else 0
         block = self._blocks[i]
         j = bisect_left(block.places, place)
@@ -165,7 +167,7 @@ class Candidates:
         """Fewest processors any job asks for; `MANY` if there is none."""
         return self._sizes[0] if self._sizes else MANY
 
-    def add(self, key: Any, job: Job) -> None:
+    def add(self, job: Job) -> None:
         """Put a job where it belongs."""
         size = job.processors
         shelf = self._shelves.get(size)
@@ -173,14 +175,14 @@ class Candidates:
             shelf = self._shelves[size] = Shelf()
             self._count[size] = 0
             insort(self._sizes, size)
-        shelf.add((key, job.id), job)
+        shelf.add(job)
         self._count[size] += 1
 
-    def remove(self, key: Any, job: Job) -> None:
+    def remove(self, job: Job) -> None:
         """Take out a job that is here."""
         size = job.processors
         if self._count[size] > 1:
-            self._shelves[size].remove((key, job.id))
+            self._shelves[size].remove(job)
             self._count[size] -= 1
         else:
             del self._shelves[size], self._count[size]

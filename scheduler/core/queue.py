@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Protocol
 
-from scheduler.core.candidates import MANY, Candidates, Limit
+from scheduler.core.candidates import MANY, Candidates, Limit, Place
 from scheduler.core.state import Job
 
 
@@ -55,8 +55,8 @@ class Queue:
         # As long as all came in order they stand in a line, then in a heap of (key, job); some of
         # them have left meanwhile, but not the first of the line.
         self._line: deque[Job] = deque()
-        self._heap: list[tuple[Any, int]] = []
-        self._last: tuple[Any, int] = (None, 0)  # entry that came last
+        self._heap: list[Place] = []
+        self._last: Place = (None, 0)  # of the one that came last
         self._came_in_order = True  # and all before it
         self._new: dict[int, Job] = {}  # not yet filed
         self._smallest_new = MANY  # none of them asks for fewer processors
@@ -86,7 +86,8 @@ class Queue:
         """Put a job where it belongs."""
         number, jobs = job.id, self.jobs
         at = max(self._sorted_at, job.submitted_at) if self.ages else now  # as the others' keys
-        entry = self._order.key(job, at), number
+        entry: Place = (self._order.key(job, at), number)
+        job.place = entry
         if not jobs:
             self._came_in_order = not self._order.ages
             self._line.clear()
@@ -116,7 +117,7 @@ class Queue:
         while line and line[0].id not in jobs:
             line.popleft()
         if self._new.pop(job.id, None) is None and self._filed is not None:
-            self._filed.remove(self._passing.key(job, 0.0), job)
+            self._filed.remove(job)
 
     def stale(self, now: float) -> bool:
         """Whether so much time has passed that the order may be another."""
@@ -159,20 +160,26 @@ class Queue:
     def file(self, job: Job) -> None:
         """Count an arrived job that has to wait among those that `candidate` finds."""
         if self._filed is not None and self._new.pop(job.id, None) is not None:
-            self._filed.add(self._passing.key(job, 0.0), job)
+            self._filed.add(self._placed(job))
 
     def file_all(self) -> None:
         """File all that arrived."""
         if self._filed is not None:
             for job in self._new.values():
-                self._filed.add(self._passing.key(job, 0.0), job)
+                self._filed.add(self._placed(job))
         self._new.clear()
         self._smallest_new = MANY
+
+    def _placed(self, job: Job) -> Job:
+        """Give the job its place in passing order; `add` gave it that in the order of the queue."""
+        if not self.in_one_order:
+            job.place = self._passing.key(job, 0.0), job.id
+        return job
 
     def set_aside(self, job: Job) -> None:
         """Let `candidate` pass over a filed job until it is filed again."""
         if self._filed is not None and job.id not in self._new:
-            self._filed.remove(self._passing.key(job, 0.0), job)
+            self._filed.remove(job)
             self._new[job.id] = job
             self._smallest_new = min(self._smallest_new, job.processors)
 

@@ -17,7 +17,7 @@ be redirected goes back to PENDING then, and begins a second life. Names follow 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from reshape.topology import Topology
 from scheduler.core.events import JobSpec, ResizeTimes
@@ -100,6 +100,7 @@ class Job:
     estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
         predicts run times.
     needs : what it must be given to start, of the resources that its core knows.
+    place : what it is sorted by in the queue: a key, which the order gives, and its number.
     groups : group number -> processors it holds, oldest first; a group that is coming up or
         leaving still holds its own.
     size : processors of the committed configuration (those the application computes on).
@@ -116,6 +117,7 @@ class Job:
 
     state: JobState
     needs: Quantity = 0
+    place: Any = None
     topology: Topology | None = None
     started_at: float | None = None
     ended_at: float | None = None

@@ -39,10 +39,11 @@ def test_candidates(
         for number, (comes, key, processors, estimate) in enumerate(moves):
             if comes or not here:
                 here.append(job_of(number, key, processors, estimate))
-                there.add(key, here[-1])
+                here[-1].place = float(key), number
+                there.add(here[-1])
             else:
                 gone = here.pop(data.draw(st.integers(0, len(here) - 1)))
-                there.remove(int(gone.submitted_at), gone)
+                there.remove(gone)
             fits = [
                 (job.submitted_at, job.id)
                 for job in here
