@@ -83,7 +83,7 @@ class Queue:
         return job in self.jobs
 
     def add(self, job: Job, now: float) -> None:
-        """Put a job where it belongs."""
+        """Put a job where it belongs; one that has left does not come back."""
         number, jobs = job.id, self.jobs
         at = max(self._sorted_at, job.submitted_at) if self.ages else now  # as the others' keys
         entry: Place = (self._order.key(job, at), number)
