@@ -38,7 +38,8 @@ def load(path: Path) -> ctypes.CDLL | None:
     return library
 
 
-library = load(Path(__file__).with_name("_kernel.so"))
+# The compiled copies; None if there are none.
+compiled = load(Path(__file__).with_name("_kernel.so"))
 
 
 def bind(
@@ -49,7 +50,7 @@ def bind(
     streaming: bool,
     fetching: bool,
 ) -> Callable[[], None]:
-    """Give the copy of every combination of indices and runs. The `library` must be there.
+    """Give the copy of every combination of indices and runs. There must be `compiled` ones.
 
     Parameters
     ----------
@@ -60,11 +61,11 @@ def bind(
     streaming : write past the caches. Pays if the target is larger than they are.
     fetching : read ahead. Pays if the source does not lie in cache.
     """
-    assert library is not None
+    assert compiled is not None
     # All in one place, handed over as one argument: small copies spend their time on the call.
     counts = np.array([len(along) for along in families], np.int64)
     words = np.concatenate((np.empty(7, np.int64), counts, *map(np.ravel, families)))
-    copy_product, at = library.copy_product, words.ctypes.data
+    copy_product, at = compiled.copy_product, words.ctypes.data
     at_counts = at + 7 * words.itemsize
     at_families = at_counts + counts.nbytes
     words[:7] = len(families), at_counts, at_families, source, target, streaming, fetching

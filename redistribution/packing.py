@@ -128,7 +128,7 @@ def actions(
     transfer: Transfer, itemsize: int, source: Region, target: Region
 ) -> Iterator[Callable[[], None]]:
     """What `copy` does, to be done as often as wanted while the regions stay where they are."""
-    if kernel.library is not None:
+    if kernel.compiled is not None:
         families = _families(transfer, itemsize, source, target)
         if families is not None:
             yield kernel.bind(

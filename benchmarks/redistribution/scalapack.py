@@ -46,10 +46,10 @@ class Pdgemr2d:
     ) -> None:
         from mpi4py import MPI
 
-        self.library = _load()
-        handle = self.library.Csys2blacs_handle(ctypes.c_int(MPI._handleof(comm)))
+        self.scalapack = _load()
+        handle = self.scalapack.Csys2blacs_handle(ctypes.c_int(MPI._handleof(comm)))
         self.contexts = [
-            _grid(self.library, handle, *shape)
+            _grid(self.scalapack, handle, *shape)
             for shape in ((1, comm.size), source.grid, target.grid)
         ]
         everyone, of_a, of_b = self.contexts
@@ -63,13 +63,13 @@ class Pdgemr2d:
 
     def run(self) -> None:
         """Collective over the communicator. Move."""
-        self.library.Cpdgemr2d(*self.arguments)
+        self.scalapack.Cpdgemr2d(*self.arguments)
 
     def free(self) -> None:
         """Collective over the communicator. Give the grids back."""
         for context in self.contexts:
             if context >= 0:
-                self.library.Cblacs_gridexit(ctypes.c_int(context))
+                self.scalapack.Cblacs_gridexit(ctypes.c_int(context))
 
 
 def _load() -> ctypes.CDLL:

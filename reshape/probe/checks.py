@@ -75,7 +75,7 @@ def check_files() -> Check:
 
 def check_copy_kernel() -> Check:
     """Tell whether the moves of arrays have their compiled copies."""
-    if kernel.library is not None:
+    if kernel.compiled is not None:
         return Check("copy kernel", "ok", "compiled", "arrays move at the speed of the memory")
     meaning = "arrays move right, but up to several times as slowly"
     return Check("copy kernel", "note", "none", meaning, _COMPILER)

@@ -13,7 +13,7 @@ from redistribution_cases import draw_case, empty_part, index_valued, local_part
 from redistribution import BlockCyclic, Cuts, Plan, buffers, checksum, kernel, packing, prepared
 from redistribution.plan import EXTRA_BYTES
 
-LIBRARY = kernel.library
+LIBRARY = kernel.compiled
 
 
 def main(size, seed, cases):
@@ -58,7 +58,7 @@ def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
     compiled, past_caches, small = np.random.default_rng([integer(0, 2**30), rank]).integers(
         0, 2, 3
     )
-    kernel.library = LIBRARY if compiled else None
+    kernel.compiled = LIBRARY if compiled else None
     packing.KERNEL_BYTES, packing.LARGE_BYTES = 1, 0 if past_caches else 1 << 23
     prepared.SMALL_BYTES = 1 << 20 if small else 0
     before = after = 0

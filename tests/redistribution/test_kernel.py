@@ -7,7 +7,7 @@ import pytest
 
 from redistribution import kernel
 
-compiled = pytest.mark.skipif(kernel.library is None, reason="there was no C compiler")
+compiled = pytest.mark.skipif(kernel.compiled is None, reason="there was no C compiler")
 
 
 def copied(length, repeats, step, to_step, offset, streaming, fetching):

@@ -91,7 +91,7 @@ def test_larger_moves(case):
     check(case)
 
 
-@pytest.mark.skipif(kernel.library is None, reason="there was no C compiler")
+@pytest.mark.skipif(kernel.compiled is None, reason="there was no C compiler")
 @pytest.mark.parametrize("streamed", [0, 1 << 30], ids=["past the caches", "through them"])
 @settings(max_examples=250, deadline=None)
 @given(case=cases(largest=60))
@@ -103,7 +103,7 @@ def test_compiled_copies_of_runs_of_any_length(case, streamed):
 @settings(max_examples=250, deadline=None)
 @given(cases(), st.integers(1, 40))
 def test_moves_without_compiled_copies(case, limit):
-    with mock.patch.object(kernel, "library", None):
+    with mock.patch.object(kernel, "compiled", None):
         check(case)
         check(case, limit)
 
@@ -113,7 +113,7 @@ def test_moves_without_compiled_copies(case, limit):
 def test_runs_as_fields_of_structured_elements(case, limit):
     """Thresholds that make small arrays take the way of large ones with irregular blocks."""
     limits = {"FEWEST_FAMILIES": 1, "MOST_REPEATS": 100, "FIELD_BYTES": 1}
-    with mock.patch.multiple(packing, **limits), mock.patch.object(kernel, "library", None):
+    with mock.patch.multiple(packing, **limits), mock.patch.object(kernel, "compiled", None):
         check(case)
         check(case, limit)
 
@@ -132,7 +132,7 @@ def test_runs_too_far_apart_for_one_element_are_moved_one_by_one(tmp_path):
     transfer = Transfer.of(0, (tuple(runs),))
     with (
         mock.patch.object(packing, "FIELD_BYTES", 1),
-        mock.patch.object(kernel, "library", None),
+        mock.patch.object(kernel, "compiled", None),
     ):
         copy(transfer, 1, of_array(far, "source"), of_array(found, "target"))
     np.testing.assert_array_equal(found, np.arange(64))

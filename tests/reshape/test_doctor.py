@@ -76,11 +76,11 @@ def test_the_embedded_mpi_is_fit() -> None:
 
 
 def test_without_the_compiled_copies_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "library", None)
+    monkeypatch.setattr(kernel, "compiled", None)
     check = check_copy_kernel()
     assert (check.status, check.result) == ("note", "none")
     assert "C compiler" in check.mend
-    monkeypatch.setattr(kernel, "library", object())
+    monkeypatch.setattr(kernel, "compiled", object())
     check = check_copy_kernel()
     assert (check.status, check.result, check.mend) == ("ok", "compiled", "")
 
