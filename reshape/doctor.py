@@ -14,7 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from reshape.errors import ReshapeError
+from reshape.helptext import example
 from reshape.mpi import mpiexec_path
+from reshape.options import FiniteRange
 from reshape.probe import checks
 from reshape.probe.checks import Check
 from reshape.probe.launcher import Launcher
@@ -119,12 +121,13 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
 @click.option(
     "--limit",
     "limit_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=LIMIT_S,
     show_default=True,
     help="Seconds each probe may take; more on a slow machine or file system.",
 )
 @click.pass_context
+@example("reshape doctor --limit 20")
 def doctor(ctx: click.Context, as_json: bool, mpiexec: Path | None, limit_s: float) -> None:
     """Probe the MPI at hand: whether jobs can run and resize here, and which way they grow.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from reshape.helptext import example
 from simulator import swf, workload_file
 from simulator.files import check_place, replace_all
 from simulator.workloads.estimates import LEAST_LONGEST_S
@@ -40,6 +41,11 @@ from simulator.workloads.made import PRIO, Wanted, make, prio
 )
 @click.option("--set", "fields", multiple=True, metavar="NAME=VALUE", help="Model parameter.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True)
+@example(
+    "reshape workload generate lublin --jobs 10000 --processors 256 -o lublin.swf.gz",
+    "reshape workload generate prio --set resizable=0.5 --seed 3 -o half.yaml",
+    "reshape workload generate feitelson96 --queue 64 --resources 3 --seed 2 -o k4.swf",
+)
 def generate(
     model: str,
     jobs: int | None,
@@ -50,14 +56,9 @@ def generate(
     output: Path,
     **options: object,
 ) -> None:
-    r"""Draw jobs from MODEL (feitelson96, lublin or prio); the same seed, the same bytes.
+    """Draw jobs from MODEL (feitelson96, lublin or prio); the same seed, the same bytes.
 
     The first two make a trace, prio a workload file of resizable jobs, which simulate reads, too.
-
-    \b
-    reshape workload generate lublin --jobs 10000 --processors 256 -o lublin.swf.gz
-    reshape workload generate prio --set resizable=0.5 --seed 3 -o half.yaml
-    reshape workload generate feitelson96 --queue 64 --resources 3 --seed 2 -o k4.swf
     """
     if options["load"] is not None and options["queue"] is not None:
         raise click.UsageError("--load and --queue both say how fast jobs arrive; give one")

@@ -258,12 +258,15 @@ def machine_size(trace: Trace) -> int:
     ------
     ReshapeError : the header does not say.
     """
-    for name in ("MaxProcs", "MaxNodes"):
+    names = ("MaxProcs", "MaxNodes")
+    for name in names:
         declared = trace.declared(name)
         if declared:
             return declared
+    said = [f"{name}: {text}" for name in names if (text := trace.said(name)) is not None]
+    what = f"says {', '.join(said)}, no number above 0" if said else f"has no {' or '.join(names)}"
     raise ReshapeError(
-        f"{trace.path}: the header names no MaxProcs or MaxNodes; give --processors N"
+        f"{trace.path}: the header {what}; give --processors N"
         f" (the largest job asks for {int(_sizes_of_largest(trace))})"
     )
 

@@ -13,6 +13,7 @@ import click
 import msgspec
 import numpy as np
 
+from reshape.options import FiniteRange
 from reshape.speedup import FORMS, Model, parse
 from reshape.topology import Topology
 from scheduler.core.core import Core
@@ -65,7 +66,7 @@ def resizable_options(command: F) -> F:
         (
             click.option(
                 "--resizable",
-                type=click.FloatRange(0, 1),
+                type=FiniteRange(0, 1),
                 default=0.0,
                 help="Share of the trace's jobs that can be resized.  [default: 0]",
             ),
@@ -85,19 +86,19 @@ def resizable_options(command: F) -> F:
             ),
             click.option(
                 "--expand-most",
-                type=click.FloatRange(min=1),
+                type=FiniteRange(min=1),
                 default=4.0,
                 show_default=True,
                 help="Largest size of a resizable job, in times what it asks for.",
             ),
             click.option(
                 "--expand-step",
-                type=click.FloatRange(min=0),
+                type=FiniteRange(min=0),
                 default=0.25,
                 show_default=True,
                 help="What an expansion adds, as a share of what the job asks for.",
             ),
-            click.option("--data-mib", type=click.FloatRange(min=0), default=0.0, help=_DATA),
+            click.option("--data-mib", type=FiniteRange(min=0), default=0.0, help=_DATA),
             click.option("--cost", type=CostText(), default="start_s=0", help=_COST),
             click.option("--seed", type=int, help="Which jobs are resizable; of a generator."),
         )

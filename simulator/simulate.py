@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from reshape.errors import ConfigError, nearest
 from reshape.helptext import example
+from reshape.options import FiniteRange
 from scheduler import platform
 from scheduler.core.core import Core, EventOrder
 from scheduler.core.machine import Machine
@@ -75,13 +76,13 @@ OF_RESIZABLE = frozenset(
 )
 @click.option(
     "--contiguity-speedup",
-    type=click.FloatRange(min=0, max=1, max_open=True),
+    type=FiniteRange(min=0, max=1, max_open=True),
     help="Share of its run time that a job saves where its processors are contiguous.",
 )
 @click.option("--kill-at-reservation", is_flag=True, help="EASY's reservation is enforced.")
 @click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="Field of the policy.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Only the first ones, by submission.")
-@click.option("--tau", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
+@click.option("--tau", type=FiniteRange(min=0, min_open=True), default=60.0, show_default=True)
 @resizable_options
 @rule_options
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")

@@ -135,6 +135,7 @@ def _run_missing(
                 child.terminate()
             raise
     if failed:
+        failed.sort(key=lambda pair: missing.index(pair[0]))  # not as the workers came to them
         raise ReshapeError(_told(failed, len(missing), kept))
 
 

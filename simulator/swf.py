@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -93,11 +94,15 @@ class Trace(msgspec.Struct):
 
     def declared(self, name: str) -> int | None:
         """First number in a header field such as ``MaxProcs``; None if there is none."""
+        digits = (self.said(name) or "").split("(")[0].split()
+        return int(digits[0]) if digits and digits[0].isdecimal() else None
+
+    def said(self, name: str) -> str | None:
+        """Text of a header field such as ``MaxProcs``; None if there is no such field."""
         for line in self.header:
             key, colon, value = line.lstrip("; \t").partition(":")
             if colon and key.strip().lower() == name.lower():
-                digits = value.split("(")[0].split()
-                return int(digits[0]) if digits and digits[0].isdecimal() else None
+                return value.strip()
         return None
 
     def capacities(self) -> dict[str, int]:
@@ -171,8 +176,9 @@ def _blocks(path: str | Path) -> Iterator[bytes]:
         with open(path, "rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            rest = b""
             with gzip.open(raw) if packed else raw as file:
+                mark = file.read(len(BOM_UTF8))  # which some editors put before the text
+                rest = b"" if mark == BOM_UTF8 else mark
                 while block := file.read(BLOCK):
                     end = block.rfind(b"\n") + 1
                     yield rest + block[:end]

@@ -12,6 +12,8 @@ import click
 import msgspec
 import numpy as np
 
+from reshape.helptext import example
+from reshape.options import FiniteRange
 from simulator import swf
 from simulator.files import check_place, replace_all
 from simulator.generate_command import generate
@@ -36,6 +38,7 @@ workload.add_command(generate)
 @rule_options
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example("reshape workload info trace.swf.gz --json")
 def info(trace: Path, processors: int | None, lenient: bool, as_json: bool, **rules: Any) -> None:
     """Tell what is odd about a trace, and what the rules leave of it."""
     read = swf.read(trace, fields=NEEDED, lenient=lenient)
@@ -53,6 +56,7 @@ def info(trace: Path, processors: int | None, lenient: bool, as_json: bool, **ru
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.argument("to", type=click.Path(path_type=Path))
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@example("reshape workload convert trace.swf.gz trace.csv")
 def convert(trace: Path, to: Path, lenient: bool) -> None:
     """Write TRACE as TO, in the form its name says: .swf or .csv, either with .gz behind it."""
     form = to.name.removesuffix(".gz").rpartition(".")[2]
@@ -69,12 +73,13 @@ def convert(trace: Path, to: Path, lenient: bool) -> None:
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Directory.")
 @click.option("--weeks", "count", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option(
-    "--utilization", type=click.FloatRange(min=0), default=0.7, show_default=True, help="At least."
+    "--utilization", type=FiniteRange(min=0), default=0.7, show_default=True, help="At least."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
 @click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example("reshape workload weeks RICC.swf.gz --weeks 20 --utilization 0.7 -o weeks")
 def weeks(
     trace: Path,
     out: Path,

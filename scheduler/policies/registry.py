@@ -156,7 +156,9 @@ def _kind(name: str, thing: Any) -> str:
     for kind, method in _KINDS.items():
         if typed and callable(getattr(thing, method, None)):
             return kind
+    plain = isinstance(thing, type) or not callable(thing)  # others tell where in memory they are
+    what = repr(thing) if plain else f"a {type(thing).__name__}"
     raise ConfigError(
-        f"{name!r} is {thing!r}, but a policy is a msgspec.Struct or a dataclass with one of the"
+        f"{name!r} is {what}, but a policy is a msgspec.Struct or a dataclass with one of the"
         f" methods {', '.join(_KINDS.values())}, or a Scenario"
     )

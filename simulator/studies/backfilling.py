@@ -6,11 +6,13 @@ Each seed keeps the jobs of the trace and puts the times between their submissio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
 from simulator import swf
 from simulator.normalise import NEEDED, machine_size
@@ -25,11 +27,18 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     ----------
     parameters : `trace`, `policy`, `backfill_order` (or None), `load` (times between submissions
         are divided by it), `tau` (seconds), `seed`.
+
+    Raises
+    ------
+    ConfigError : the load is not above 0, or no number.
     """
+    load = parameters["load"]
+    if not (isinstance(load, int | float) and 0 < load < inf):
+        raise ConfigError(f"must be a number above 0, got {load!r}", field="load")
     trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
     gaps = np.diff(np.sort(trace.columns["submit"]))
-    gaps = np.random.default_rng(parameters["seed"]).permutation(gaps) / parameters["load"]
-    trace.columns["submit"] = np.concatenate([[0.0], np.cumsum(gaps)])
+    gaps = np.random.default_rng(parameters["seed"]).permutation(gaps)
+    trace.columns["submit"] = np.concatenate([[0.0], np.cumsum(gaps / load)])
     changes = {"backfill_order": parameters["backfill_order"] or "none"}
     chosen = scenario(parameters["policy"], changes)
     schedule, _ = simulate(trace, machine_size(trace), chosen)

@@ -6,6 +6,7 @@ PRIO's model makes resizable jobs, which a trace cannot express; its workload is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -105,13 +106,13 @@ def make(wanted: Wanted) -> Trace:
 
     Raises
     ------
-    ConfigError : see `model_of`; a load or a queue that is not above 0.
+    ConfigError : see `model_of`; a load or a queue that is not above 0, or not finite.
     ReshapeError : no rate of arrival gives the wanted queue.
     """
     for name in ("load", "queue"):
         value = getattr(wanted, name)
-        if value is not None and not value > 0:
-            raise ConfigError(f"must be > 0, got {value}", field=name)
+        if value is not None and not 0 < value < inf:
+            raise ConfigError(f"must be > 0 and finite, got {value}", field=name)
     model = model_of(wanted.model, wanted.parameters)
     capacity = model.processors
     jobs_rng, needs_rng, arrivals_rng, estimates_rng = np.random.default_rng(wanted.seed).spawn(4)

@@ -83,6 +83,14 @@ def test_every_subcommand_exists(name: str) -> None:
     done = reshape(name, "--help")
     assert done.returncode == 0, done.stderr
     assert f"reshape {name}" in done.stdout
+    if name != "agent":
+        commands = done.stdout.partition("Commands:\n")[2].splitlines()
+        texts = {
+            f"{name} {word}": reshape(name, word, "--help").stdout
+            for word in (line.split()[0] for line in commands)
+        }
+        for words, text in (texts or {name: done.stdout}).items():
+            assert f"  reshape {words}" in text.partition("\n  Example:\n")[2]
 
 
 def test_version() -> None:

@@ -89,4 +89,7 @@ def test_nothing_left_and_no_machine(tmp_path: Path) -> None:
         normalise(trace, 2)
     with pytest.raises(ReshapeError, match=r"give --processors N .the largest job asks for 40"):
         machine_size(trace)
+    trace.header[:] = ["; MaxProcs: eight"]
+    with pytest.raises(ReshapeError, match="the header says MaxProcs: eight, no number above 0;"):
+        machine_size(trace)
     assert machine_size(swf.read(SMALL)) == 64

@@ -79,6 +79,9 @@ def test_text(tmp_path: Path) -> None:
         (["--processors", "8", "--larger", "error"], 1, "the machine has 8; --larger drop"),
         (["--swf", "no/where.swf"], 1, "there is no directory no; make it"),
         (["--reservationz", "2"], 2, "--reservations"),
+        (["--tau", "inf"], 2, "'--tau': must be a finite number, got 'inf'"),
+        (["--resizable", "nan"], 2, "'--resizable': must be a finite number, got 'nan'"),
+        (["--queue-order", "json:dumps"], 2, "'json:dumps' is a function, but a policy is"),
         (["--paraver"], 2, "--paraver needs a directory for its files; give --out DIR"),
     ],
 )

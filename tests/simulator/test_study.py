@@ -267,6 +267,7 @@ def test_wrong_files(here: Path, old: str, new: str, says: str) -> None:
         (["squares.yaml", "--out", "squares.py"], 1, "squares.py cannot be made: File exists"),
         (["squares.yaml", "--set", "bad=[a.swf, b.swf.gz]"], 1, "a.swf, b.swf.gz; put them there"),
         (["backfilling", "--set", "policy=esy"], 1, "no case has this value; there are fcfs, easy"),
+        (["backfilling", "--set", "load=0"], 1, "load: must be a number above 0, got 0"),
         (["backfilling", "--set", "trace=no.swf"], 1, "name their directory by --traces DIR or"),
     ],
 )

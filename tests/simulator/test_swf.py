@@ -57,6 +57,8 @@ def test_what_is_odd_is_counted(tmp_path: Path) -> None:
 def test_windows_and_a_missing_last_newline(tmp_path: Path) -> None:
     trace = read_text(tmp_path, f"; x\r\n{GOOD}\r\n2{GOOD[1:]}")
     assert trace.columns["job"].tolist() == [1, 2]
+    marked = read_text(tmp_path, f"\ufeff; MaxProcs: 8\n{GOOD}\n")
+    assert (len(marked), marked.declared("MaxProcs")) == (1, 8)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log2
+from math import inf, log2
 from pathlib import Path
 
 import msgspec
@@ -278,8 +278,10 @@ def test_a_load_and_a_queue_are_met() -> None:
     assert (jobs.run * jobs.processors).sum() / (64 * span) == pytest.approx(0.8, rel=0.02)
     wanted = Wanted("feitelson96", 300, 3, {"processors": 64}, queue=5, resources=1)
     assert any("mean time between submissions" in line for line in make(wanted).header)
-    with pytest.raises(ConfigError, match="load: must be > 0, got -1"):
+    with pytest.raises(ConfigError, match="load: must be > 0 and finite, got -1"):
         make(Wanted("lublin", 10, 1, load=-1))
+    with pytest.raises(ConfigError, match="queue: must be > 0 and finite, got inf"):
+        make(Wanted("lublin", 10, 1, queue=inf))
 
 
 def test_generate_command(tmp_path: Path) -> None:

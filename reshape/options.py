@@ -1,0 +1,21 @@
+"""Types of options that several commands share."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import click
+
+
+class FiniteRange(click.FloatRange):
+    """A finite number within limits; click alone lets nan and inf pass."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the text of an option."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"must be a finite number, got {value!r}", param, ctx)
+        return number
