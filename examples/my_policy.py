@@ -65,7 +65,7 @@ def simulate(jobs: int = 60) -> None:
     from scheduler.core.machine import Machine
     from scheduler.policies.scenarios import scenario
     from simulator.engine import Engine
-    from simulator.workload import PrioWorkload
+    from simulator.workloads.prio import PrioWorkload
 
     workload = PrioWorkload(jobs=jobs).generate(np.random.default_rng(1))
     print("scenario           completion s  execution s  utilisation")

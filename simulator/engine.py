@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from math import inf, nan
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -25,7 +25,6 @@ from scheduler.core.core import Core
 from scheduler.core.events import (
     Event,
     JobEnded,
-    JobSpec,
     JobStarted,
     JobSubmitted,
     ResizeDone,
@@ -37,52 +36,13 @@ from scheduler.core.orders import Continue, Contract, Expand, Kill, Order, Reque
 from scheduler.core.procset import ProcSet
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.sequence import instant_order
-from scheduler.core.state import Job, JobState
+from scheduler.core.state import JobState
 from simulator.metrics import Outcome, Result
 from simulator.runtimes import Coming, Contiguity, Costs, ResizeCost, Takes
-from simulator.workload import SimJob
+from simulator.workload import Given, SimJob, Submissions
 
 Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
 SIGTERM = 15
-
-
-class Workload(Protocol):
-    """Jobs numbered from 1 in the order of their submission."""
-
-    def __len__(self) -> int:
-        """Count the jobs."""
-
-    def submit_times(self) -> list[float]:
-        """Times of submission in order, seconds."""
-
-    def specs(self) -> list[JobSpec]:
-        """What each job asks for, in order."""
-
-    def run_times(self) -> list[float]:
-        """Run times of the rigid jobs in order, seconds, without their start and end."""
-
-
-class Given:
-    """Workload of jobs given one by one, resizable or not."""
-
-    def __init__(self, jobs: Iterable[SimJob]) -> None:
-        self.jobs = sorted(jobs, key=lambda job: job.at)
-
-    def __len__(self) -> int:
-        """Count the jobs."""
-        return len(self.jobs)
-
-    def submit_times(self) -> list[float]:
-        """Times of submission in order, seconds."""
-        return [job.at for job in self.jobs]
-
-    def specs(self) -> list[JobSpec]:
-        """What each job asks for, in order."""
-        return [job.spec for job in self.jobs]
-
-    def run_times(self) -> list[float]:
-        """Run times in order, seconds."""
-        return [job.iterations * job.iteration_s for job in self.jobs]
 
 
 class Progress(msgspec.Struct):
@@ -119,8 +79,7 @@ class Engine:
     Parameters
     ----------
     core : with its machine; it must be new. With a workload of its own it may forget what ended.
-    jobs : jobs in any order, or a workload that numbers them itself; only the former may be
-        resizable.
+    jobs : jobs in any order, or submissions that are numbered; only the former may be resizable.
     cost : what a resize costs.
     point_s : what a resize point takes without a resize, seconds; of resizable jobs.
     start_s, end_s : from the order to start a job until it computes, and from its last iteration
@@ -142,7 +101,7 @@ class Engine:
     def __init__(
         self,
         core: Core | Redirecting,
-        jobs: Iterable[SimJob] | Workload,
+        jobs: Iterable[SimJob] | Submissions,
         *,
         cost: ResizeCost | None = None,
         start_s: float = 0.0,
@@ -154,7 +113,7 @@ class Engine:
         allocations: bool = False,
         contiguity: Contiguity | None = None,
     ) -> None:
-        workload: Workload = Given(jobs) if isinstance(jobs, Iterable) else jobs
+        submissions: Submissions = Given(jobs) if isinstance(jobs, Iterable) else jobs
         self.core = core
         self.start_s, self.end_s = start_s, end_s
         if costs is None:
@@ -163,20 +122,20 @@ class Engine:
         self.watch = watch
         self.contiguity = contiguity
         self.now = -inf
-        self.started = [nan] * len(workload)
-        self.ended = [nan] * len(workload)
+        self.started = [nan] * len(submissions)
+        self.ended = [nan] * len(submissions)
         self.killed: set[int] = set()
         self.redirected: list[tuple[int, float, float]] = []
         self.allocated: dict[int, ProcSet] | None = {} if allocations else None
-        self._submit_at, self._specs = workload.submit_times(), workload.specs()
-        self._run_s = workload.run_times()
+        self._submit_at, self._specs = submissions.submit_times(), submissions.specs()
+        self._run_s = submissions.run_times()
         self._times: list[float] = []  # of the agenda, as a heap
         self._agenda: dict[float, list[Event]] = {}
         self._coming = Coming()
         self._up_at = nan  # when the next of them are up
         self._next: dict[int, Event] = {}  # of the jobs whose next event may be replaced
         self._replaced: set[int] = set()  # of those, whose earlier ones are in the agenda
-        self._jobs = workload.jobs if isinstance(workload, Given) else []
+        self._jobs = submissions.jobs if isinstance(submissions, Given) else []
         self._progress: dict[int, Progress] = {}
         self._outcomes: list[Outcome] = []
         self._busy = 0.0
@@ -432,23 +391,8 @@ class Engine:
         job = self.core.jobs[number]
         if job.ended_at is None:
             return  # it goes on, in another life
-        self._outcomes.append(outcome(job))
+        self._outcomes.append(Outcome.of(job))
         self.core.forget(number)
         self._progress.pop(number, None)
         if number not in self._replaced:
             self._next.pop(number, None)
-
-
-def outcome(job: Job) -> Outcome:
-    """What is kept of an ended job."""
-    assert job.started_at is not None
-    assert job.ended_at is not None
-    return Outcome(
-        job.id,
-        job.spec,
-        job.state,
-        job.submitted_at,
-        job.started_at,
-        job.ended_at,
-        job.sizes,
-    )

@@ -8,7 +8,7 @@ from math import nan
 import msgspec
 
 from scheduler.core.events import JobSpec
-from scheduler.core.state import JobState
+from scheduler.core.state import Job, JobState
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -24,6 +24,21 @@ class Outcome(msgspec.Struct, frozen=True):
     started_at: float
     ended_at: float
     sizes: tuple[tuple[float, int], ...]
+
+    @classmethod
+    def of(cls, job: Job) -> Outcome:
+        """What is kept of an ended job."""
+        assert job.started_at is not None
+        assert job.ended_at is not None
+        return cls(
+            job.id,
+            job.spec,
+            job.state,
+            job.submitted_at,
+            job.started_at,
+            job.ended_at,
+            job.sizes,
+        )
 
     @property
     def wait_s(self) -> float:

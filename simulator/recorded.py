@@ -30,8 +30,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import begun, replay
 from scheduler.replay.journal import Batch
 from simulator.engine import Engine
-from simulator.engine import outcome as outcome_of
-from simulator.metrics import Metrics, Result
+from simulator.metrics import Metrics, Outcome, Result
 from simulator.runtimes import Costs, Takes
 from simulator.workload import SimJob
 
@@ -136,7 +135,7 @@ class Recorded(msgspec.Struct):
 
     def result(self) -> Result:
         """What the live run gave."""
-        outcomes = sorted(map(outcome_of, self.jobs), key=lambda outcome: outcome.ended_at)
+        outcomes = sorted(map(Outcome.of, self.jobs), key=lambda outcome: outcome.ended_at)
         return Result(outcomes, self.core.machine.installed, self.busy_s, self.left_out)
 
 

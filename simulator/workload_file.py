@@ -29,7 +29,8 @@ from scheduler.core.events import JobSpec
 from scheduler.located import Located, Place
 from scheduler.times import parse_walltime
 from simulator.runtimes import ResizeCost
-from simulator.workload import PrioWorkload, SimJob
+from simulator.workload import SimJob
+from simulator.workloads.prio import PrioWorkload
 
 ENDINGS = (".yaml", ".yml")
 

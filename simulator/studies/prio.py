@@ -23,7 +23,7 @@ from simulator.metrics import Outcome
 from simulator.runtimes import ResizeCost
 from simulator.statistics import mean
 from simulator.studies.prio_paper import NAMES
-from simulator.workload import PrioWorkload
+from simulator.workloads.prio import PrioWorkload
 
 SIZES = ("small", "medium", "large")
 USERS = ("gold", "platinum")

@@ -15,12 +15,12 @@ import numpy as np
 from reshape.errors import ConfigError, nearest
 from reshape.speedup import parse
 from simulator.swf import Trace
-from simulator.workload import PrioWorkload
 from simulator.workload_file import Workload
 from simulator.workloads.drawn import Drawn, Floats, poisson
 from simulator.workloads.estimates import TsafrirEstimates
 from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.lublin import Lublin
+from simulator.workloads.prio import PrioWorkload
 from simulator.workloads.rate import arrival_for_queue, mean_queue
 from simulator.workloads.requirements import Law, factors, requirements
 

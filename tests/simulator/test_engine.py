@@ -27,7 +27,8 @@ from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
 from simulator.metrics import Result
 from simulator.runtimes import Coming, Costs, ResizeCost, Takes
-from simulator.workload import PrioWorkload, SimJob
+from simulator.workload import SimJob
+from simulator.workloads.prio import PrioWorkload
 
 SMALL_RUN = Path(__file__).parent / "golden" / "small_run.txt"
 KNOWN = Path(__file__).parents[3] / "shared" / "golden"

@@ -21,13 +21,13 @@ from simulator.normalise import Rules, machine_size, normalise
 from simulator.runtimes import ResizeCost
 from simulator.simulate import run as simulate
 from simulator.study import SHIPPED
-from simulator.workload import PrioWorkload
 from simulator.workload_command import workload
 from simulator.workloads.drawn import poisson
 from simulator.workloads.estimates import HEAD, POPULARITY, TsafrirEstimates, popularity
 from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.lublin import BUCKET_S, BUCKETS, LONGEST_PAUSE, LONGEST_RUN, Lublin
 from simulator.workloads.made import Wanted, make, model_of
+from simulator.workloads.prio import PrioWorkload
 from simulator.workloads.rate import arrival_for_queue
 from simulator.workloads.requirements import factors, requirements
 

@@ -14,7 +14,7 @@ from scheduler.core.machine import Machine
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
-from simulator.workload import PrioWorkload
+from simulator.workloads.prio import PrioWorkload
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SITE = """
