@@ -7,8 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 # What scheduler/compiled.py names, and a little more.
-COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py) simulator/engine.py \
-  scheduler/policies/passes.py scheduler/policies/promises.py
+COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py) \
+  scheduler/policies/passes.py scheduler/policies/promises.py \
+  simulator/agenda.py simulator/engine.py simulator/programs.py
 
 .PHONY: help demo test lint clean
 

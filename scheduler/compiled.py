@@ -32,7 +32,9 @@ MODULES = (
     "scheduler.core.view",
     "scheduler.policies.passes",
     "scheduler.policies.promises",
+    "simulator.agenda",
     "simulator.engine",
+    "simulator.programs",
 )
 ROOT = Path(__file__).parent.parent
 
