@@ -201,11 +201,11 @@ class StartGroup(_Message):
 
 
 class KillGroup(_Message):
-    """End every process of a group: SIGTERM, then SIGKILL after `grace_s` seconds."""
+    """End every process of a group: SIGTERM, then SIGKILL after `grace_s` seconds; 0: at once."""
 
     job: int
     group: int
-    grace_s: float = 2.0
+    grace_s: float
     why: str = ""
 
 

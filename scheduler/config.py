@@ -173,8 +173,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if isinstance(priority, str):
             if priority not in self.priorities:
                 raise ConfigError(
-                    f"there is no priority {priority!r}{nearest(priority, self.priorities)}; there"
-                    f" are {', '.join(self.priorities)}"
+                    f"there is no priority {priority!r}{nearest(priority, self.priorities)}"
                 )
             priority = self.priorities[priority]
         if not isfinite(priority):

@@ -89,8 +89,7 @@ class Admission:
         there = dict(zip(pools.names, pools.installed, strict=True))
         for name, amount in submission.resources.items():
             if name not in there:
-                known = f"there are {', '.join(there)}" if there else "its nodes have none"
-                raise ReshapeError(f"there is no resource {name!r}{nearest(name, there)}; {known}")
+                raise ReshapeError(f"there is no resource {name!r}{nearest(name, there)}")
             if amount < 0:
                 raise ReshapeError(f"{name} must be >= 0, got {amount}")
             if amount > there[name]:
@@ -102,9 +101,7 @@ class Admission:
         """Find the queue of a submission, and keep to its limits."""
         queues = self._config.queues
         if name not in queues:
-            raise ReshapeError(
-                f"there is no queue {name!r}{nearest(name, queues)}; there are {', '.join(queues)}"
-            )
+            raise ReshapeError(f"there is no queue {name!r}{nearest(name, queues)}")
         queue = queues[name]
         if queue.users is not None and submission.user not in queue.users:
             raise ReshapeError(

@@ -201,7 +201,7 @@ class Agent:
         group.kill_at = time.monotonic() + grace_s
         log.info("kill job=%d group=%d: %s", group.order.job, group.order.group, why)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(group.pid, signal.SIGTERM)
+            os.kill(group.pid, signal.SIGTERM if grace_s else signal.SIGKILL)
 
     def _tick(self) -> None:
         """Reap the dead, finish the killing, look at what is new."""

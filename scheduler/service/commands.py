@@ -144,7 +144,7 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 )
 @example(
     "reshape submit -n 2 --max 6 --topology nearly-square --walltime 10:00 \\",
-    "    -- python -m apps.lu --n 1024 --block 64",
+    "    -- python -m apps.lu --n 1024 --block 64 --repeat 20",
 )
 def submit(
     directory: Path,

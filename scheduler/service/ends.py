@@ -110,7 +110,8 @@ class JobEnds:
             transaction = self._remap.transaction(job)
             if transaction is not None:
                 self._remap.dismiss(job, transaction, why)
-            self._startup.kill(self._startup.node_of(job, waiting[0]), job.id, waiting[0], why)
+            node = self._startup.node_of(job, waiting[0])
+            self._startup.kill(node, job.id, waiting[0], why, grace_s=0)  # nothing to tidy up
         since = self._ending.setdefault(job.id, time.monotonic())
         if time.monotonic() - since > STRAGGLER_S:
             others = f"groups {waiting} of the job did not end with the others"

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 #: A command to an agent is repeated when its effect is not seen after this time.
 REPEAT_S = 3.0
+#: Seconds from SIGTERM to SIGKILL.
+GRACE_S = 2.0
 
 
 @dataclass
@@ -85,9 +87,9 @@ class JobStartup:
             return alive == job.groups.keys() and len(known) == len(alive)
         return not known and (job.state in FINAL or job.state is JobState.PENDING)
 
-    def kill(self, node: str, job: int, group: int, why: str) -> None:
-        """Let an agent end a group."""
-        self._tell(node, job, group, m.KillGroup(job=job, group=group, why=why))
+    def kill(self, node: str, job: int, group: int, why: str, grace_s: float = GRACE_S) -> None:
+        """Let an agent end a group; without grace mpiexec cannot print a complaint either."""
+        self._tell(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
 
     def let_end(self, job: Job, group: int) -> None:
         """Give a group that was told to end a moment to do so before it is killed."""

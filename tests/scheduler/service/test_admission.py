@@ -69,9 +69,9 @@ def test_without_configured_users_everybody_may_ask() -> None:
     [
         ("bob", {"priority": "platinum"}, "priority platinum is 1000, and user bob has 100: ask"),
         ("nobody", {"priority": 1}, "priority 1 is 1, and user nobody has 0"),
-        ("bob", {"priority": "glod"}, "there is no priority 'glod'; did you mean gold"),
+        ("bob", {"priority": "glod"}, "there is no priority 'glod'; did you mean gold?"),
         ("bob", {"priority": nan}, "a priority must be a finite number, got nan"),
-        ("bob", {"queue": "nigth"}, "there is no queue 'nigth'; did you mean night"),
+        ("bob", {"queue": "nigth"}, "there is no queue 'nigth'; did you mean night?"),
         ("bob", {"queue": "express"}, "user bob may not submit to queue express, only ann, eve"),
         ("ann", {"queue": "express", "processors": 5}, "of 4 processors at most, this one wants 5"),
         (
@@ -96,3 +96,4 @@ def test_what_is_refused_is_told_with_its_mend(
     with pytest.raises(ReshapeError) as caught:
         admit(user=user, **fields)
     assert says in str(caught.value)
+    assert not says.endswith("?") or str(caught.value).endswith("?"), "what is known is told twice"
