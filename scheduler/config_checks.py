@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reshape.errors import ConfigError
+from scheduler.config import ServeConfig
 from scheduler.located import Located, Place
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
-
-if TYPE_CHECKING:
-    from scheduler.config import ServeConfig
 
 #: Fields of a scenario that a queue may have its own of.
 OF_A_QUEUE = ("order", "resizing")

@@ -12,25 +12,14 @@ nothing but their places keeps it waiting, the processors that it asks for are l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.core.core import Core
 from scheduler.core.events import Event
 from scheduler.core.orders import Order
-
-if TYPE_CHECKING:
-    from simulator.schedule import Schedule
-
-
-class Fragmentation(msgspec.Struct, frozen=True):
-    """Shares from 0 to 1; nan of a run that took no time."""
-
-    external_fragmentation: float
-    internal_fragmentation: float
+from simulator.schedule import Fragmentation, Schedule
 
 
 class ExternalLoss:

@@ -10,8 +10,8 @@ from click.core import ParameterSource
 from reshape.helptext import example
 from simulator import swf, workload_file
 from simulator.files import check_place, replace_all
+from simulator.generate import PRIO, Wanted, make, prio
 from simulator.workloads.estimates import LEAST_LONGEST_S
-from simulator.workloads.made import PRIO, Wanted, make, prio
 
 
 @click.command()

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from scheduler.core.procset import ProcSet
 from simulator.engine import Engine
-from simulator.fragmentation import Fragmentation
 from simulator.normalise import TraceJobs
 from simulator.swf import Column, Trace
 
@@ -44,6 +43,16 @@ class Numbers(msgspec.Struct, frozen=True):
     max_bounded_slowdown: float = nan
     redirected: int = 0
     lost_processor_s: float = 0.0
+
+
+class Fragmentation(msgspec.Struct, frozen=True):
+    """What was lost to places, `simulator.fragmentation` says how; nan of a run that took no time.
+
+    Shares, from 0 to 1, of all processor-seconds there were.
+    """
+
+    external_fragmentation: float
+    internal_fragmentation: float
 
 
 class Schedule(msgspec.Struct, frozen=True):

@@ -83,7 +83,7 @@ def serve(
     again by the next 'reshape serve' in the same directory. Values come from --config, then from
     RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY and the like, then from the options.
     """
-    from scheduler.config import load_config  # these need more than a mere client does
+    from scheduler.config_sources import load_config  # these need more than a mere client does
     from scheduler.service.directory import ServiceDirectory
     from scheduler.service.server import serve as run
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,11 +21,11 @@ from scheduler.policies.scenarios import scenario
 from simulator import swf
 from simulator.normalise import NEEDED, Rules, machine_size
 from simulator.simulate import run as simulate
+from simulator.studies.loc_curves import TOTAL, WAIT, Curve, Curves, curves_of
 from simulator.study import Report, Row, trace_path
 
 #: "We consider all the jobs important", whatever became of them; jobs may outlive their estimates.
 RULES = Rules(overrun="keep", without_run="keep")
-FIRST_FIT = "first-fit"
 _EASY = {"backfill.kill_at_reservation": True}
 #: Scenario and its changes. "easy" keeps a place for the head; "easy-number" reserves a number of
 #: processors, as if any would do, which is all that the paper says.
@@ -35,7 +35,6 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "easy-number": ("easy", _EASY | {"backfill.reserve": "number"}),
 }
 MINUTE_S = 60.0
-TOTAL, WAIT = "mean_total_min", "mean_wait_min"
 #: What the paper says of the thresholds (section 4); of FCFS and EASY on HPC2N "about the same".
 PAPER_THRESHOLD = {
     ("HPC2N", "fcfs"): "around 0.25",
@@ -84,69 +83,6 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
         "utilization": numbers.utilization,
         "external_fragmentation": lost.external_fragmentation,
     }
-
-
-class Curve(NamedTuple):
-    """Results of one trace and policy.
-
-    Parameters
-    ----------
-    flat : of the non-contiguous selection.
-    points : speed-up -> results of the contiguous one, ascending.
-    """
-
-    flat: Mapping[str, float]
-    points: dict[float, Mapping[str, float]]
-
-    def threshold(self) -> float | None:
-        """First speed-up from which on contiguous places do not lose; None: none of those tried.
-
-        Between two points the total time is taken to fall in a straight line.
-        """
-        even = self.flat[TOTAL]
-        found: float | None = None
-        before: tuple[float, float] | None = None
-        for speedup, point in self.points.items():
-            total = point[TOTAL]
-            if total > even:
-                found = None
-            elif found is None:
-                found = speedup
-                if before is not None:
-                    share = (before[1] - even) / (before[1] - total)
-                    found = before[0] + share * (speedup - before[0])
-            before = speedup, total
-        return found
-
-    def cost(self) -> float | None:
-        """Waiting time without any speed-up, relative to the non-contiguous selection."""
-        point = self.points.get(0)
-        return None if point is None or not self.flat[WAIT] else point[WAIT] / self.flat[WAIT]
-
-
-Key: TypeAlias = tuple[str, str]  #: label of the trace, policy
-Curves: TypeAlias = dict[Key, Curve]
-
-
-def curves_of(rows: Sequence[Row]) -> Curves:
-    """Put the runs together that belong together; those without a non-contiguous one are left.
-
-    Anywhere, both kinds of EASY are the same.
-    """
-    flat: dict[Key, Mapping[str, float]] = {}
-    points: dict[Key, dict[float, Mapping[str, float]]] = {}
-    for row in rows:
-        key = row.parameters["label"], row.parameters["policy"]
-        if row.parameters["select"] == FIRST_FIT:
-            flat[key] = row.result
-        else:
-            points.setdefault(key, {})[row.parameters["speedup"]] = row.result
-    for label, policy in points:
-        if policy.startswith("easy") and (label, "easy") in flat:
-            flat.setdefault((label, policy), flat[label, "easy"])
-    labels, policies = list(dict.fromkeys(label for label, _ in flat)), list(POLICIES)
-    order = sorted(flat, key=lambda key: (labels.index(key[0]), policies.index(key[1])))
-    return {key: Curve(flat[key], dict(sorted(points.get(key, {}).items()))) for key in order}
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:

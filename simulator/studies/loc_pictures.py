@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from scheduler import drawing
-
-if TYPE_CHECKING:
-    from simulator.studies.loc import Curve, Curves
+from simulator.studies.loc_curves import POLICIES, TOTAL, WAIT, Curve, Curves
 
 ANYWHERE, CONTIGUOUS = "#8a8f96", "#1f6fb2"
 BARS = {"fcfs": "#d98c2b", "easy": "#1f6fb2", "easy-number": "#7fb6d9"}
-POLICIES = {"fcfs": "FCFS", "easy": "EASY by place", "easy-number": "EASY by number"}
 
 
 def pictures(curves: Curves) -> dict[str, bytes]:
@@ -28,13 +24,13 @@ def pictures(curves: Curves) -> dict[str, bytes]:
     titled = [(f"{first}, {POLICIES.get(p, p)}", curve) for p, curve in own.items()]
     if any(len(curve.points) > 1 for curve in own.values()):
         title = f"{first}: mean total time"
-        figures["figure3"] = _lines(titled, "mean_total_min", f"{title}, contiguous or not")
+        figures["figure3"] = _lines(titled, TOTAL, f"{title}, contiguous or not")
         title = f"{first}: mean waiting time"
-        figures["figure4"] = _lines(titled, "mean_wait_min", f"{title}, contiguous or not")
+        figures["figure4"] = _lines(titled, WAIT, f"{title}, contiguous or not")
     if others:
         titled = [(f"{label}, {POLICIES.get(p, p)}", curve) for (label, p), curve in others]
         title = "Mean total time, contiguous or not"
-        figures["figure5"] = _lines(titled, "mean_total_min", title, logarithmic=True)
+        figures["figure5"] = _lines(titled, TOTAL, title, logarithmic=True)
     return {
         f"{name}.{form}": drawing.encode(figure, form)
         for name, figure in figures.items()
@@ -113,7 +109,7 @@ def _panel(axes: Axes, curve: Curve, column: str) -> None:
     )
     axes.axhline(curve.flat[column], color=ANYWHERE, linewidth=2, label="anywhere")
     found = curve.threshold()
-    if column == "mean_total_min" and found is not None and found > 0:
+    if column == TOTAL and found is not None and found > 0:
         axes.axvline(found, color=drawing.INK, linewidth=0.8, linestyle=":")
         axes.annotate(
             f"pays from {found:.2f}",

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from scheduler.drawing import FORMATS, INK, encode, new_figure, quiet
 from simulator.statistics import mean
-from simulator.studies.redir_report import MAX, MEAN, TraceRatios
+from simulator.studies.redir_ratios import MAX, MEAN, TraceRatios
 
 MEAN_MARK = "#c0392b"
 COLOURS = {MEAN: "#8fb8de", MAX: "#6b6f76"}

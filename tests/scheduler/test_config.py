@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from reshape.errors import ConfigError
-from scheduler.config import Deadlines, NodeConfig, ServeConfig, load_config, reserved
+from scheduler.config import Deadlines, NodeConfig, ServeConfig, reserved
+from scheduler.config_sources import load_config
 from scheduler.core.events import JobSpec
 from scheduler.core.network import Tree
 from scheduler.core.state import Job

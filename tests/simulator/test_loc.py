@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from simulator.studies.loc import Curve, curves_of, report, run
+from simulator.studies.loc import report, run
+from simulator.studies.loc_curves import Curve, curves_of
 from simulator.study import Row, read_study, shipped_studies
 
 SMALL = {"label": "HPC2N", "trace": "synthetic.swf", "k": 4, "levels": 4, "jobs": 400}

@@ -9,7 +9,8 @@ import pytest
 from test_simulate_command import reshape
 
 from reshape.errors import ReshapeError
-from simulator.studies.redir_report import MAX, MEAN, TraceRatios, as_report, judged
+from simulator.studies.redir_ratios import MAX, MEAN, TraceRatios
+from simulator.studies.redir_report import as_report, judged
 from simulator.study import Row
 
 STUDY = """

@@ -17,6 +17,7 @@ from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import Prio
 from scheduler.policies.scenarios import scenario
 from simulator import swf, workload_file
+from simulator.generate import Wanted, make, model_of
 from simulator.normalise import Rules, machine_size, normalise
 from simulator.runtimes import ResizeCost
 from simulator.simulate import run as simulate
@@ -26,7 +27,6 @@ from simulator.workloads.drawn import poisson
 from simulator.workloads.estimates import HEAD, POPULARITY, TsafrirEstimates, popularity
 from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.lublin import BUCKET_S, BUCKETS, LONGEST_PAUSE, LONGEST_RUN, Lublin
-from simulator.workloads.made import Wanted, make, model_of
 from simulator.workloads.prio import PrioWorkload
 from simulator.workloads.rate import arrival_for_queue
 from simulator.workloads.requirements import factors, requirements
