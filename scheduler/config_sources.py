@@ -196,9 +196,12 @@ def _read_durations(tree: Located) -> None:
         value = tree.get(place)
         if isinstance(value, str):
             try:
-                seconds = parse_walltime(value) if ":" in value or "-" in value else float(value)
-            except ValueError as error:
-                tree.fail(place, f"{error}, or a number of seconds")
+                seconds = float(value)
+            except ValueError:
+                try:
+                    seconds = parse_walltime(value)
+                except ValueError as error:
+                    tree.fail(place, f"{error}, or a number of seconds")
             tree.put(place, seconds, tree.origin(place))
 
 

@@ -81,8 +81,9 @@ class Located:
             raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
         except UnicodeDecodeError as error:
             raise ConfigError(f"is not UTF-8 text: {error.reason}", file=str(file)) from None
-        loader = yaml.SafeLoader(text)
+        loader = None
         try:
+            loader = yaml.SafeLoader(text)  # which looks for bytes that no text has
             node = loader.get_single_node()
             if node is not None:
                 values = tree._plain(loader, node, (), ())
@@ -98,10 +99,15 @@ class Located:
                 file=str(file),
                 line=mark.line + 1 if mark else None,
             ) from None
-        except yaml.YAMLError as error:
-            raise ConfigError(f"is no YAML: {error}", file=str(file)) from None
+        except yaml.reader.ReaderError as error:
+            raise ConfigError(
+                f"is no YAML: character #x{error.character:04x}: {error.reason}",
+                file=str(file),
+                line=text.count("\n", 0, error.position) + 1,
+            ) from None
         finally:
-            loader.dispose()
+            if loader is not None:
+                loader.dispose()
         return tree
 
     def _plain(

@@ -164,11 +164,12 @@ class View:
         head = self.head
         if head is None:
             return None
-        if not self.placing:
-            at, spare = self.shadow(head)
-            return Reservation(head.id, at, processors_of(spare))
-        place = self.place(head)
-        return Reservation(head.id, place.at, self.free - place.kept.count())
+        at, left = self.shadow(head)
+        spare = processors_of(left)
+        if self.placing:  # a place may be there before the further resources are
+            place = self.place(head)
+            at, spare = max(at, place.at), self.free - place.kept.count()
+        return Reservation(head.id, at, spare)
 
     def place(self, job: Job) -> Place:
         """When there is a place for a job, and which processors that are free now it needs."""

@@ -191,6 +191,7 @@ WRONG = [
     ("queues:\n  a:\n    priority: silver", 3, "queues.a.priority", "no priority 'silver'"),
     ("queues:\n  a:\n    max_processors: 0", 3, "queues.a.max_processors", "number >= 1"),
     ("queues:\n  a:\n    max_walltime_s: 1:xx", 3, "queues.a.max_walltime_s", "is no time"),
+    ("queues:\n  a:\n    max_walltime_s: soon", 3, "queues.a.max_walltime_s", "'soon' is no time"),
     ("queues:\n  a:\n    users: []", 3, "queues.a.users", "nobody could submit"),
     ("queues:\n  a:\n    scenario: max-b", 1, "queues", "order of queue a, Fcfs, gives no number"),
     ("queues:\n  a:\n    scenario: max", 3, "queues.a.scenario", "did you mean max-b"),
@@ -223,6 +224,7 @@ WRONG = [
     ("processors: 1\n\tverify: x", 2, None, "is no YAML"),
     ("- 1\n- 2", 1, None, "must be a mapping"),
     ("processors: 1\n---\nprocessors: 2", 2, None, "is no YAML"),
+    ("processors: 1\n\x00", 2, None, "is no YAML: character #x0000"),
 ]
 
 

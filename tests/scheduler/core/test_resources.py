@@ -12,6 +12,7 @@ from scheduler.core.machine import Machine
 from scheduler.core.orders import Start
 from scheduler.core.resources import Amounts, Pools, excess, highest, processors_of
 from scheduler.policies.scenario import Scenario
+from scheduler.selection.contiguous import Contiguous
 
 amounts = st.tuples(*[st.integers(-9, 9)] * 3).map(Amounts)
 
@@ -82,6 +83,14 @@ def test_a_job_waits_for_a_node_that_holds_what_it_needs() -> None:
     )
     assert isinstance(core.handle([JobEnded(5, 2)])[0], Start)
     assert core.machine.free_amounts == (3, 7)
+
+
+def test_the_first_job_has_a_place_but_waits_for_memory() -> None:
+    core = Core(Scenario("easy", selection=Contiguous()), Machine([("a", 4)]))
+    core.handle([NodeJoined(0, "b", 4, resources={"memory": 8})])
+    core.handle([JobSubmitted(1, 1, JobSpec(2, 10.0, resources={"memory": 6}))])
+    core.handle([JobSubmitted(2, 2, JobSpec(2, 10.0, resources={"memory": 6}))])
+    assert "enough by 11.0 if walltimes hold" in str(core.reason_pending(2))
 
 
 def test_a_lost_node_takes_its_resources_along() -> None:
