@@ -57,7 +57,7 @@ class Recorded(msgspec.Struct):
     joins, leaves : how long groups took to join and to leave, by the processes of the job then, and
         of those that left.
     moves : bytes of a job's data, and the seconds of its move.
-    busy_s : processor-seconds held by jobs.
+    busy_s : processor-seconds that each job held.
     """
 
     core: Redirecting
@@ -68,7 +68,7 @@ class Recorded(msgspec.Struct):
     joins: Times = []
     leaves: Times = []
     moves: Times = []
-    busy_s: float = 0.0
+    busy_s: dict[int, float] = {}
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Recorded:
@@ -77,11 +77,16 @@ class Recorded(msgspec.Struct):
         run = cls(core)
         steady: set[int] = set()  # jobs that nothing has happened to since their last point
         under_way: dict[int, Resize] = {}
-        machine, held, before = run.core.machine, 0, 0.0
+        held: dict[int, tuple[float, int]] = {}  # since when, processors
         for batch, orders in replay(batches, core):
             at = batch.events[0].at
-            run.busy_s += held * (at - before)
-            held, before = machine.processors - machine.free_count, at
+            named = {getattr(what, "job", -1) for what in (*batch.events, *orders)}
+            if -1 in named:  # a node that comes or goes
+                named = (named | held.keys()) - {-1}
+            for number in named:
+                since, processors = held.get(number, (at, 0))
+                run.busy_s[number] = run.busy_s.get(number, 0.0) + processors * (at - since)
+                held[number] = at, sum(map(len, core.jobs[number].groups.values()))
             for event in batch.events:
                 if type(event) is ResizePoint:
                     run._point(event, event.job in steady)
@@ -136,7 +141,8 @@ class Recorded(msgspec.Struct):
     def result(self) -> Result:
         """What the live run gave."""
         outcomes = sorted(map(Outcome.of, self.jobs), key=lambda outcome: outcome.ended_at)
-        return Result(outcomes, self.core.machine.installed, self.busy_s, self.left_out)
+        busy_s = sum(self.busy_s[job.id] for job in self.jobs)
+        return Result(outcomes, self.core.machine.installed, busy_s, self.left_out)
 
 
 def costs(*runs: Recorded) -> Costs:

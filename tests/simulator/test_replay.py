@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -26,8 +27,10 @@ from scheduler.demo.run import run_workload
 from scheduler.demo.workload import DemoJob
 from scheduler.policies.scenarios import scenario
 from scheduler.replay.compare import settings_of
+from scheduler.replay.journal import reading
 from scheduler.service.journal import Journal
 from simulator.engine import Engine
+from simulator.recorded import Recorded
 from simulator.runtimes import ResizeCost
 from simulator.workload import SimJob
 
@@ -232,6 +235,25 @@ def test_what_if_is_simulated_from_what_was_measured(journal: Path) -> None:
     field = json.loads(replay(journal, "--set", "resizing=none", "--json").stdout)
     assert field["what_if"] == other["what_if"]
     assert "what-if" in replay(journal, "--policy", "easy").stdout
+
+
+def test_what_is_left_out_does_not_count_as_use(journal: Path) -> None:
+    """The journal of a run that goes on: two jobs have ended, others hold processors."""
+    with edited(journal) as db:
+        ends = db.execute("SELECT batch FROM events WHERE kind = 'JobEnded' ORDER BY batch")
+        second = ends.fetchall()[1]
+        db.execute("DELETE FROM events WHERE batch > ?", second)
+        db.execute("DELETE FROM orders WHERE batch > ?", second)
+    with reading(journal) as records:
+        run = Recorded.of(records.batches()).result()
+    assert (len(run.outcomes), len(run.left)) == (2, 7)
+    held = [
+        (until - since) * size
+        for outcome in run.outcomes
+        for (since, size), (until, _) in pairwise([*outcome.sizes, (outcome.ended_at, 0)])
+    ]
+    # Processors count from the decision to expand on, 0.4 s before the group is there.
+    assert run.busy_s == pytest.approx(sum(held), rel=0.1)
 
 
 def test_costs_of_other_runs_count_together(journal: Path, tmp_path: Path) -> None:
