@@ -56,13 +56,17 @@ def endpoint_of(directory: str | Path) -> str:
 
 
 def _alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and whom nobody has waited for does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
 
 
 class Client:

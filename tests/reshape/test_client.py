@@ -139,12 +139,18 @@ def test_endpoint_of_nothing(tmp_path: Path) -> None:
         endpoint_of(tmp_path / "a")
 
 
-def test_endpoint_of_dead_service(tmp_path: Path) -> None:
+@pytest.mark.parametrize("waited_for", [True, False])  # in a container, pid 1 often waits for none
+def test_endpoint_of_dead_service(tmp_path: Path, waited_for: bool) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
+    if waited_for:
+        gone.wait()
     server_file(tmp_path, endpoint="ipc://x", pid=gone.pid, started_at=1.5)
-    with pytest.raises(ServiceUnavailable, match=f"process {gone.pid}.*is gone"):
-        endpoint_of(tmp_path)
+    try:
+        with pytest.raises(ServiceUnavailable, match=f"process {gone.pid}.*is gone"):
+            endpoint_of(tmp_path)
+    finally:
+        gone.wait()
 
 
 @pytest.mark.parametrize("fields", [{}, {"endpoint": 3, "pid": 1, "started_at": 0}])
