@@ -254,7 +254,7 @@ def run(
     asked, jobs = jobs.processors, _whole_nodes(jobs, machine)
     kill, resources = bool(cut_later), trace.capacities()
     core = _core(chosen, machine, resources, event_order, counted=counted, kill=kill)
-    loss = ExternalLoss(core) if isinstance(core, Core) and core.placing else None
+    loss = ExternalLoss(core) if isinstance(core, Core) and core.view.placing else None
     engine = Engine(core, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
     with uncollected():
         engine.run()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from scheduler.core import places, resizing, sequence
+from scheduler.core import resizing, sequence
 from scheduler.core.alarms import Alarms
 from scheduler.core.ends import Ends
 from scheduler.core.events import (
@@ -40,7 +40,6 @@ from scheduler.core.state import COMPLETED, STARTING, Job, JobState
 from scheduler.core.view import View
 from scheduler.policies.priorities import Prioritised
 from scheduler.policies.scenario import Scenario
-from scheduler.profiler import Moves
 
 S = JobState
 EventOrder = Literal["batch", "sequential"]
@@ -65,11 +64,7 @@ class Core(Ledger):
     ----------
     queue : pending jobs.
     predictor : what it learns run times by; None if the scenario takes the users' estimates.
-    reservations : promised starts of queued jobs, by job number, as of the last pass.
-    placing : whether the selection may refuse although enough processors are free.
-    prioritised : order of the queue, if it is that of a priority.
-    contacted : whether this is a moment at which jobs may pass others; see `Backfill.moments`.
-    moves : what the resizes of all jobs cost.
+    view : what policies see.
     """
 
     def __init__(
@@ -86,9 +81,6 @@ class Core(Ledger):
         self.order = order
         self.keep_ended = keep_ended
         self.queue = Queue(scenario.order)
-        self.reservations: dict[int, float] = {}
-        self.moves = Moves()
-        self.view = View(self)
         self._alarms = Alarms(self)
         self._lessons: list[Job] = []  # ended at this instant, for the predictor
         self._starts = self._start  # one bound method for all passes
@@ -101,22 +93,29 @@ class Core(Ledger):
 
     @scenario.setter
     def scenario(self, scenario: Scenario) -> None:
-        self.placing = places.matter(self.machine, scenario)
+        placing = scenario.minds_places(self.machine)
         queued = list(self.queue.jobs.values())
         self._scenario = scenario
         self.predictor = scenario.estimates.predictor()
-        orders = scenario.queue_order, scenario.backfill_order
-        self.prioritised = orders[0] if isinstance(orders[0], Prioritised) else None
+        order = scenario.queue_order
+        self.queue = Queue(order, scenario.backfill_order, filed=scenario.backfill.files)
+        self.view = View(
+            self,
+            self.queue,
+            scenario.selection,
+            retry_after=scenario.retry_after,
+            placing=placing,
+            prioritised=order if isinstance(order, Prioritised) else None,
+        )
         self._kills = scenario.backfill.kill_at_reservation
         self._corrects = self.predictor is not None or self._kills
-        self.queue = self.view.queue = Queue(*orders, filed=scenario.backfill.files)
         for job in queued:
             self.queue.add(job, self.now)
         self.reservations.clear()
         self.standing = self.profile = None
         self._choose_way()
         self._awaits_contact = scenario.backfill.moments == "contacts"
-        self.contacted = not self._awaits_contact
+        self.view.contacted = not self._awaits_contact
         self._due = True
 
     def _choose_way(self) -> None:
@@ -158,8 +157,9 @@ class Core(Ledger):
             if at > self.now:
                 self.now = at
         if self._awaits_contact:
-            self.contacted = any(type(event) in _CONTACTS for event in events)
-            self._due |= self.contacted
+            contacted = any(type(event) in _CONTACTS for event in events)
+            self.view.contacted = contacted
+            self._due |= contacted
         if self.order == "batch" or len(events) == 1:
             self._batch(sorted(events, key=sequence.instant_order))
         else:
@@ -250,7 +250,7 @@ class Core(Ledger):
 
         Where places matter none of those kept for the head are given.
         """
-        head = self.view.head if self.placing else None
+        head = self.view.head if self.view.placing else None
         kept = self.view.place(head).kept if head is not None else NONE
         chosen = self.machine.allocate(self._scenario.selection, processors, kept)
         if chosen is None:

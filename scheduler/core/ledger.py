@@ -12,6 +12,7 @@ from scheduler.core.orders import Kill, Order, Reason
 from scheduler.core.procset import ProcSet
 from scheduler.core.resources import Quantity
 from scheduler.core.state import FINAL, Job, JobState
+from scheduler.profiler import Moves
 
 S = JobState
 
@@ -36,6 +37,8 @@ class Ledger:
         if that may have changed since by more than arrivals.
     profile : free processors over time with all reservations taken out, kept up to date by early
         ends; None if it has to be made anew.
+    reservations : promised starts of queued jobs, by job number, as of the last pass.
+    moves : what the resizes of all jobs cost.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -50,6 +53,8 @@ class Ledger:
         self.unforeseen = False
         self.standing: tuple[Job, float, Any] | None = None
         self.profile: Availability | None = None
+        self.reservations: dict[int, float] = {}
+        self.moves = Moves()
         self._due = True  # whether a scheduling pass could find something new
         self._orders: list[Order] = []  # the answer to the events that are being handled
 
@@ -60,6 +65,10 @@ class Ledger:
         job.groups[group] = processors
         job.next_group = group + 1
         return group
+
+    def held(self, job: Job) -> ProcSet:
+        """Processors of a live job that would be free if it ended."""
+        return self.machine.coming(ProcSet.union(job.groups.values()))
 
     def order_also(self, order: Order) -> None:
         """Add an order to the answer."""

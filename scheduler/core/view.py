@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from reshape.topology import Topology
 from scheduler.core.availability import Availability
 from scheduler.core.ends import End
-from scheduler.core.machine import fits
+from scheduler.core.ledger import Ledger
+from scheduler.core.machine import Selection, fits
 from scheduler.core.orders import Reason
 from scheduler.core.places import Place
 from scheduler.core.procset import ProcSet
+from scheduler.core.queue import Queue
 from scheduler.core.resources import Quantity, processors_of
 from scheduler.core.space import Space
 from scheduler.core.state import Job, JobState
 from scheduler.policies.priorities import Prioritised, running_priority
-
-if TYPE_CHECKING:
-    from scheduler.core.core import Core
 
 
 class Start(Protocol):
@@ -46,21 +45,45 @@ class Reservation(NamedTuple):
 class View:
     """Read-only view of a core at one instant.
 
+    Parameters
+    ----------
+    ledger : the core's books.
+    queue : pending jobs in the scenario's order.
+    selection : which processors a group gets.
+    retry_after : resize points before a resize that failed is tried again.
+    placing : whether the selection may refuse although there are enough free processors.
+    prioritised : order of the queue, if it is that of a priority.
+
     Attributes
     ----------
-    queue : pending jobs in the scenario's order.
     machine : nodes and free processors.
+    contacted : whether this is a moment at which jobs may pass the first one of the queue; see
+        `Backfill.moments`.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.queue = core.queue
-        self.machine = core.machine
+    def __init__(
+        self,
+        ledger: Ledger,
+        queue: Queue,
+        selection: Selection,
+        *,
+        retry_after: int,
+        placing: bool,
+        prioritised: Prioritised | None,
+    ) -> None:
+        self._ledger = ledger
+        self.queue = queue
+        self.machine = ledger.machine
+        self.placing = placing
+        self.prioritised = prioritised
+        self.contacted = True
+        self._selection = selection
+        self._retry_after = retry_after
 
     @property
     def now(self) -> float:
         """Time of the events being handled, seconds."""
-        return self._core.now
+        return self._ledger.now
 
     @property
     def free(self) -> int:
@@ -70,12 +93,12 @@ class View:
     @property
     def idle(self) -> Quantity:
         """What nobody holds."""
-        return self.machine.free_amounts if self._core.pooled else self.machine.free_count
+        return self.machine.free_amounts if self._ledger.pooled else self.machine.free_count
 
     @property
     def pooled(self) -> bool:
         """Whether there are further resources, so that quantities are `Amounts`."""
-        return self._core.pooled
+        return self._ledger.pooled
 
     def told(self, quantity: Quantity) -> int | str:
         """Write a quantity for a reason."""
@@ -83,12 +106,12 @@ class View:
 
     def quantity(self, job: Job) -> Quantity:
         """What a live job holds."""
-        return self._core.quantity(job.size, job)
+        return self._ledger.quantity(job.size, job)
 
     @property
     def freeing(self) -> int:
         """Processors that contractions under way will free."""
-        return self._core.freeing
+        return self._ledger.freeing
 
     @property
     def installed(self) -> int:
@@ -98,12 +121,12 @@ class View:
     @property
     def ends(self) -> Iterator[End]:
         """Expected ends of what is held now, soonest first."""
-        return iter(self._core.ends)
+        return iter(self._ledger.ends)
 
     @property
     def reservations(self) -> dict[int, float]:
         """Start times promised to queued jobs, by job number; backfilling keeps them here."""
-        return self._core.reservations
+        return self._ledger.reservations
 
     @property
     def profile(self) -> Availability | None:
@@ -111,38 +134,33 @@ class View:
 
         None if something else happened or processors are overdue.
         """
-        core = self._core
-        if core.profile is None or core.ends.any_by(core.now):
+        ledger = self._ledger
+        if ledger.profile is None or ledger.ends.any_by(ledger.now):
             return None
-        core.profile.advance(core.now)
-        return core.profile
+        ledger.profile.advance(ledger.now)
+        return ledger.profile
 
     def keep(self, profile: Availability) -> None:
         """Keep the profile for the next pass, unless something is overdue in it."""
-        core = self._core
-        core.profile = None if core.ends.any_by(core.now) else profile
+        ledger = self._ledger
+        ledger.profile = None if ledger.ends.any_by(ledger.now) else profile
 
     @property
     def unforeseen(self) -> bool:
         """Whether processors came back since the last pass, or are expected otherwise."""
-        return self._core.unforeseen
-
-    @property
-    def placing(self) -> bool:
-        """Whether the selection may refuse although there are enough free processors."""
-        return self._core.placing
+        return self._ledger.unforeseen
 
     @property
     def outfit(self) -> Quantity:
         """What all nodes known hold, up or not."""
         machine = self.machine
-        return machine.installed_amounts if self._core.pooled else machine.installed
+        return machine.installed_amounts if self._ledger.pooled else machine.installed
 
     def able(self, job: Job) -> bool:
         """Whether this machine could run a job at all, if every node was there and idle."""
         if job.needs > self.outfit:
             return False
-        return self.machine.able(self._core.scenario.selection, job.processors)
+        return self.machine.able(self._selection, job.processors)
 
     @property
     def head(self) -> Job | None:
@@ -153,7 +171,7 @@ class View:
     @property
     def resizable(self) -> Iterator[Job]:
         """Jobs that run and may be resized now: no resize of theirs is under way."""
-        running = self._core.resizable.values()
+        running = self._ledger.resizable.values()
         return (job for job in running if job.state is JobState.RUNNING)
 
     def reservation(self) -> Reservation | None:
@@ -173,23 +191,23 @@ class View:
 
     def place(self, job: Job) -> Place:
         """When there is a place for a job, and which processors that are free now it needs."""
-        return Place(self._core, job)
+        return Place(self._ledger, self._selection, job)
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose a place in some space, as the scenario's selection does; None: there is none."""
-        return self._core.scenario.selection.select(space, processors)
+        return self._selection.select(space, processors)
 
     def fits(self, space: Space, processors: int) -> bool:
         """Whether there is a place in some space."""
-        return fits(self._core.scenario.selection, space, processors)
+        return fits(self._selection, space, processors)
 
     def held(self, job: Job) -> ProcSet:
         """Processors of a live job that would be free if it ended."""
-        return self.machine.coming(ProcSet.union(job.groups.values()))
+        return self._ledger.held(job)
 
     def shadow(self, job: Job) -> tuple[float, Quantity]:
         """When there is enough for a job, in seconds, and what is left over then."""
-        return self._core.ends.shadow(self.now, self.idle, job.needs)
+        return self._ledger.ends.shadow(self.now, self.idle, job.needs)
 
     @property
     def standing(self) -> tuple[Job, float, Any] | None:
@@ -200,32 +218,23 @@ class View:
         Nothing but arrivals came in between, and nothing is overdue, so that whoever could not pass
         then cannot pass now.
         """
-        core = self._core
-        return None if core.standing is None or core.ends.any_by(core.now) else core.standing
+        ledger = self._ledger
+        overdue = ledger.standing is not None and ledger.ends.any_by(ledger.now)
+        return None if overdue else ledger.standing
 
     def stand(self, head: Job, at: float, spare: Any) -> None:
         """Keep for the next pass what `standing` tells."""
-        self._core.standing = head, at, spare
+        self._ledger.standing = head, at, spare
 
     @property
     def overdue(self) -> list[Job]:
         """Jobs that should have ended by now, as far as estimates tell, in order of those ends."""
         numbers: dict[int, None] = {}
-        for time, job, _ in self._core.ends:
+        for time, job, _ in self._ledger.ends:
             if time > self.now:
                 break
             numbers[job] = None
-        return [self._core.live[job] for job in numbers]
-
-    @property
-    def contacted(self) -> bool:
-        """Whether this is a moment at which jobs may pass the first one of the queue."""
-        return self._core.contacted
-
-    @property
-    def prioritised(self) -> Prioritised | None:
-        """Order of the queue, if it is that of a priority."""
-        return self._core.prioritised
+        return [self._ledger.live[job] for job in numbers]
 
     def priority(self, job: Job) -> float:
         """Priority of PRIO 3.1: by the order of the queue while it waits, then by the time left.
@@ -258,13 +267,12 @@ class View:
 
     def pause_s(self, job: Job) -> float | None:
         """Expected pause of a resize of this job, seconds; None if nothing like it was seen."""
-        return job.history.predict_pause_s(self._core.moves)
+        return job.history.predict_pause_s(self._ledger.moves)
 
     def failed_lately(self, job: Job, size: int) -> bool:
         """Whether a resize to this size failed fewer than `retry_after` resize points ago."""
         failed = job.history.failures.get(size)
-        retry_after = self._core.scenario.retry_after
-        return failed is not None and job.history.points - failed < retry_after
+        return failed is not None and job.history.points - failed < self._retry_after
 
 
 def topology_fault(job: Job) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.core.machine import Selection
+from reshape.errors import ConfigError
+from scheduler.core.machine import Machine, Selection, anywhere
 from scheduler.core.queue import QueueOrder
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.estimates import Estimates, UserEstimates
@@ -66,6 +67,26 @@ class Scenario(msgspec.Struct, frozen=True):
         if all(order == self.order for order in orders.values()):
             return self.order
         return ByQueue(self.order, orders)
+
+    def minds_places(self, machine: Machine) -> bool:
+        """Whether the selection may refuse although enough processors of a machine are free.
+
+        Raises
+        ------
+        ConfigError : it needs a network that the machine has not, or the backfilling makes promises
+            by numbers alone that it would break.
+        """
+        if getattr(self.selection, "needs_network", False) and machine.space.network is None:
+            raise ConfigError("it needs a machine with a network", field="selection")
+        if machine.counted or anywhere(self.selection):
+            return False
+        if self.backfill.reservations not in (0, 1):
+            raise ConfigError(
+                f"backfilling with {self.backfill.name} promises numbers of processors, not places;"
+                " contiguous selections go with 0 reservations (FCFS) or 1 (EASY)",
+                field="selection",
+            )
+        return True
 
     def resizing_of(self, queue: str) -> Resizing | None:
         """How the jobs of a queue are resized."""
