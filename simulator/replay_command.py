@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from reshape.errors import ReshapeError
 from reshape.helptext import example
@@ -121,6 +122,13 @@ def replay(
     and resize costs measured in it; with --predict from its submissions alone, and with what the
     machine takes for starts, resizes and ends, measured in it or in the journals of --costs.
     """
+    simulates = policy is not None or bool(fields) or predict
+    context = click.get_current_context()
+    for name in () if simulates else ("costs", "runs", "speedup"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--{name} says something about a simulation; give --policy, --set or --predict"
+            )
     with reading(journal) as records:
         batches, damage = records.salvaged()
         if damage and not batches:
@@ -128,7 +136,7 @@ def replay(
         submissions = {job: its for job, _, its in records.jobs()} if predict else {}
     told = compare(_shown(batches))
     result = _facts(told, damage)
-    if policy is not None or fields or predict:
+    if simulates:
         run = recorded.Recorded.of(batches)
         chosen = _chosen(run.core.scenario, policy, fields)
         cost = recorded.costs(*map(_other, costs)) if costs else recorded.costs(run)

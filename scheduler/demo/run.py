@@ -45,9 +45,13 @@ def run_workload(
 
     Raises
     ------
-    ReshapeError : the service cannot be started or is lost, or the run takes too long.
+    ReshapeError : the folder cannot be made, the service cannot be started or is lost, or the run
+        takes too long.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReshapeError(f"directory {folder} cannot be made: {error.strerror}") from None
     with (
         embedded_service(processors, scenario, folder / "journal.db") as directory,
         Client(endpoint_of(directory)) as client,

@@ -47,13 +47,21 @@ class ServiceDirectory:
                 raise ReshapeError(f"{self.path} belongs to another user: choose another --dir")
             self.path.chmod(0o700)
             self._socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_secret()
         except OSError as error:
             raise ReshapeError(f"cannot use the directory {self.path}: {error.strerror}") from None
+
+    def _make_secret(self) -> None:
         secret = self.path / "secret"
-        if not secret.exists():
-            handle = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if secret.exists():
+            return
+        handle = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_hex(16))
+        except OSError:  # the disk is full: an empty secret is none
+            secret.unlink()
+            raise
 
     @property
     def _socket(self) -> Path:

@@ -69,6 +69,15 @@ def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
     assert os.listdir(tmp_path / "t") == []
 
 
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    command = [*COMMAND, "--out", str(tmp_path / "file" / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("reshape: error: directory ")
+    assert "cannot be made: Not a directory" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_interrupted_ends_all_it_started(
     number: signal.Signals, tmp_path: Path, environment: dict[str, str]
