@@ -40,7 +40,7 @@ SUBCOMMANDS = {
     "wait": Entry("scheduler.service.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.service.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.service.commands:stop", "Stop the scheduler service."),
-    "simulate": Entry("simulator.simulate:simulate", "Simulate the jobs of a trace."),
+    "simulate": Entry("simulator.simulate_command:simulate", "Simulate the jobs of a trace."),
     "study": Entry("simulator.study_command:study", "Run a grid of simulations and report."),
     "replay": Entry("simulator.replay_command:replay", "Replay a live run, as it was or might be."),
     "plot": Entry("simulator.plot_command:plot", "Draw the results of a simulation."),

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scheduler.core.procset import ProcSet
 from simulator.engine import Engine
 from simulator.normalise import TraceJobs
-from simulator.swf import Column, Trace
+from simulator.plain_lines import Column, whole
+from simulator.swf import Trace
 
 Floats = NDArray[np.float64]
 
@@ -139,13 +140,8 @@ class Schedule(msgspec.Struct, frozen=True):
         columns: dict[str, Column] = {
             name: column[lines] for name, column in original.columns.items()
         }
-        columns["wait"] = _whole(np.where(np.isnan(self.wait), -1.0, self.wait))
+        columns["wait"] = whole(np.where(np.isnan(self.wait), -1.0, self.wait))
         run = self.ended - self.started
-        columns["run"] = _whole(np.where(np.isnan(run), self.jobs.run, run))
+        columns["run"] = whole(np.where(np.isnan(run), self.jobs.run, run))
         columns["processors"] = self.jobs.processors
         return Trace(original.path, original.header, columns, original.oddities)
-
-
-def _whole(column: Floats) -> Column:
-    whole = column.astype(np.int64)
-    return whole if np.array_equal(whole, column) else column

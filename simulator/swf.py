@@ -1,7 +1,6 @@
 """The Standard Workload Format, version 2.2: eighteen numbers a line, comments behind ``;``.
 
-A whole block of lines is read at once: where the tokens begin and end is found by comparing bytes,
-and a column is put together digit by digit over all lines. A block in which anything is odd (a
+A whole block of lines is read at once (`simulator.plain_lines`). One in which anything is odd (a
 comment between the jobs, a line of other than 18 fields, a token that is no plain integer) is read
 line by line instead, and only there errors are looked for, with file, line and field.
 
@@ -17,16 +16,13 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from simulator.files import replace_all
-
-Column: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+from simulator.plain_lines import Column, columns_of, whole
 
 FIELDS = (
     "job", "submit", "wait", "run", "processors", "cpu", "memory", "requested_processors",
@@ -41,6 +37,7 @@ NAMES = (
 )  # fmt: skip
 REQUIRED = 5  # fields a line must have at least: those that say what ran, when and how large
 WIDTH = len(FIELDS)
+FRACTIONS = (FIELDS.index("cpu"), FIELDS.index("memory"))  # fields that need not be whole
 RESOURCE = "resource:"  # what the name of a column begins with that tells of a further resource
 BLOCK = 4 << 20  # bytes read at once
 
@@ -213,7 +210,7 @@ class _Reader:
             self._odd(block[:header])
             block = block[header:]
         if block and b";" not in block:
-            columns = _plain(block, self.wanted, len(self.names))
+            columns = columns_of(block, self.wanted, len(self.names), FRACTIONS)
             if columns is not None:
                 self.parts.append(columns)
                 self.lines += block.count(b"\n")
@@ -271,7 +268,8 @@ class _Reader:
         last = first
         while last < len(lines) and b";" not in lines[last]:
             last += 1
-        return _plain(b"\n".join(lines[first:last]) + b"\n", self.wanted, len(self.names))
+        text = b"\n".join(lines[first:last]) + b"\n"
+        return columns_of(text, self.wanted, len(self.names), FRACTIONS)
 
     def _comment(self, line: bytes, number: int, inside: bool) -> None:
         text = line.decode("utf-8", "replace").rstrip()
@@ -290,7 +288,7 @@ class _Reader:
     def _add(self, rows: list[list[float]]) -> None:
         if rows:
             table = np.array(rows, dtype=np.float64)
-            self.parts.append([_whole(table[:, field]) for field in self.wanted])
+            self.parts.append([whole(table[:, field]) for field in self.wanted])
 
     def _line(self, line: bytes, number: int, rows: list[list[float]]) -> None:
         """Read one line, or say what is wrong with it."""
@@ -323,16 +321,8 @@ class _Reader:
         odd = self.oddities
         odd.comments_inside += bool(semicolon)
         odd.short_lines += len(values) < width
-        odd.fractions += sum(v != int(v) for i, v in enumerate(values) if i not in (5, 6))
+        odd.fractions += sum(v != int(v) for i, v in enumerate(values) if i not in FRACTIONS)
         return values + [-1.0] * (width - len(values))
-
-
-def _whole(column: NDArray[np.float64]) -> Column:
-    """Turn into int64 what has only whole numbers."""
-    if np.abs(column).max() > 2**53:
-        return column
-    whole = column.astype(np.int64)
-    return whole if np.array_equal(whole, column) else column
 
 
 def _resources(line: str) -> dict[str, int]:
@@ -353,67 +343,3 @@ def _resources(line: str) -> dict[str, int]:
             raise ValueError(f"{part!r} is no NAME=AMOUNT, or is named twice; {mend}")
         found[name] = int(amount)
     return found
-
-
-def _plain(block: bytes, wanted: Sequence[int], width: int = WIDTH) -> list[Column] | None:
-    """Columns of a block of lines that all have so many fields.
-
-    Returns
-    -------
-    one column for each index wanted; None if something is odd.
-    """
-    text = np.frombuffer(block, dtype=np.uint8)
-    blank = text <= 32
-    edges = np.flatnonzero(blank[1:] != blank[:-1])
-    edges += 1
-    if not blank[0]:
-        edges = np.concatenate([[0], edges])
-    starts, stops = edges[0::2], edges[1::2]  # the block ends in a newline
-    if len(starts) == 0 or len(starts) % width:
-        return None
-    ends = np.flatnonzero(text == 10)
-    if len(ends) * width != len(starts) or (
-        np.any(stops[width - 1 :: width] > ends) or np.any(starts[width::width] < ends[:-1])
-    ):
-        return None
-    columns: list[Column] = []
-    for field in wanted:
-        column: Column | None = _integers(text, starts[field::width], stops[field::width])
-        if column is None:
-            column = _numbers(block, starts[field::width], stops[field::width])
-            if column is None or (column.dtype != np.int64 and field not in (5, 6)):
-                return None
-        columns.append(column)
-    return columns
-
-
-def _integers(
-    text: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> NDArray[np.int64] | None:
-    """Decimal integers between these places; None if one of them is something else."""
-    negative = text[starts] == ord("-")
-    first = starts + negative
-    length = int((stops - first).max())
-    if length > 18 or (stops - first).min() < 1:
-        return None
-    values = np.zeros(len(starts), dtype=np.int64)
-    at, unit = stops - 1, np.int64(1)
-    for _ in range(length):  # from the last digit on
-        digit = text[np.maximum(at, first)] - np.uint8(ord("0"))
-        if digit.max() > 9:  # what is below "0" wraps around
-            return None
-        values += digit * (at >= first) * unit
-        at, unit = at - 1, unit * 10
-    return np.where(negative, -values, values)
-
-
-def _numbers(block: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Column | None:
-    """Decimal numbers between these places; None if one of them is something else."""
-    tokens = [block[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-    if b"_" in b" ".join(tokens):  # Python's own way to write numbers
-        return None
-    try:
-        column = np.array(list(map(float, tokens)))
-    except ValueError:
-        return None
-    return _whole(column) if np.isfinite(column).all() else None

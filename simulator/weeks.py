@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from simulator.swf import Column, Trace
+from simulator.plain_lines import Column
+from simulator.swf import Trace
 
 WEEK_S = 168 * 3600.0
 

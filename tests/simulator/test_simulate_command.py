@@ -151,7 +151,7 @@ def test_a_link_is_followed_and_a_pipe_is_no_place(tmp_path: Path) -> None:
 def test_starting_up_loads_little() -> None:
     """What makes the command start slowly stays out of it."""
     code = (
-        "import sys, simulator.simulate; "
+        "import sys, simulator.simulate_command; "
         "print([m for m in ('scipy', 'matplotlib', 'zmq', 'mpi4py', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
