@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from operator import index
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -140,9 +141,14 @@ def declare(
         raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
     if kind == "block_cyclic" and not shape:
         raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
-    checked = Declaration(
-        name, kind, tuple(map(int, shape)), tuple(map(int, detail)), np.dtype(dtype).str, order, by
-    )
+    try:
+        axes, along = tuple(map(index, shape)), tuple(map(index, detail))
+    except TypeError:
+        block = f" and block={detail!r}" if kind == "block_cyclic" else ""
+        raise ReshapeError(
+            f"array {name!r}: shape={shape!r}{block} must be whole numbers in tuples, such as (600,)"
+        ) from None
+    checked = Declaration(name, kind, axes, along, np.dtype(dtype).str, order, by)
     try:
         checked._replace(by="").layout(1)
     except ValueError as error:

@@ -73,6 +73,9 @@ def test_arrays_and_their_layouts(tmp_path: Path) -> None:
 WRONG_USE = {
     'app.rows("a", (3,)); app.rows("a", (3,))': "array 'a' is registered twice",
     'app.rows("a/b", (3,))': "array name 'a/b': use 1 to 64 letters",
+    'app.rows("a", 3)': "array 'a': shape=3 must be whole numbers in tuples, such as (600,)",
+    'app.rows("a", (3.5,))': "array 'a': shape=(3.5,) must be whole numbers",
+    'app.block_cyclic("a", (4, 4), 2)': "array 'a': shape=(4, 4) and block=2 must be",
     'app.rows("a", (3,), dtype=object)': "array 'a' has dtype object: Python objects cannot",
     'app.rows("a", (3,), order="K")': "array 'a': order must be 'C' or 'F', got 'K'",
     'app.rows("a", (3,), axis=1)': "array 'a': axis",
