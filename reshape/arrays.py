@@ -144,9 +144,9 @@ def declare(
     try:
         axes, along = tuple(map(index, shape)), tuple(map(index, detail))
     except TypeError:
-        block = f" and block={detail!r}" if kind == "block_cyclic" else ""
+        given = f"shape={shape!r}" + (f" and block={detail!r}" if kind == "block_cyclic" else "")
         raise ReshapeError(
-            f"array {name!r}: shape={shape!r}{block} must be whole numbers in tuples, such as (600,)"
+            f"array {name!r}: {given} must be whole numbers in tuples, such as (600,)"
         ) from None
     checked = Declaration(name, kind, axes, along, np.dtype(dtype).str, order, by)
     try:
