@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,10 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     model: Speedup | None = None
     if line.speedup is not None:
         model = read_as("speedup", parse, line.speedup)
-    if not line.data_mib >= 0:
+    for name in ("at", "iteration_s", "data_mib", "priority"):
+        if not isfinite(getattr(line, name)):
+            tree.fail((*place, name), f"must be a finite number, got {getattr(line, name)}")
+    if line.data_mib < 0:
         tree.fail((*place, "data_mib"), f"must be >= 0, got {line.data_mib}")
     try:
         spec = JobSpec(
