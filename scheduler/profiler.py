@@ -227,13 +227,6 @@ class History(msgspec.Struct, eq=False):
         pause_s = self.moves.pause_s(self.data_bytes)
         return everybody.pause_s(self.data_bytes) if pause_s is None else pause_s
 
-    def next_resize_point(self, now: float) -> float:
-        """Expected time of the next resize point, seconds, not before `now`.
-
-        `now` itself if nothing was measured yet: the job may come at any moment.
-        """
-        return max(now, self.next_point_at)
-
     def _look_ahead(self, at: float) -> None:
         """What follows from the past is another now; the potential is worked out when asked for."""
         self._potential_window = -1

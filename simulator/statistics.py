@@ -83,18 +83,6 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return Interval(middle, middle - half, middle + half, n)
 
 
-def paired_difference(
-    values: Sequence[float], reference: Sequence[float], confidence: float = CONFIDENCE
-) -> Interval:
-    """Mean of `values` minus `reference`, pair by pair.
-
-    Raises
-    ------
-    ValueError : they are not equally many.
-    """
-    return mean_interval([a - b for a, b in _pairs(values, reference)], confidence)
-
-
 def paired_ratio(
     values: Sequence[float],
     reference: Sequence[float],
@@ -113,19 +101,14 @@ def paired_ratio(
     ------
     ValueError : they are not equally many, a reference is 0, or a geometric ratio is not above 0.
     """
-    pairs = _pairs(values, reference)
-    if any(b == 0 for _, b in pairs):
+    if len(values) != len(reference):
+        raise ValueError(f"{len(values)} values cannot be paired with {len(reference)} references")
+    if 0 in reference:
         raise ValueError("a ratio to a reference of 0 says nothing")
-    ratios = [a / b for a, b in pairs]
+    ratios = [a / b for a, b in zip(values, reference, strict=True)]
     if not geometric:
         return mean_interval(ratios, confidence)
     if not all(0 < ratio < inf for ratio in ratios):
         raise ValueError(f"geometric ratios must be above 0, got {min(ratios)}")
     logs = mean_interval([log(ratio) for ratio in ratios], confidence)
     return Interval(exp(logs.mean), exp(logs.low), exp(logs.high), logs.n)
-
-
-def _pairs(values: Sequence[float], reference: Sequence[float]) -> list[tuple[float, float]]:
-    if len(values) != len(reference):
-        raise ValueError(f"{len(values)} values cannot be paired with {len(reference)} references")
-    return list(zip(values, reference, strict=True))

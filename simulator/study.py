@@ -64,10 +64,6 @@ class Report(msgspec.Struct, frozen=True):
     files: Mapping[str, bytes] = {}
 
 
-Run: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-MakeReport: TypeAlias = Callable[[Sequence[Row], Path | None], Report]
-
-
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stands in a study file; see the head of this module."""
 

@@ -44,10 +44,6 @@ class Availability:
                 self.times.append(time)
                 self.frees.append(self.frees[-1] + processors)
 
-    def free_at(self, time: float) -> Quantity:
-        """What is free at a time >= now."""
-        return self.frees[bisect_right(self.times, time) - 1]
-
     def earliest(self, needed: Quantity, duration: float, after: float) -> float:
         """First time >= `after` from which so much is free for the whole duration.
 

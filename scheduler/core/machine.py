@@ -315,10 +315,6 @@ class Machine:
         """Which of these processors lie on which node, in the order of their numbers."""
         return self.numbering.by_node(processors)
 
-    def node_list(self, processors: ProcSet) -> str:
-        """Nodes and how many processors on each, as in ``node1:4,node2:2`` (mpiexec's hosts)."""
-        return ",".join(f"{name}:{len(part)}" for name, part in self.by_node(processors).items())
-
     def _offer(self, before: ProcSet, after: ProcSet) -> None:
         """A node that offered `before` now offers `after`."""
         gone, come = before - after, after - before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from math import inf
 
 import numpy as np
 import pytest
@@ -225,11 +226,10 @@ def test_prediction() -> None:
 
 def test_next_resize_point() -> None:
     history = ran((2, [12.0]))
-    assert history.next_resize_point(13.0) == 24.0
-    assert history.next_resize_point(30.0) == 30.0  # late: any moment
+    assert history.next_point_at == 24.0
     history.configured(4, 20.0)
-    assert history.next_resize_point(21.0) == 26.0
-    assert History().next_resize_point(5.0) == 5.0
+    assert history.next_point_at == 26.0
+    assert History().next_point_at == -inf  # it may come at any moment
 
 
 def test_importing_the_core_is_light() -> None:

@@ -220,7 +220,12 @@ def test_live_nodes_in_a_network() -> None:
     core = Core(scenario("easy", {"selection": "tree"}), Machine(network=network, places=places))
 
     def placed(orders: list[Order]) -> dict[int, str]:
-        return {o.job: core.machine.node_list(o.processors) for o in orders if isinstance(o, Start)}
+        found = {}
+        for order in orders:
+            if isinstance(order, Start):
+                parts = core.machine.by_node(order.processors).items()
+                found[order.job] = ",".join(f"{name}:{len(part)}" for name, part in parts)
+        return found
 
     joined = [NodeJoined(0, name, 4) for name in "dbx"]
     assert core.handle(joined) == []

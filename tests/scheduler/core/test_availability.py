@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import inf
 
 import pytest
@@ -9,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.availability import Availability
+from scheduler.core.resources import Quantity
 
 HORIZON = 60
 ends = st.lists(st.tuples(st.integers(-3, 20), st.integers(1, 4)), max_size=8)
 requests = st.lists(
     st.tuples(st.integers(1, 12), st.integers(1, 9), st.integers(0, 12)), max_size=8
 )
+
+
+def free_at(profile: Availability, second: int) -> Quantity:
+    return profile.frees[bisect_right(profile.times, second) - 1]
 
 
 def slow_earliest(free: list[int], processors: int, duration: int, after: int) -> float:
@@ -42,11 +48,11 @@ def test_equals_the_count_of_seconds(
             reserved.append((processors, at, duration))
             for second in range(int(at), int(at) + duration):
                 slow[second] -= processors
-        assert [profile.free_at(second) for second in range(1, HORIZON)] == slow[1:HORIZON]
+        assert [free_at(profile, second) for second in range(1, HORIZON)] == slow[1:HORIZON]
     for processors, at, duration in reserved:
         profile.lift(processors, at, duration)
     now = [free + sum(p for t, p in held if t <= second) for second in range(1, HORIZON)]
-    assert [profile.free_at(second) for second in range(1, HORIZON)] == now
+    assert [free_at(profile, second) for second in range(1, HORIZON)] == now
 
 
 @given(st.integers(0, 5), ends, requests)
@@ -92,7 +98,7 @@ def test_reservations_move_as_if_they_were_made_anew(
             twin.reserve(processors, at, duration)
             made.append((processors, duration, int(at)))
     for (processors, duration, at), known in zip(made, since, strict=False):
-        seconds = [int(profile.free_at(second)) for second in range(1, HORIZON)]
+        seconds = [int(free_at(profile, second)) for second in range(1, HORIZON)]
         found = slow_earlier([0, *seconds], processors, duration, at)
         none_before = min(known, int(found))
         assert profile.earlier(processors, duration, at, none_before) == found
@@ -102,7 +108,7 @@ def test_reservations_move_as_if_they_were_made_anew(
             twin.lift(processors, at, duration)
             twin.reserve(processors, found, duration)
             assert (profile.times, profile.frees) == (twin.times, twin.frees)
-            now = [int(profile.free_at(second)) for second in range(1, HORIZON)]
+            now = [int(free_at(profile, second)) for second in range(1, HORIZON)]
             more = [b for a, b in zip(seconds, now, strict=True) if b > a]
             assert most == max(more, default=0)
 

@@ -282,7 +282,7 @@ class AnyLife(RuleBasedStateMachine):
                 own = core.reservations.get(head.id, -inf)
                 if min(core.reservations.values(), default=inf) < own:
                     continue  # another was promised its start while nodes were away
-                assert core.placing, "so it must be the place"
+                assert core.view.placing, "so it must be the place"
                 assert core.view.select(core.machine.space, head.spec.processors) is None
             for job in core.queue:
                 assert str(self.core.reason_pending(job.id))

@@ -21,7 +21,11 @@ class Chosen(NamedTuple):
 
 def test_names_of_nodes() -> None:
     machine = Machine([("a", 4), ("b", 2), ("c", 3)])
-    assert machine.node_list(ProcSet.parse("2-4 7")) == "a:2,b:1,c:1"
+    assert machine.by_node(ProcSet.parse("2-4 7")) == {
+        "a": ProcSet.span(2, 2),
+        "b": ProcSet.span(4, 1),
+        "c": ProcSet.span(7, 1),
+    }
     assert machine.by_node(ProcSet.parse("0-8")) == {
         "a": ProcSet.span(0, 4),
         "b": ProcSet.span(4, 2),
@@ -36,7 +40,7 @@ def test_a_node_that_comes_back_larger_or_smaller() -> None:
     machine.join("a", 4)  # larger, while it is up
     assert str(machine.free) == "1-2 4-5"
     assert machine.installed == machine.processors == 6
-    assert machine.node_list(ProcSet.parse("1 4")) == "a:2"
+    assert machine.by_node(ProcSet.parse("1 4")) == {"a": ProcSet.parse("1 4")}
     machine.join("a", 1)  # smaller: 0 is held, the others go
     assert str(machine.free) == "2"
     machine.release(ProcSet.parse("0"))
