@@ -47,7 +47,10 @@ def decide(core: Core, job: Job | None, event: ResizePoint) -> Expand | Contract
     fault = topology_fault(job)
     if fault:
         return _go_on(job.id, "topology", "{fault}", fault=fault)
-    decision = resizing.decide(job, core.view)
+    decision: object = resizing.decide(job, core.view)  # which is anybody's code
+    if not isinstance(decision, Grow | Shrink | Stay):
+        text = "the policy gave {decision}, which is neither Grow nor Shrink nor Stay"
+        return _go_on(job.id, "refused", text, decision=repr(decision))
     if not isinstance(decision, Grow) and decision.sweet_spot is not None:
         job.history.sweet_spot = decision.sweet_spot
     return _carry_out(core, job, decision)

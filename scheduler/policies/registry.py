@@ -138,7 +138,10 @@ def _imported(kind: str, name: str) -> Any:
     try:
         thing = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{kind} {name!r} cannot be imported: {error}", field=kind) from None
+        missing = isinstance(error, ModuleNotFoundError)
+        mend = "; put its folder on PYTHONPATH" if missing else ""
+        told = f"{kind} {name!r} cannot be imported: {error}{mend}"
+        raise ConfigError(told, field=kind) from None
     found = _kind(name, thing)
     if found == kind:
         return thing
@@ -155,6 +158,11 @@ def _kind(name: str, thing: Any) -> str:
     )
     for kind, method in _KINDS.items():
         if typed and callable(getattr(thing, method, None)):
+            if kind == "order" and not isinstance(getattr(thing, "ages", None), bool):
+                raise ConfigError(
+                    f"{name!r} does not say whether its order changes with time; give the class"
+                    " ages: ClassVar[bool] = False, or True"
+                )
             return kind
     plain = isinstance(thing, type) or not callable(thing)  # others tell where in memory they are
     what = repr(thing) if plain else f"a {type(thing).__name__}"

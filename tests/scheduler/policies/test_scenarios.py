@@ -51,6 +51,16 @@ class Untyped:
         return Stay(Reason("untyped"))
 
 
+class Mute(msgspec.Struct, frozen=True):
+    def decide(self, job, view):
+        Stay(Reason("the return is forgotten"))
+
+
+class Ageless(msgspec.Struct, frozen=True):
+    def key(self, job, now):
+        return now - job.submitted_at
+
+
 class LastComeFirst(msgspec.Struct, frozen=True):
     ages = False
 
@@ -163,7 +173,7 @@ def test_a_parameter_without_its_policy() -> None:
 def test_unknown_name() -> None:
     with pytest.raises(ConfigError, match="unknown scenario 'eazy'; did you mean easy"):
         scenario("eazy")
-    with pytest.raises(ConfigError, match="cannot be imported: No module named 'nowhere'"):
+    with pytest.raises(ConfigError, match="'nowhere'; put its folder on PYTHONPATH"):
         scenario("nowhere:Policy")
 
 
@@ -175,6 +185,17 @@ def test_a_policy_in_one_file(my_policy: str) -> None:
         scenario("my_policy:Untyped")
     with pytest.raises(ConfigError, match="is of kind order, not resizing"):
         scenario("easy", {"resizing": "my_policy:LastComeFirst"})
+    with pytest.raises(ConfigError, match=r"the class ages: ClassVar\[bool\] = False, or True"):
+        scenario("easy", {"order": "my_policy:Ageless"})
+
+
+def test_what_is_no_decision_is_told_and_the_job_goes_on(my_policy: str) -> None:
+    core = Core(scenario("my_policy:Mute"), Machine([("n", 8)]))
+    core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])
+    core.handle([JobStarted(1, 1)])
+    (order,) = core.handle([Point(2, 1, 1, 1.0)])
+    assert isinstance(order, Continue)
+    assert "the policy gave None, which is neither Grow nor Shrink nor Stay" in str(order.reason)
 
 
 @pytest.mark.usefixtures("registered")
