@@ -1,13 +1,14 @@
 """What PRIO section 4 claims, and whether it holds here, each with its 95 % interval.
 
 A claim is a number that must be above 0: held if its whole interval is, opposite if its whole
-interval is below, open otherwise. A figure ("by about 15 %") holds if it lies within ours.
+interval is below, open otherwise. A figure ("by about 15 %") holds if it lies within ours, and is open if one
+mix alone gives no interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import nan, sqrt
+from math import isnan, nan, sqrt
 
 import msgspec
 import numpy as np
@@ -163,7 +164,7 @@ def _above(text: str, value: float | None, ours: Interval) -> Claim:
 
 def _within(text: str, value: float | None, ours: Interval) -> Claim:
     holds = value is not None and ours.low <= value <= ours.high
-    return Claim(text, value, ours, HELD if holds else NOT_HELD)
+    return Claim(text, value, ours, OPEN if isnan(ours.low) else HELD if holds else NOT_HELD)
 
 
 def _verdict(ours: Interval) -> str:

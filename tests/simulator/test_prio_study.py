@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import isnan, sqrt
+from math import isnan, nan, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +125,9 @@ def test_verdicts() -> None:
     assert prio_claims._verdict(Interval(2.0, 1.0, 3.0, 5)) == "held"
     assert prio_claims._verdict(Interval(-2.0, -3.0, -1.0, 5)) == "opposite"
     assert prio_claims._verdict(Interval(1.0, -1.0, 3.0, 5)) == "open"
+    assert prio_claims._within("by 2 %", 2.0, Interval(1.0, 0.5, 3.0, 5)).verdict == "held"
+    assert prio_claims._within("by 4 %", 4.0, Interval(1.0, 0.5, 3.0, 5)).verdict == "not held"
+    assert prio_claims._within("by 4 %", 4.0, Interval(1.0, nan, nan, 1)).verdict == "open"
 
 
 values = st.lists(
