@@ -1,8 +1,8 @@
 """What PRIO section 4 claims, and whether it holds here, each with its 95 % interval.
 
 A claim is a number that must be above 0: held if its whole interval is, opposite if its whole
-interval is below, open otherwise. A figure ("by about 15 %") holds if it lies within ours, and is open if one
-mix alone gives no interval.
+interval is below, open otherwise. A figure ("by about 15 %") holds if it lies within ours, and is
+open if one mix alone gives no interval.
 """
 
 from __future__ import annotations
