@@ -101,8 +101,9 @@ class Engine:
 
     def run(self) -> Result:
         """Run to the end of the last job that can run."""
-        core, agenda, submit_at, specs = self.core, self._agenda, self._submit_at, self._specs
-        programs, watch, times = self._programs, self.watch, self._agenda.times
+        handle, programs, watch = self.core.handle, self._programs, self.watch
+        submit_at, specs = self._submit_at, self._specs
+        agenda, times = self._agenda, self._agenda.times
         come, count = 0, len(submit_at)
         while times or come < count:
             before = agenda.now
@@ -122,14 +123,15 @@ class Engine:
                 events.append(JobSubmitted(now, come, specs[come - 1]))
             if not events:
                 continue
-            orders = core.handle(events)
+            orders = handle(events)
             for order in orders:
                 self._carry_out(order)
             if programs is not None:
                 self._see_to(events, programs)
             if watch is not None:
                 watch(now, sorted(events, key=instant_order), orders)
-        return Result(self._outcomes, core.machine.processors, self._busy, [*core.jobs])
+        processors, left = self.core.machine.processors, [*self.core.jobs]
+        return Result(self._outcomes, processors, self._busy, left)
 
     def _hold(self, seconds: float) -> None:
         """Count what was held so long, up to now."""
