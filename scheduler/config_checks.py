@@ -99,8 +99,9 @@ def _parameters(
         try:
             base = changed(base, {name: parameters[name]})
         except ConfigError as error:
-            value = parameters[name]
-            tree.fail((*place, "parameters", name), f"{_bare(error)} (given: {value!r})")
+            told = _bare(error)
+            given = "" if ", got " in told else f" (given: {parameters[name]!r})"
+            tree.fail((*place, "parameters", name), told + given)
     tree.fail((*place, "parameters"), str(together))
 
 

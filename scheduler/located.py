@@ -205,7 +205,8 @@ class Located:
                 self.fail((*place, name), f"unknown field{nearest(name, known)}")
             if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
                 self.fail((*place, missing[1]), "is missing")
-            self.fail(place, f"{_in_words(what)}, got {self.get(place)!r}")
+            choices = kind if "..." in place else _type_at(kind, place)
+            self.fail(place, f"{in_words(what, choices)}, got {self.get(place)!r}")
 
     def _place(self, kind: Any, steps: list[tuple[str, str]]) -> Place:
         """Place of an error as msgspec tells it, which names no key of a dict but "..."."""
@@ -262,13 +263,19 @@ def dotted(place: Place) -> str:
 
 def fields_at(kind: Any, place: Place) -> tuple[str, ...]:
     """Names of the fields that the struct at a place below `kind` has."""
+    return tuple(_type_at(kind, place).__struct_fields__)
+
+
+def _type_at(kind: Any, place: Place) -> Any:
     for step in place:
         kind = _below(kind, step)
-    return tuple(_plain_type(kind).__struct_fields__)
+    return _plain_type(kind)
 
 
-def _in_words(what: str) -> str:
-    """Say what msgspec expected in words that need no Python."""
+def in_words(what: str, kind: Any) -> str:
+    """Say what msgspec expected of a value of some type in words that need no Python."""
+    if what.startswith("Invalid enum value"):
+        return f"must be {' or '.join(map(str, get_args(kind)))}"
     expected = what.partition(", got ")[0].removeprefix("Expected ")
     names = re.search(r"`([^`]*)`", expected)
     if names is None:

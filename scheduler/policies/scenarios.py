@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from reshape.errors import ConfigError, nearest
+from scheduler.located import in_words
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
@@ -193,4 +194,10 @@ def _convert(value: Any, cls: Any, field: str) -> Any:
     try:
         return msgspec.convert(value, cls, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{error}", field=field) from None
+        what, _, where = str(error).partition(" - at `$.")
+        if not what.startswith(("Expected ", "Invalid enum value ")):  # the class's own words
+            raise ConfigError(str(error), field=field) from None
+        name = where.rstrip("`")
+        if isinstance(value, Mapping) and name in value:
+            field, value, cls = f"{field}.{name}", value[name], get_type_hints(cls)[name]
+        raise ConfigError(f"{in_words(what, cls)}, got {value!r}", field=field) from None

@@ -256,7 +256,7 @@ def test_an_error_in_a_file_names_line_field_and_mend(
         (
             {},
             {"set": ["max_restarts=x"]},
-            "option --set max_restarts=x: parameters.max_restarts: Expected `int`",
+            "option --set max_restarts=x: parameters.max_restarts: must be a whole number, got 'x'",
         ),
         ({}, {"set": ["depth"]}, "option --set depth: write it as key=value"),
         ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: must be one value, got"),
@@ -303,7 +303,7 @@ def test_redirection_has_a_section_of_its_own(file: Path) -> None:
         ("redirection:\n  tetha: 1", "4: redirection.tetha", "did you mean theta?"),
         ("redirection:\n  theta: 1\n  processors: 4", "5: redirection.processors", "leave none"),
         ("redirection: {alpha: 0.1}", "3: redirection.alpha", "of 4 processors is less than 1"),
-        ("redirection: 3", "3: redirection", "got `int`"),
+        ("redirection: 3", "3: redirection", "must be a mapping, got 3"),
         ("redirection: {theta: [1]}", "3: redirection.theta", "must be one value"),
         (
             "redirection: {theta: 1}\nparameters: {redirection.theta: 2}",

@@ -68,7 +68,7 @@ def test_a_machine_file(tmp_path: Path) -> None:
         ("nodes: 14", "nodes: [a, b, a]", r"m.yaml:1: nodes\[2\]: two nodes are named 'a'"),
         ("nodes: 14", "nodes: [a, 3]", r"m.yaml:1: nodes\[1\]: must be text, got 3"),
         ("nodes: 14", "node: 14", r"m.yaml:1: node: unknown field; did you mean nodes"),
-        ("topology: tree", "topology: torus", r"m.yaml:3: network.topology: "),
+        ("topology: tree", "topology: torus", r"m.yaml:3: network.topology: must be tree, got"),
         ("k: 4", "k: 1", r"m.yaml:2: network: k must be >= 2, got 1"),
         ("levels: 2", "levels: two", r"m.yaml:5: network.levels: "),
         ("5 12", "5-x", r"m.yaml:6: network.not_installed: '5-x' in '5-x' is no interval"),
