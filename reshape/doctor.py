@@ -95,17 +95,18 @@ def choose_growth(passed: set[str]) -> tuple[Growth, str]:
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
-    """Print the table of checks and the conclusion."""
+    """Print the table of checks, the mends in lines to be copied, and the conclusion."""
     table = Table()
-    for heading in ("check", "result", "what it means", "mend"):
+    for heading in ("check", "result", "what it means"):
         table.add_column(heading, overflow="fold")  # a path is folded, never cut
     for check in diagnosis.checks:
         color = COLORS[check.status]
         label = check.name if check.status == "ok" else f"{check.name}: {check.status}"
-        table.add_row(
-            f"[{color}]{label}[/]", *map(escape, (check.result, check.meaning, check.mend))
-        )
+        table.add_row(f"[{color}]{label}[/]", escape(check.result), escape(check.meaning))
     console.print(table)
+    for check in diagnosis.checks:
+        if check.mend:
+            console.print(f"Mend of {check.name}: {escape(check.mend)}", soft_wrap=True)
     console.print(f"Jobs grow by: [bold]{diagnosis.growth}[/] ({diagnosis.reason}).")
     verdict = "can" if diagnosis.ready else "cannot"
     console.print(f"Jobs {verdict} be run and resized here.")

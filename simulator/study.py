@@ -188,7 +188,8 @@ def missing_traces(study: Study, folder: Path) -> list[str]:
 
 def shipped_studies() -> dict[str, Path]:
     """Study files that come with the package, by name."""
-    return {file.stem: file for file in sorted((SHIPPED / "studies").glob("*.yaml"))}
+    files = {file.stem: file for file in (SHIPPED / "studies").glob("*.yaml")}
+    return dict(sorted(files.items()))
 
 
 def shipped_traces() -> list[Path]:
