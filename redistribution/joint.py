@@ -12,6 +12,7 @@ family is one strided view of the local array.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -38,7 +39,7 @@ class Run(NamedTuple):
     message: int
 
 
-def extent_of(runs: tuple[Run, ...]) -> int:
+def extent_of(runs: Sequence[Run]) -> int:
     """Extent of the message that ``runs`` fill."""
     return runs[-1].message + runs[-1].length * runs[-1].repeats
 
@@ -108,16 +109,30 @@ def joint(source: Axis, target: Axis) -> JointAxis:
 def _grouped(
     table: NDArray[np.int64], part: int, mine: int, other: int
 ) -> dict[int, tuple[Run, ...]]:
-    """Families of ``part`` in ``table``, sorted by column ``mine``; grouped by column ``other``."""
+    """Families of ``part`` in ``table``, sorted by column ``mine``; grouped by column ``other``.
+
+    What lies without a gap on both sides is one run: long runs are the fast ones.
+    """
     first, last = np.searchsorted(table[:, mine], [part, part + 1])
     groups: dict[int, list[Run]] = {}
-    fill: dict[int, int] = {}
     for row in table[first:last].tolist():
-        peer, length, repeats = row[other], row[2], row[3]
-        start = fill.get(peer, 0)
-        groups.setdefault(peer, []).append(Run._make([*row[2:], start]))
-        fill[peer] = start + length * repeats
+        runs = groups.setdefault(row[other], [])
+        run = Run._make([*row[2:], extent_of(runs) if runs else 0])
+        if run.source_step == run.target_step == run.length:
+            run = run._replace(length=run.length * run.repeats, repeats=1)
+        if runs and _follows(run, runs[-1]):
+            runs[-1] = runs[-1]._replace(length=runs[-1].length + run.length)
+        else:
+            runs.append(run)
     return {peer: tuple(runs) for peer, runs in groups.items()}
+
+
+def _follows(run: Run, last: Run) -> bool:
+    """Whether two runs are one, in the source as well as in the target."""
+    return run.repeats == last.repeats == 1 and (run.source, run.target) == (
+        last.source + last.length,
+        last.target + last.length,
+    )
 
 
 def _families(source: Axis, target: Axis) -> NDArray[np.int64]:
@@ -143,13 +158,18 @@ def _families(source: Axis, target: Axis) -> NDArray[np.int64]:
     zones = np.unique(np.concatenate([_edges(source, fixed[0]), _edges(target, fixed[1])]))
     low, high = zones[:-1], zones[1:]
     window = np.minimum(low + period, high)
-    # The last, partial period of a zone ends here: what starts before it occurs once more.
-    rest = (low + (high - low) % period)[high - low > period]
     inner = [_multiples(axis.block, low, window) for axis in cyclic]
-    starts = np.unique(np.concatenate([low, rest, *inner]))
+    starts = np.unique(np.concatenate([low, *inner]))
     zone = np.searchsorted(low, starts, side="right") - 1
-    stops = np.minimum(np.append(starts[1:], extent), window[zone])
-    counts = -((starts - high[zone]) // period)
+    lengths = np.minimum(np.append(starts[1:], extent), window[zone]) - starts
+    # Of the last, partial period of a zone there is left, from the start of each run on, as much.
+    periods = ((high - low) // period)[zone]
+    left = high[zone] - starts - periods * period
+    counts = periods + (left >= lengths)
+    cut = (left > 0) & (left < lengths)
+    starts = np.concatenate([starts, (starts + periods * period)[cut]])
+    lengths = np.concatenate([lengths, left[cut]])
+    counts = np.concatenate([counts, np.ones(np.count_nonzero(cut), np.int64)])
 
     source_part, source_start = source.locate(starts)
     target_part, target_start = target.locate(starts)
@@ -157,7 +177,7 @@ def _families(source: Axis, target: Axis) -> NDArray[np.int64]:
         [
             source_part,
             target_part,
-            stops - starts,
+            lengths,
             counts,
             source_start,
             np.full_like(starts, _step(source, fixed[0], period)),
