@@ -11,6 +11,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from redistribution.plan import Order, Plan
+from redistribution.waiting import share_cores, wait
 
 # What a rank says is one word, as reducing a single one takes half the time of reducing two: of its
 # arguments a number of so many bits, the same bits inverted, and whether it is at fault. If all
@@ -56,11 +57,15 @@ class Agreement:
         self.words = f"{kind}, order {order!r}, {max_extra_bytes} bytes"
         self._all = np.empty(1, np.int64)
         self._mine = np.array([word], np.int64)
+        self._share_cores = share_cores(comm)
 
     def reach(self) -> None:
         """Collective over comm. Raise the same error on every rank if any has bad arguments."""
         comm = self.comm
-        comm.Allreduce(self._mine, self._all, MPI.BOR)
+        if self._share_cores:
+            wait([comm.Iallreduce(self._mine, self._all, MPI.BOR)])
+        else:
+            comm.Allreduce(self._mine, self._all, MPI.BOR)
         word = int(self._all[0])
         if word & _AT_FAULT:
             speaker = comm.allreduce(comm.size if self.fault is None else comm.rank, MPI.MIN)

@@ -1,25 +1,26 @@
 """Messages of any size through a bounded memory. Importing this module starts MPI.
 
-What one rank sends another goes in pieces. They are packed in turn for all ranks, and in the same
-turn a piece of what stays is copied: it often lies between them in memory, and is still in the last
-cache. If the receiver does not run, the sender packs ahead, up to the memory for messages: wherever
-ranks wait for one another, they also wait for whoever has the core.
+What one rank sends another goes in pieces. Where they lie in long stretches, MPI takes them from
+the array, or puts them into it, itself (`redistribution.derived`). The others are packed for all
+ranks at once, together with a piece of what stays: it often lies between them in memory, and has
+come into the cache with them. If the receiver does not run, the sender packs ahead, up to the
+memory for messages: wherever ranks wait for one another, they also wait for whoever has the core.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterable
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, zip_longest
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from redistribution import buffers
+from redistribution import buffers, derived
 from redistribution.agreement import Arguments
 from redistribution.buffers import Bytes
-from redistribution.packing import copy, in_place, of_array, pack, unpack
+from redistribution.packing import Copy, Region, copy, of_array, of_message
 from redistribution.plan import Transfer, pieces
+from redistribution.waiting import Patience
 
 # All messages of a plan carry this tag. Plans that follow one another on a communicator cannot
 # be confused: MPI keeps the order of messages between two ranks.
@@ -33,66 +34,54 @@ PIECE_BYTES = 1 << 23
 # their buffers do not stay in the last cache.
 _UNDER_WAY = 3
 
-# A rank that has waited for this long gives up its core, in seconds; after some more it sleeps. If
-# it only yielded, its core would be counted as busy, and the ranks that are waited for would be
-# left to share another one. A blocking wait of MPI would keep the core for milliseconds.
-_YIELD_AFTER = 2e-5
-_SLEEP_AFTER = 2e-4
-_SLEEP = 2e-5
-
 
 def longest_message(max_extra_bytes: int) -> int:
     """Bytes of a message beyond which it goes in several; the same on all ranks."""
     return min(PIECE_BYTES, max_extra_bytes // _UNDER_WAY)
 
 
-def wait(requests: list[MPI.Request]) -> None:
-    """Return when all requests are done; give up the core meanwhile if it takes long."""
-    began = time.perf_counter()
-    while not MPI.Request.Testall(requests):
-        rest(began)
+class _Message(NamedTuple):
+    """A piece under way, or about to be.
 
+    Attributes
+    ----------
+    piece : what is sent or received.
+    direct : what MPI is given if it takes the piece from, or puts it into, the array itself.
+    memory : bytes of the buffer if not.
+    """
 
-def rest(began: float) -> None:
-    """Let others have the core for a moment if it has been waited in vain since ``began``."""
-    waited = time.perf_counter() - began
-    if waited > _SLEEP_AFTER:
-        time.sleep(_SLEEP)
-    elif waited > _YIELD_AFTER:
-        os.sched_yield()
+    piece: Transfer
+    direct: list[Any] | None
+    memory: int
 
 
 class _Stream:
-    """Pieces that go in one direction, handed out in turn while the window has room.
+    """Messages in one direction, handed out in turn while the window has room.
 
     Parameters
     ----------
-    memory : bytes of the buffer of a piece.
-    window : bytes of messages under way at a time; a single one may be longer.
+    window : bytes of buffers under way at a time; a single one may be longer.
     """
 
-    def __init__(
-        self, pieces: Iterable[Transfer], memory: Callable[[Transfer], int], window: int
-    ) -> None:
-        self.memory = memory
+    def __init__(self, messages: Iterator[_Message], window: int) -> None:
+        self.messages = messages
         self.window = window
-        self.pieces = iter(pieces)
-        self.waiting = next(self.pieces, None)
+        self.waiting = next(messages, None)
         self.under_way = 0
 
-    def begin(self) -> Transfer | None:
-        """The next piece, if there is one and room for it."""
-        piece = self.waiting
-        if piece is not None:
-            if self.under_way and self.under_way + self.memory(piece) > self.window:
+    def begin(self) -> _Message | None:
+        """The next message, if there is one and room for it."""
+        message = self.waiting
+        if message is not None:
+            if self.under_way and self.under_way + message.memory > self.window:
                 return None
-            self.under_way += self.memory(piece)
-            self.waiting = next(self.pieces, None)
-        return piece
+            self.under_way += message.memory
+            self.waiting = next(self.messages, None)
+        return message
 
-    def end(self, piece: Transfer) -> None:
-        """Give back the room of a piece that came through."""
-        self.under_way -= self.memory(piece)
+    def end(self, message: _Message) -> None:
+        """Give back the room of a message that came through."""
+        self.under_way -= message.memory
 
 
 class Exchange:
@@ -107,6 +96,7 @@ class Exchange:
     def __init__(self, given: Arguments) -> None:
         plan, comm, a, b, order, max_extra_bytes = given
         self.comm = comm
+        self.patience = Patience()
         self.source, self.target = of_array(a, "source"), of_array(b, "target")
         self.itemsize = itemsize = given.itemsize
         self.order = order
@@ -117,89 +107,106 @@ class Exchange:
         room = min(max_extra_bytes, 5 * larger // 4)
         posted = min(PIECE_BYTES, room // 2)
 
-        def stream(transfers: Iterable[Transfer], window: int) -> _Stream:
+        def dealt(transfers: Iterable[Transfer]) -> Iterator[Transfer]:
             turns = zip_longest(*(pieces(t, most, order) for t in transfers))
-            dealt = (piece for turn in turns for piece in turn if piece is not None)
-            return _Stream(dealt, self.memory, window)
+            return (piece for turn in turns for piece in turn if piece is not None)
 
         outgoing, incoming = plan.outgoing(rank), plan.incoming(rank)
-        self.staying = stream((t for t in outgoing if t.peer == rank), room)
-        self.outgoing = stream((t for t in outgoing if t.peer != rank), room - posted)
-        self.incoming = stream((t for t in incoming if t.peer != rank), posted)
+        leaving = [t for t in outgoing if t.peer != rank]
+        self.peers = len(leaving)
+        self.staying = dealt(t for t in outgoing if t.peer == rank)
+        sent = dealt(leaving)
+        received = dealt(t for t in incoming if t.peer != rank)
+        self.outgoing = _Stream(map(self.sent, sent), room - posted)
+        self.incoming = _Stream(map(self.received, received), posted)
         # What is under way, and what it is, at the same positions.
         self.requests: list[MPI.Request] = []
-        self.messages: list[tuple[_Stream, Transfer, Bytes | None]] = []
+        self.messages: list[tuple[_Stream, _Message, Bytes | None]] = []
 
     def run(self) -> None:
         """Send, receive and copy until nothing is left."""
         self.receive()
-        began = time.perf_counter()
-        while (busy := self.send() | self.stay()) or self.requests:
+        while (busy := self.give()) or self.requests:
             if self.finish() or busy:
-                began = time.perf_counter()
+                self.patience.renew()
             else:
-                rest(began)
+                self.patience.rest()
+
+    def sent(self, piece: Transfer) -> _Message:
+        """How a piece is sent."""
+        direct = derived.sent(piece, self.itemsize, self.source, self.order)
+        return _Message(piece, direct, 0 if direct else self.memory(piece))
+
+    def received(self, piece: Transfer) -> _Message:
+        """How a piece is received."""
+        direct = derived.received(piece, self.itemsize, self.target, self.order)
+        return _Message(piece, direct, 0 if direct else self.memory(piece))
 
     def memory(self, piece: Transfer) -> int:
         """Bytes of the buffer of a piece; but for short ones all the same, so that any will do."""
         size = piece.elements * self.itemsize
         return buffers.rounded(max(size, self.longest) if 4 * size > self.longest else size)
 
-    def stay(self) -> bool:
-        """Whether there was a piece to copy that stays on this rank."""
-        if piece := self.staying.begin():
-            copy(piece, self.itemsize, self.source, self.target)
-            self.staying.end(piece)
-        return piece is not None
-
     def receive(self) -> None:
-        """Post receives, in place where possible, while the window has room."""
-        while piece := self.incoming.begin():
-            message = in_place(piece, self.itemsize, self.target, self.order)
-            buffer = self.buffer(piece) if message is None else None
-            self.post(self.comm.Irecv, self.incoming, piece, message, buffer)
+        """Post receives while the window has room."""
+        while message := self.incoming.begin():
+            buffer = None if message.direct else buffers.take(message.memory)
+            self.post(self.comm.Irecv, self.incoming, message, buffer)
 
-    def send(self) -> bool:
-        """Whether there was a piece and room to send it; packed, unless the message lies ready."""
-        if piece := self.outgoing.begin():
-            message = in_place(piece, self.itemsize, self.source, self.order)
-            buffer = self.buffer(piece) if message is None else None
-            if buffer is not None:
-                pack(piece, self.itemsize, self.source, buffer, self.order)
-            self.post(self.comm.Isend, self.outgoing, piece, message, buffer)
-        return piece is not None
-
-    def buffer(self, piece: Transfer) -> Bytes:
-        """Memory for the message of a piece."""
-        return buffers.take(self.memory(piece))
+    def give(self) -> bool:
+        """Send to all ranks for which there is room, and copy a piece that stays; False if none."""
+        begun = list(islice(iter(self.outgoing.begin, None), self.peers))
+        taken = [None if message.direct else buffers.take(message.memory) for message in begun]
+        packed = [
+            Copy(message.piece, self.source, self.region(message, buffer))
+            for message, buffer in zip(begun, taken, strict=True)
+            if buffer is not None
+        ]
+        kept = [Copy(piece, self.source, self.target) for piece in islice(self.staying, 1)]
+        # Along with what is packed, else when MPI is at work.
+        if packed:
+            copy(self.itemsize, *packed, *kept)
+        for message, buffer in zip(begun, taken, strict=True):
+            self.post(self.comm.Isend, self.outgoing, message, buffer)
+        if not packed:
+            copy(self.itemsize, *kept)
+        return bool(begun or kept)
 
     def post(
         self,
         how: Callable[..., MPI.Request],
         stream: _Stream,
-        piece: Transfer,
-        message: Bytes | None,
+        message: _Message,
         buffer: Bytes | None,
     ) -> None:
         """Put a message under way."""
-        if message is None:
-            assert buffer is not None
-            message = buffer[: piece.elements * self.itemsize]
-        self.requests.append(how([message, MPI.BYTE], piece.peer, TAG))
-        self.messages.append((stream, piece, buffer))
+        piece, direct, _ = message
+        given = direct or [buffer, piece.elements * self.itemsize, MPI.BYTE]
+        self.requests.append(how(given, piece.peer, TAG))
+        self.messages.append((stream, message, buffer))
+        if direct:
+            direct[-1].Free()  # MPI keeps it as long as it needs it
 
     def finish(self) -> bool:
         """Whether messages came through; unpack them and let others follow."""
-        done = MPI.Request.Testsome(self.requests)
+        done = self.patience.poll(MPI.Request.Testsome, self.requests)
         if not done:
             return False
+        copies, given = [], []
         for position in sorted(done, reverse=True):
             del self.requests[position]
-            stream, piece, buffer = self.messages.pop(position)
+            stream, message, buffer = self.messages.pop(position)
             if buffer is not None:
+                given.append(buffer)
                 if stream is self.incoming:
-                    unpack(piece, self.itemsize, buffer, self.target, self.order)
-                buffers.give(buffer)
-            stream.end(piece)
+                    copies.append(Copy(message.piece, self.region(message, buffer), self.target))
+            stream.end(message)
+        copy(self.itemsize, *copies)
+        for buffer in given:
+            buffers.give(buffer)
         self.receive()
         return True
+
+    def region(self, message: _Message, buffer: Bytes) -> Region:
+        """The buffer of a message."""
+        return of_message(message.piece, buffer, self.itemsize, self.order)

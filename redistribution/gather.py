@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.packing import Held, actions, of_array
+from redistribution.packing import Copy, Held, actions, of_array
 from redistribution.plan import Plan
 
 Sources: TypeAlias = Mapping[int, NDArray[Any]] | Callable[[int], NDArray[Any]]
@@ -81,12 +81,14 @@ def gather(plan: Plan, process: int, sources: Sources, b: NDArray[Any]) -> None:
     held = Gathering(Held(b), Held(*found), [])
     is_small = held.target.nbytes + held.sources.nbytes <= SMALL_BYTES
     target = of_array(b, "target")
+    copies = []
     for transfer, a in zip(transfers, found, strict=True):
         _check_source(plan, plan.source_process[transfer.peer], a, b)
-        for copy in actions(transfer, b.dtype.itemsize, of_array(a, "source"), target):
-            copy()
-            if is_small:
-                held.copies.append(copy)
+        copies.append(Copy(transfer, of_array(a, "source"), target))
+    for copy in actions(b.dtype.itemsize, *copies):
+        copy()
+        if is_small:
+            held.copies.append(copy)
     if is_small:
         plan.last_gathers[process] = held
     else:

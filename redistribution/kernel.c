@@ -1,4 +1,4 @@
-/* The copy of a product of runs, as compiled code: what packing.py does with strided views.
+/* The copy of products of runs, as compiled code: what packing.py does with strided views.
 
    A product of runs is a list of families for each axis, outermost axis first. Every combination of
    one index of each axis but the last, and one run of the last, is a stretch of bytes to be copied.
@@ -11,7 +11,7 @@
 #endif
 
 /* Told to Python, which does not use what it does not understand. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 #define LINE 64
 
@@ -32,6 +32,13 @@
 /* Rows through which the fetching goes on without a break. */
 #define ROWS 512
 
+/* Most products that are copied in turn, and most axes they have. */
+#define IN_TURN 8
+#define AXES 64
+
+/* Bytes of the largest of them that are copied before it is the turn of the others. */
+#define TURN (1 << 17)
+
 typedef struct {
     int64_t length;  /* indices of a run; on the last axis its bytes */
     int64_t repeats; /* runs */
@@ -48,7 +55,7 @@ typedef struct {
     char *to[ROWS];
 } Rows;
 
-/* How far a walk through rows has come: into which run of which family, how many bytes. */
+/* How far a walk through a row has come: into which run of which family, how many bytes. */
 typedef struct {
     const Family *family;
     int64_t row, run, at;
@@ -198,55 +205,132 @@ FOR_EACH_PROCESSOR static void copy_rows(Rows *rows)
     rows->rows = 0;
 }
 
-static void copy_axes(
-    int64_t axes, const int64_t *counts, const Family *families, const char *source, char *target,
-    Rows *rows)
-{
-    if (axes == 1) {
-        rows->from[rows->rows] = source;
-        rows->to[rows->rows] = target;
-        if (++rows->rows == ROWS)
-            copy_rows(rows);
-        return;
-    }
-    const Family *end = families + *counts;
-    for (const Family *family = families; family < end; family++)
-        for (int64_t k = 0; k < family->repeats; k++) {
-            const char *from = source + family->source + k * family->source_step;
-            char *to = target + family->target + k * family->target_step;
-            for (int64_t i = 0; i < family->length; i++)
-                copy_axes(
-                    axes - 1, counts + 1, end, from + i * family->source_stride,
-                    to + i * family->target_stride, rows);
-        }
-}
-
 /* A copy, ready to be made: counts are the families of each axis, families those of all axes, one
    after another. Numbers are 64 bits wide, as Python lays them out. */
-typedef struct {
+typedef struct Copy {
     int64_t axes;
     const int64_t *counts;
     const Family *families;
     const char *source;
     char *target;
     int64_t streaming, fetching;
+    const struct Copy *next; /* is made along with this one */
 } Copy;
 
-void copy_product(const Copy *what)
+/* An index of an axis: of which run of which family. From and to are what all axes up to it add up
+   to. */
+typedef struct {
+    const Family *family, *first, *end;
+    int64_t run, index;
+    const char *from;
+    char *to;
+} Place;
+
+/* How far a copy has come. The first place is the origin, the last one that of a row. */
+typedef struct {
+    Place places[AXES];
+    int64_t depth, rows, bytes; /* bytes of a row */
+    Rows row;
+} Progress;
+
+static inline void locate(Place *place)
 {
-    Rows rows;
-    rows.rows = 0;
-    rows.streaming = what->streaming != 0;
-    rows.fetching = what->fetching != 0;
-    rows.families = what->families;
-    for (int64_t axis = 0; axis + 1 < what->axes; axis++)
-        rows.families += what->counts[axis];
-    rows.end = rows.families + what->counts[what->axes - 1];
-    copy_axes(what->axes, what->counts, what->families, what->source, what->target, &rows);
-    if (rows.rows)
-        copy_rows(&rows);
+    const Family *family = place->family;
+    place->from = place[-1].from + family->source + place->run * family->source_step
+        + place->index * family->source_stride;
+    place->to = place[-1].to + family->target + place->run * family->target_step
+        + place->index * family->target_stride;
+}
+
+/* Put an index on the next one; 0 if it was the last one and is now the first one again. */
+static inline int count_up(Place *place)
+{
+    if (++place->index < place->family->length)
+        return 1;
+    place->index = 0;
+    if (++place->run < place->family->repeats)
+        return 1;
+    place->run = 0;
+    if (++place->family < place->end)
+        return 1;
+    place->family = place->first;
+    return 0;
+}
+
+static int64_t extent(const Family *family, const Family *end)
+{
+    int64_t sum = 0;
+    for (; family < end; family++)
+        sum += family->length * family->repeats;
+    return sum;
+}
+
+static void start(Progress *progress, const Copy *what)
+{
+    const Family *family = what->families;
+    Place *place = progress->places;
+    place->from = what->source;
+    place->to = what->target;
+    progress->depth = what->axes - 1;
+    progress->rows = 1;
+    for (int64_t axis = 0; axis < progress->depth; axis++) {
+        place++;
+        place->family = place->first = family;
+        place->end = family += what->counts[axis];
+        place->run = place->index = 0;
+        locate(place);
+        progress->rows *= extent(place->first, place->end);
+    }
+    progress->row.families = family;
+    progress->row.end = family + what->counts[progress->depth];
+    progress->row.streaming = what->streaming != 0;
+    progress->row.fetching = what->fetching != 0;
+    progress->row.rows = 0;
+    progress->bytes = extent(family, progress->row.end);
+}
+
+static void go_on(Progress *progress, int64_t rows)
+{
+    Place *const last = progress->places + progress->depth;
+    Rows *row = &progress->row;
+    while (rows-- > 0) {
+        row->from[row->rows] = last->from;
+        row->to[row->rows] = last->to;
+        if (++row->rows == ROWS)
+            copy_rows(row);
+        Place *place = last;
+        while (place > progress->places && !count_up(place))
+            place--;
+        for (place += place == progress->places; place <= last; place++)
+            locate(place);
+    }
+    if (row->rows)
+        copy_rows(row);
+}
+
+/* Make copies in turn, a part of each: those that read, or write, what lies side by side then find
+   it in cache. */
+void copy_products(const Copy *what)
+{
+    Progress progress[IN_TURN];
+    while (what) {
+        int64_t copies = 0, turns = 1;
+        int streaming = 0;
+        for (; what && copies < IN_TURN; copies++, what = what->next) {
+            Progress *each = progress + copies;
+            start(each, what);
+            streaming |= each->row.streaming;
+            if (each->rows * each->bytes / TURN > turns)
+                turns = each->rows * each->bytes / TURN;
+        }
+        if (copies == 1)
+            turns = 1;
+        for (int64_t turn = 0; turn < turns; turn++)
+            for (Progress *each = progress; each < progress + copies; each++)
+                go_on(each, each->rows * (turn + 1) / turns - each->rows * turn / turns);
 #if defined(__x86_64__)
-    if (rows.streaming)
-        _mm_sfence();
+        if (streaming)
+            _mm_sfence();
 #endif
+    }
 }

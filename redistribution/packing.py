@@ -28,8 +28,8 @@ Place: TypeAlias = Literal["source", "target", "message"]
 # Runs of fewer bytes on average are left to NumPy, whose loops over single elements are faster.
 KERNEL_BYTES = 32
 
-# Arrays and messages from this size on are written past the caches, as nothing of them would be
-# left there by the time it is read, and fetched ahead when they are read.
+# Arrays from this size on are written past the caches, as nothing of them would be left there by
+# the time it is read. Messages are not: they are soon read by MPI. Both are fetched ahead.
 LARGE_BYTES = 1 << 21
 
 # Runs up to this many bytes that are contiguous on both sides are moved as one opaque element,
@@ -115,33 +115,41 @@ def of_message(transfer: Transfer, memory: Bytes, itemsize: int, order: Order) -
     return Region(memory, 0, strides if order == "F" else strides[::-1], "message")
 
 
-def copy(transfer: Transfer, itemsize: int, source: Region, target: Region) -> None:
-    """Copy the elements of ``transfer`` from ``source`` to ``target``.
+class Copy(NamedTuple):
+    """What is to be copied from one region to another, which must not overlap it."""
 
-    The regions must not overlap. No temporary memory is used.
-    """
-    for action in actions(transfer, itemsize, source, target):
+    transfer: Transfer
+    source: Region
+    target: Region
+
+
+def copy(itemsize: int, *copies: Copy) -> None:
+    """Make all ``copies``. No temporary memory is used."""
+    for action in actions(itemsize, *copies):
         action()
 
 
-def actions(
-    transfer: Transfer, itemsize: int, source: Region, target: Region
-) -> Iterator[Callable[[], None]]:
+def actions(itemsize: int, *copies: Copy) -> Iterator[Callable[[], None]]:
     """What `copy` does, to be done as often as wanted while the regions stay where they are."""
-    if kernel.compiled is not None:
+    products = []
+    for transfer, source, target in copies:
         families = _families(transfer, itemsize, source, target)
         if families is not None:
-            yield kernel.bind(
-                families,
-                source.memory.ctypes.data + source.origin,
-                target.memory.ctypes.data + target.origin,
-                streaming=target.memory.nbytes >= LARGE_BYTES,
-                fetching=source.memory.nbytes >= LARGE_BYTES,
+            products.append(
+                kernel.Product(
+                    families,
+                    source.memory.ctypes.data + source.origin,
+                    target.memory.ctypes.data + target.origin,
+                    streaming=target.place == "target" and target.memory.nbytes >= LARGE_BYTES,
+                    fetching=source.memory.nbytes >= LARGE_BYTES,
+                )
             )
-            return
-    for to, fro in views(transfer, itemsize, source, target):
-        # A third of the call overhead of np.copyto, which counts where boxes are many and small.
-        yield partial(setitem, to, ..., fro)
+            continue
+        for to, fro in views(transfer, itemsize, source, target):
+            # A third of the overhead of np.copyto, which counts where boxes are many and small.
+            yield partial(setitem, to, ..., fro)
+    if products:
+        yield kernel.bind(products)
 
 
 def views(
@@ -160,39 +168,15 @@ def views(
         )
 
 
-def in_place(transfer: Transfer, itemsize: int, region: Region, order: Order) -> Bytes | None:
-    """Bytes of the message of ``transfer`` inside ``region``, if they lie there ready to send."""
-    if any(len(runs) > 1 or runs[0].repeats > 1 for runs in transfer.runs):
-        return None
-    packed, shape = itemsize, transfer.shape
-    for axis in range(len(shape)) if order == "F" else reversed(range(len(shape))):
-        if shape[axis] > 1 and region.strides[axis] != packed:
-            return None
-        packed *= shape[axis]
-    offset = region.origin + sum(
-        _start_and_step(runs[0], region.place)[0] * stride
-        for runs, stride in zip(transfer.runs, region.strides, strict=True)
-    )
-    return region.memory[offset : offset + packed]
-
-
-def pack(transfer: Transfer, itemsize: int, source: Region, message: Bytes, order: Order) -> None:
-    """Fill ``message`` with the elements of ``transfer``; the message may be longer."""
-    copy(transfer, itemsize, source, of_message(transfer, message, itemsize, order))
-
-
-def unpack(transfer: Transfer, itemsize: int, message: Bytes, target: Region, order: Order) -> None:
-    """Put the elements of ``message`` into ``target``."""
-    copy(transfer, itemsize, of_message(transfer, message, itemsize, order), target)
-
-
 _NONE: tuple[tuple[int, ...], ...] = ((), (), ())
 
 
 def _families(
     transfer: Transfer, itemsize: int, source: Region, target: Region
 ) -> list[NDArray[np.int64]] | None:
-    """What `kernel.bind` is given, the origins aside; None if NumPy does it faster."""
+    """Families of a `kernel.Product`; None if NumPy copies faster or alone."""
+    if kernel.compiled is None or len(transfer.runs) > kernel.MOST_AXES:
+        return None
     axes = sorted(range(len(transfer.runs)), key=lambda axis: -abs(target.strides[axis]))
     last = _contiguous(axes, transfer, itemsize, source, target)
     if last is None:
@@ -205,8 +189,8 @@ def _families(
         outer = _contiguous(rest, transfer, whole, source, target)
         if outer is None:
             break
-        start += unit * _start_and_step(runs[0], source.place)[0]
-        to_start += unit * _start_and_step(runs[0], target.place)[0]
+        start += unit * start_and_step(runs[0], source.place)[0]
+        to_start += unit * start_and_step(runs[0], target.place)[0]
         axes, last, unit = rest, outer, whole
     runs = transfer.runs[last]
     if unit * transfer.shape[last] < KERNEL_BYTES * sum(run.repeats for run in runs):
@@ -240,11 +224,11 @@ def _contiguous(
 def _table(
     runs: tuple[Run, ...], unit: int, stride: int, to_stride: int, place: Place, to_place: Place
 ) -> NDArray[np.int64]:
-    """Families of one axis as `kernel.bind` wants them, lengths in units."""
+    """Families of one axis of a `kernel.Product`, lengths in units."""
     table = np.empty((len(runs), kernel.FIELDS), np.int64)
     for row, run in zip(table, runs, strict=True):
         (first, step), (to_first, to_step) = (
-            _start_and_step(run, where) for where in (place, to_place)
+            start_and_step(run, where) for where in (place, to_place)
         )
         row[:] = (
             run.length * unit,
@@ -280,8 +264,8 @@ def _boxes(
         fused_bytes = FUSED_BYTES if stride == to_stride == itemsize and not rows else 0
         along = []
         for run in runs:
-            start, step = _start_and_step(run, source.place)
-            to_start, to_step = _start_and_step(run, target.place)
+            start, step = start_and_step(run, source.place)
+            to_start, to_step = start_and_step(run, target.place)
             fused = run.length if run.length * itemsize <= fused_bytes else 1
             shape, steps, to_steps = _NONE
             if run.repeats > 1:
@@ -355,7 +339,7 @@ def _structured(
     for name, where in (("source", place), ("target", to_place)):
         fields = []
         for run in runs:
-            first, step = _start_and_step(run, where)
+            first, step = start_and_step(run, where)
             fields += [((first + k * step) * itemsize, run.length) for k in range(run.repeats)]
         start = min(offset for offset, _ in fields)
         if max(offset for offset, _ in fields) - start > FURTHEST_BYTES:
@@ -370,7 +354,7 @@ def _structured(
     return _Rows(axis, dtype, to_dtype, start, to_start)
 
 
-def _start_and_step(run: Run, place: Place) -> tuple[int, int]:
+def start_and_step(run: Run, place: Place) -> tuple[int, int]:
     """Where a family begins along its axis in ``place``, and how far its repetitions lie apart."""
     if place == "source":
         return run.source, run.source_step

@@ -6,8 +6,10 @@ runs, allocating messages. What is left is to copy and to send.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 from mpi4py import MPI
@@ -16,12 +18,21 @@ from numpy.typing import NDArray
 from redistribution import exchange
 from redistribution.agreement import Agreement, Arguments
 from redistribution.buffers import Bytes
-from redistribution.packing import Held, actions, in_place, of_array, of_message
+from redistribution.packing import Copy, Held, actions, of_array, of_message
 from redistribution.plan import EXTRA_BYTES, Order, Plan, Transfer
+from redistribution.stretches import in_place
+from redistribution.waiting import wait
 
 # Up to this many bytes of messages on a rank they all have buffers of their own; beyond, a run
 # goes through `redistribution.exchange`, whose cost does not matter any more.
-SMALL_BYTES = 1 << 20
+SMALL_BYTES = 1 << 22
+
+# The last runs between arrays of up to so many bytes on a rank are kept, and as many of them.
+HELD_BYTES = 1 << 23
+KEPT_RUNS = 4
+
+# The plans that keep a run, the one that ran first in front.
+_keeping: deque[ReferenceType[Plan]] = deque()
 
 
 def run(
@@ -63,13 +74,17 @@ def run(
     -----
     Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25 times
     the larger of ``a`` and ``b``, or 16 MB if that is more. They are kept for the next run
-    (`redistribution.buffers`). Of arrays up to 1 MB a plan keeps the last ones and what it has
-    found out about them: to move them again takes a third of the time.
+    (`redistribution.buffers`). Of arrays up to 8 MB in all a plan keeps the last ones and what it
+    has found out about them, as long as not four other plans do: to move them again takes half of
+    the time.
     """
     plan.last_run = None
     prepared = Prepared(Arguments(plan, comm, a, b, order, max_extra_bytes))
-    if prepared.is_small and prepared.held.nbytes <= SMALL_BYTES:
+    if prepared.is_small and prepared.held.nbytes <= HELD_BYTES:
         plan.last_run = prepared
+        _keeping.append(ref(plan))
+        if len(_keeping) > KEPT_RUNS and (first := _keeping.popleft()()):
+            first.last_run = None
     prepared.run()
 
 
@@ -81,7 +96,7 @@ class Prepared:
 
     Notes
     -----
-    Extra memory: messages of at most `SMALL_BYTES` (1 MB) a rank, kept as long as this object
+    Extra memory: messages of at most `SMALL_BYTES` (4 MB) a rank, kept as long as this object
     lives; larger moves take what `run` takes.
     """
 
@@ -140,10 +155,10 @@ class Prepared:
             sending.append(comm.Isend(message, peer, tag))
         for copy in self._staying:
             copy()
-        exchange.wait(receiving)
+        wait(receiving)
         for copy in self._unpacking:
             copy()
-        exchange.wait(sending)
+        wait(sending)
 
     def _bind(self, sends: list[Transfer], receives: list[Transfer]) -> None:
         """Bind all copies, and find memory for the messages that do not lie ready in the arrays."""
@@ -153,19 +168,19 @@ class Prepared:
         for t in sends:
             message, is_ready = _message(t, size, in_place(t, size, source, order))
             region = of_message(t, message, size, order)
-            copies = [] if is_ready else list(actions(t, size, source, region))
+            copies = [] if is_ready else list(actions(size, Copy(t, source, region)))
             self._sends.append(([message, MPI.BYTE], t.peer, copies))
         for t in receives:
             message, is_ready = _message(t, size, in_place(t, size, target, order))
             self._receives.append(([message, MPI.BYTE], t.peer))
             if not is_ready:
                 region = of_message(t, message, size, order)
-                self._unpacking += actions(t, size, region, target)
+                self._unpacking += actions(size, Copy(t, region, target))
         self._staying = [
             copy
             for t in plan.outgoing(rank)
             if t.peer == rank
-            for copy in actions(t, size, source, target)
+            for copy in actions(size, Copy(t, source, target))
         ]
 
 

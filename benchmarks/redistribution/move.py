@@ -7,9 +7,10 @@ the same arrays of doubles and in turn: each method, and all ranks copying memor
 their destination share at once (memcpy). Times are medians, from the first rank's start to the
 last rank's end. Every result of every method is checked element by element before it is timed.
 
-Pages are equalised: arrays are kept and warm, destinations lie on huge pages, and so does all
-that pdgemr2d allocates, which the allocator never gives back. With --plain the allocator is as
-it comes. Sources lie in shared memory, for every method.
+Pages are equalised: arrays are kept and warm, sources and destinations lie on huge pages, and so
+does all that pdgemr2d allocates, which the allocator never gives back. With --plain pages and the
+allocator are as they come. Only moves by shared memory read their sources from there, on the pages
+that /dev/shm has.
 
 "prepared", for small matrices only, is a plan bound to its arrays. "transport alone" sends as many
 bytes between the same ranks out of and into warm buffers: what MPI leaves to any method by
@@ -219,7 +220,10 @@ def rows_of_case(
 
     plan, rank = case.plan, comm.rank
     sources = shared_sources(comm, plan.source, folder)
-    a = sources.get(rank) if rank in plan.source_process else None
+    a = None
+    if rank in plan.source_process:
+        a = on_pages(sources[rank].shape, huge)
+        a[...] = sources[rank]
     expected = part_of(plan.target, rank)
     b = None if expected is None else on_pages(expected.shape, huge)
     kept = None if expected is None else on_pages(expected.shape, huge)
@@ -290,16 +294,17 @@ def rows_of_case(
 
 def transport(comm: Any, plan: Plan) -> Callable[[], None]:
     """Give an action, collective over comm: the messages of a plan, whole, without packing."""
-    from redistribution import exchange
+    from redistribution.exchange import TAG
+    from redistribution.waiting import wait
 
     incoming, outgoing = (
-        [(np.ones(t.elements), t.peer, exchange.TAG) for t in transfers if t.peer != comm.rank]
+        [(np.ones(t.elements), t.peer, TAG) for t in transfers if t.peer != comm.rank]
         for transfers in (plan.incoming(comm.rank), plan.outgoing(comm.rank))
     )
 
     def action() -> None:
         receives = [comm.Irecv(*message) for message in incoming]
-        exchange.wait(receives + [comm.Isend(*message) for message in outgoing])
+        wait(receives + [comm.Isend(*message) for message in outgoing])
 
     return action
 
@@ -327,10 +332,10 @@ def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
 
 def barrier(comm: Any) -> None:
     """Collective over comm. Ranks that wait leave a core they share to those still at work."""
-    from redistribution import exchange
+    from redistribution.waiting import share_cores, wait
 
-    if comm.size > len(os.sched_getaffinity(0)):
-        exchange.wait([comm.Ibarrier()])
+    if share_cores(comm):
+        wait([comm.Ibarrier()])
     else:
         comm.Barrier()
 

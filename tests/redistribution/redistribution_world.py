@@ -10,10 +10,21 @@ import pytest
 from mpi4py import MPI
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
-from redistribution import BlockCyclic, Cuts, Plan, buffers, checksum, kernel, packing, prepared
+from redistribution import (
+    BlockCyclic,
+    Cuts,
+    Plan,
+    buffers,
+    checksum,
+    derived,
+    kernel,
+    packing,
+    prepared,
+)
 from redistribution.plan import EXTRA_BYTES
 
 LIBRARY = kernel.compiled
+DERIVED = derived.SENT_BYTES, derived.RECEIVED_BYTES, derived.SENT_LIST
 
 
 def main(size, seed, cases):
@@ -23,7 +34,9 @@ def main(size, seed, cases):
     moved = 0
     for case in range(cases):
         moved += move(comm, rng, f"case {case} of seed {seed}")
+    derived.SENT_BYTES, derived.RECEIVED_BYTES, derived.SENT_LIST = DERIVED
     extra_memory_is_bounded(comm)
+    stretches_far_apart(comm)
     # Little memory for messages does to small arrays what the default does to large ones.
     buffers.SMALL_BYTES, buffers.KEPT_BYTES = 20, 300
     for case in range(cases, cases + cases // 2):
@@ -42,8 +55,8 @@ def main(size, seed, cases):
 def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
     """One random move, compared with the global array and by checksum.
 
-    Each rank has compiled copies or not, written past the caches or not, and is prepared for a
-    small move or not, as it happens.
+    Each rank has compiled copies or not, written past the caches or not, is prepared for a small
+    move or not, and leaves short stretches to MPI or not, as it happens.
     """
 
     def integer(low, high):
@@ -55,9 +68,9 @@ def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
     plan, rank = case.plan, comm.rank
     array = index_valued(plan.source.shape, case.dtype)
     a = b = None
-    compiled, past_caches, small = np.random.default_rng([integer(0, 2**30), rank]).integers(
-        0, 2, 3
-    )
+    own = np.random.default_rng([integer(0, 2**30), rank])
+    compiled, past_caches, small = own.integers(0, 2, 3)
+    derived.SENT_BYTES, derived.RECEIVED_BYTES, derived.SENT_LIST = own.choice([1, 24, 1 << 16], 3)
     kernel.compiled = LIBRARY if compiled else None
     packing.KERNEL_BYTES, packing.LARGE_BYTES = 1, 0 if past_caches else 1 << 23
     prepared.SMALL_BYTES = 1 << 20 if small else 0
@@ -162,11 +175,26 @@ def extra_memory_is_bounded(comm):
         b[...] = -1
         Path("/proc/self/clear_refs").write_text("5")  # the peak is what is resident now
         before = resident("VmHWM")
-        plan.run(comm, a, b, max_extra_bytes=most)
+        plan.run(comm, a, b, order="F", max_extra_bytes=most)  # MPI cannot take it as it lies
         peak = resident("VmHWM") - before
         np.testing.assert_array_equal(b, expected)
         # MPI maps a few megabytes of its own when it is first used.
         assert 4e6 < peak < min(most, 1.25 * b.nbytes) + 8e6, f"peak {peak} bytes of {most}"
+
+
+def stretches_far_apart(comm):
+    """MPI takes and puts stretches 2^30 bytes apart, on pages that are hardly ever touched."""
+    if comm.size != 2:
+        return
+    part = Cuts.even((3, 2 << 20), 1)
+    plan = Plan(part, part, [0], [1])
+    mine = np.zeros((3, 2**30), np.uint8)[:, -part.shape[1] :]
+    expected = (np.arange(mine.size) % 251).reshape(mine.shape)
+    if comm.rank == 0:
+        mine[...] = expected
+    assert derived.sent(plan.outgoing(0)[0], 1, packing.of_array(mine, "source"), "C")
+    plan.run(comm, *((mine, None) if comm.rank == 0 else (None, mine)))
+    np.testing.assert_array_equal(mine, expected)
 
 
 def resident(what):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-def run_world(program, size, *arguments, timeout=120):
+def run_world(program, size, *arguments, timeout=120, **variables):
     """Output of a world program on ``size`` ranks; its processes are gone afterwards."""
     world = Path(__file__).with_name(program)
     hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
@@ -19,7 +19,7 @@ def run_world(program, size, *arguments, timeout=120):
     command = [mpiexec, "-n", size, sys.executable, world, size, *arguments]
     process = subprocess.Popen(
         [str(word) for word in command],
-        env=environment,
+        env=environment | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -42,6 +42,15 @@ def test_random_moves(size):
     found = re.search(rf"{cases} moves right on {size} ranks, (\d+) bytes crossed", output)
     assert found, output
     assert (int(found[1]) > 0) == (size > 1)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_random_moves_where_processes_may_not_read_one_another(size):
+    """As in some containers: MPI then hands messages over bit by bit."""
+    output = run_world(
+        "redistribution_world.py", size, 2000 + size, 40, MPIR_CVAR_CH4_CMA_ENABLE="0"
+    )
+    assert f"40 moves right on {size} ranks" in output
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

@@ -20,13 +20,10 @@ def copied(length, repeats, step, to_step, offset, streaming, fetching):
         run = source[offset + k * step : offset + k * step + length]
         expected[3 + k * to_step : 3 + k * to_step + length] = run
     family = np.array([[length, repeats, offset, step, 0, 3, to_step, 0]])
-    kernel.bind(
-        [family],
-        source.ctypes.data,
-        found.ctypes.data,
-        streaming=streaming,
-        fetching=fetching,
-    )()
+    product = kernel.Product(
+        [family], source.ctypes.data, found.ctypes.data, streaming=streaming, fetching=fetching
+    )
+    kernel.bind([product])()
     return found, expected
 
 
@@ -62,19 +59,50 @@ def test_more_rows_than_go_at_a_time(fetching):
     blocks = [[1, 600, 0, 1500, 0, 0, 600, 0], [1, 80, 1500 * 610, 1500, 0, 300, 600, 0]]
     rows = [[3, 1, 300, 0, 300, 0, 0, 100]]
     runs = [[10, 3, 7, 40, 0, 0, 10, 0], [60, 1, 200, 0, 0, 40, 0, 0]]
-    kernel.bind(
+    product = kernel.Product(
         [np.array(axis) for axis in (blocks, rows, runs)],
         source.ctypes.data,
         found.ctypes.data,
         streaming=False,
         fetching=fetching,
-    )()
+    )
+    kernel.bind([product])()
     expected = np.zeros_like(found)
     for to, fro in ((slice(0, 1200, 2), slice(600)), (slice(1, 161, 2), slice(610, 690))):
         for k in range(3):
             expected[to, :, 10 * k : 10 * k + 10] = source[fro, 1:4, 7 + 40 * k : 17 + 40 * k]
         expected[to, :, 40:] = source[fro, 1:4, 200:260]
     np.testing.assert_array_equal(found, expected)
+
+
+@compiled
+@pytest.mark.parametrize("products", [2, 7, 8, 9, 20])
+def test_copies_that_are_made_in_turn(products):
+    """Products of very different numbers of rows, each into every so many-th part of the rows."""
+    rng = np.random.default_rng(products)
+    rows, width = 3000, 512
+    source = rng.integers(0, 256, (rows, products * width), np.uint8)
+    found, expected = np.zeros_like(source), np.zeros_like(source)
+    made = []
+    for k in range(products):
+        taken, at = rows // (1 + k), k * width
+        expected[:taken, at : at + width] = source[:taken, at : at + width]
+        outer = [[taken, 1, 0, 0, products * width, 0, 0, products * width]]
+        inner = [[width // 2, 2, at, width // 2, 0, at, width // 2, 0]]
+        made.append(
+            kernel.Product(
+                [np.array(outer), np.array(inner)],
+                source.ctypes.data,
+                found.ctypes.data,
+                streaming=bool(k % 2),
+                fetching=bool(k % 3),
+            )
+        )
+    copy = kernel.bind(made)
+    for _ in range(2):
+        found[...] = 0
+        copy()
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_a_library_that_is_not_ours_is_not_used(tmp_path):

@@ -11,8 +11,9 @@ from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
 from redistribution import BlockCyclic, Cuts, Plan, Replicated, kernel, packing
 from redistribution.joint import Run
-from redistribution.packing import copy, in_place, of_array, pack, unpack
+from redistribution.packing import Copy, copy, of_array, of_message
 from redistribution.plan import KEPT_PLANS, Transfer, pieces
+from redistribution.stretches import in_place
 
 
 @st.composite
@@ -27,12 +28,12 @@ def play(plan, locals_in, locals_out, itemsize, order, limit=10**9):
         for piece in in_pieces(plan.outgoing(rank), limit, order):
             source = of_array(locals_in[rank], "source")
             if piece.peer == rank:
-                copy(piece, itemsize, source, of_array(locals_out[rank], "target"))
+                copy(itemsize, Copy(piece, source, of_array(locals_out[rank], "target")))
                 continue
             message = in_place(piece, itemsize, source, order)
             if message is None:
                 message = np.empty(piece.elements * itemsize, np.uint8)
-                pack(piece, itemsize, source, message, order)
+                copy(itemsize, Copy(piece, source, of_message(piece, message, itemsize, order)))
             messages.setdefault((rank, piece.peer), []).append(message)
     crossed = sum(len(message) for pair in messages.values() for message in pair)
     for rank in range(plan.size):
@@ -43,7 +44,7 @@ def play(plan, locals_in, locals_out, itemsize, order, limit=10**9):
             message = messages[piece.peer, rank].pop(0)
             room = in_place(piece, itemsize, target, order)
             if room is None:
-                unpack(piece, itemsize, message, target, order)
+                copy(itemsize, Copy(piece, of_message(piece, message, itemsize, order), target))
             else:
                 room[...] = message
     assert not any(messages.values()), "sent but never received"
@@ -134,7 +135,7 @@ def test_runs_too_far_apart_for_one_element_are_moved_one_by_one(tmp_path):
         mock.patch.object(packing, "FIELD_BYTES", 1),
         mock.patch.object(kernel, "compiled", None),
     ):
-        copy(transfer, 1, of_array(far, "source"), of_array(found, "target"))
+        copy(1, Copy(transfer, of_array(far, "source"), of_array(found, "target")))
     np.testing.assert_array_equal(found, np.arange(64))
     del far
     room.close()
@@ -257,7 +258,7 @@ def test_local_parts_beyond_2_gb_by_stride():
     plan = Plan(Replicated(shape, 1), Cuts(shape, (0, 2**30 - 5, 2**30), axis=1), [0], [1, 0])
     b = np.zeros((3, 5), np.uint8)
     (kept,) = (t for t in plan.outgoing(0) if t.peer == 0)
-    copy(kept, 1, of_array(room, "source"), of_array(b, "target"))
+    copy(1, Copy(kept, of_array(room, "source"), of_array(b, "target")))
     np.testing.assert_array_equal(b[2], [1, 2, 3, 4, 5])
     assert plan.bytes_moved(1) == 3 * (2**30 - 5)
 
