@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution import Layout, Plan, checksum
-from redistribution.exchange import wait
+from redistribution.waiting import wait
 from reshape import segments
 from reshape.arrays import Array, Declaration
 from reshape.errors import ReshapeError
