@@ -34,7 +34,7 @@ class ConfigError(ReshapeError):
         line: int | None = None,
         field: str | None = None,
     ) -> None:
-        self.file, self.line, self.field = file, line, field
+        self.message, self.file, self.line, self.field = message, file, line, field
         place = file or ""
         if line is not None:
             place = f"{place}:{line}" if place else f"line {line}"

@@ -47,7 +47,7 @@ def check(tree: Located, config: ServeConfig) -> None:
     try:
         config.composed()
     except ConfigError as error:
-        tree.fail(("queues",), _bare(error))
+        tree.fail(("queues",), error.message)
     try:
         config.idle()
     except ConfigError as error:  # the policies and the machine do not go together
@@ -56,7 +56,7 @@ def check(tree: Located, config: ServeConfig) -> None:
         given = error.field is not None and error.field in config.parameters
         wrong: Place = ("parameters", str(error.field)) if given else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""
-        tree.fail(wrong, f"{_bare(error)}{hint}")
+        tree.fail(wrong, f"{error.message}{hint}")
 
 
 def _redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
@@ -83,7 +83,7 @@ def _scenario(tree: Located, place: Place, name: str, parameters: Mapping[str, A
     try:
         base = scenario(name)
     except ConfigError as error:
-        tree.fail((*place, "scenario"), _bare(error))
+        tree.fail((*place, "scenario"), error.message)
     return _parameters(tree, place, base, parameters)
 
 
@@ -99,11 +99,7 @@ def _parameters(
         try:
             base = changed(base, {name: parameters[name]})
         except ConfigError as error:
-            told = _bare(error)
-            given = "" if ", got " in told else f" (given: {parameters[name]!r})"
-            tree.fail((*place, "parameters", name), told + given)
+            told = ", got " in error.message
+            given = "" if told else f" (given: {parameters[name]!r})"
+            tree.fail((*place, "parameters", name), error.message + given)
     tree.fail((*place, "parameters"), str(together))
-
-
-def _bare(error: ConfigError) -> str:
-    return str(error).removeprefix(f"{error.field}: ")

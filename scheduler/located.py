@@ -7,12 +7,14 @@ checks it by the types of a msgspec struct.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Literal,
     NamedTuple,
     NoReturn,
     TypeAlias,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import yaml  # at run time only where a file is read: most commands need none
 
 T = TypeVar("T", bound=msgspec.Struct)
+V = TypeVar("V")
 #: Way to a value from the root, such as ("nodes", 0, "processors").
 Place: TypeAlias = tuple[str | int, ...]
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)")
@@ -206,7 +209,7 @@ class Located:
             if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
                 self.fail((*place, missing[1]), "is missing")
             choices = kind if "..." in place else _type_at(kind, place)
-            self.fail(place, f"{in_words(what, choices)}, got {self.get(place)!r}")
+            self.fail(place, f"{_in_words(what, choices)}, got {self.get(place)!r}")
 
     def _place(self, kind: Any, steps: list[tuple[str, str]]) -> Place:
         """Place of an error as msgspec tells it, which names no key of a dict but "..."."""
@@ -247,7 +250,7 @@ def _below(kind: Any, step: str | int) -> Any:
         return get_args(kind)[0]
     if get_origin(kind) is dict:
         return get_args(kind)[1]
-    return get_type_hints(kind, include_extras=True)[step]
+    return get_type_hints(kind, include_extras=True).get(step, Any)  # of a tag it knows nothing
 
 
 def _plain_type(kind: Any) -> Any:
@@ -272,10 +275,45 @@ def _type_at(kind: Any, place: Place) -> Any:
     return _plain_type(kind)
 
 
-def in_words(what: str, kind: Any) -> str:
+def converted(values: Any, kind: type[V], field: str = "") -> V:
+    """Make what is wanted, such as a struct, of plain values; numbers may be text.
+
+    Parameters
+    ----------
+    field : which field the values are of, to be named in errors.
+
+    Raises
+    ------
+    ConfigError : an unknown field, or the first value that is of a wrong type or out of range.
+    """
+    known: tuple[str, ...] | None = getattr(kind, "__struct_fields__", None)
+    if known is not None and isinstance(values, Mapping):
+        for name in values:
+            if name not in known:
+                told = f"unknown field{nearest(name, known)}"
+                raise ConfigError(told, field=_joined(field, name))
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        value, wanted = values, kind
+        for step in filter(None, where.rstrip("`").split(".")):
+            if not isinstance(value, Mapping) or step not in value:
+                break  # in a list, or the like
+            field, value, wanted = _joined(field, step), value[step], _below(wanted, step)
+        if what.startswith(("Expected ", "Invalid enum value ")):  # else it is the struct's own
+            what = f"{_in_words(what, wanted)}, got {value!r}"
+        raise ConfigError(what, field=field or None) from None
+
+
+def _joined(field: str, name: str) -> str:
+    return f"{field}.{name}" if field else name
+
+
+def _in_words(what: str, kind: Any) -> str:
     """Say what msgspec expected of a value of some type in words that need no Python."""
-    if what.startswith("Invalid enum value"):
-        return f"must be {' or '.join(map(str, get_args(kind)))}"
+    if choices := _choices(kind):
+        return f"must be {' or '.join(choices)}"
     expected = what.partition(", got ")[0].removeprefix("Expected ")
     names = re.search(r"`([^`]*)`", expected)
     if names is None:
@@ -283,3 +321,10 @@ def in_words(what: str, kind: Any) -> str:
     words = " or ".join(dict.fromkeys(_WORDS.get(n, n) for n in names[1].split(" | ")))
     limit = expected.replace(names[0], "").strip().removesuffix(".0")
     return f"must be {words} {limit}".rstrip()
+
+
+def _choices(kind: Any) -> list[str]:
+    """What a value may be, if its type names that."""
+    if get_origin(kind) is Literal:
+        return [str(choice) for choice in get_args(kind)]
+    return []

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError, nearest
 from reshape.speedup import parse
+from scheduler.located import converted
 from simulator.swf import Trace
 from simulator.workload_file import Workload
 from simulator.workloads.drawn import Drawn, Floats, poisson
@@ -28,7 +29,6 @@ Model: TypeAlias = Feitelson96 | Lublin
 MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}
 PRIO = "prio"  # the model of resizable jobs
 DEFAULT_LOAD = 0.7  # of a model that says nothing of arrivals
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -65,19 +65,7 @@ def model_of(name: str, parameters: Mapping[str, Any]) -> Model:
     """
     if name not in MODELS:
         raise ConfigError(f"unknown model {name!r}{nearest(name, (*MODELS, PRIO))}", field="model")
-    return _with(name, MODELS[name], parameters)
-
-
-def _with(name: str, cls: type[T], parameters: Mapping[str, Any]) -> T:
-    """Model of a class with some parameters, which may be text."""
-    for parameter in parameters:
-        if parameter not in cls.__struct_fields__:
-            offered = nearest(parameter, cls.__struct_fields__)
-            raise ConfigError(f"model {name} has no parameter {parameter!r}{offered}")
-    try:
-        return msgspec.convert(dict(parameters), cls, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"model {name}: {error}") from None
+    return converted(parameters, MODELS[name], name)
 
 
 def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Workload]:
@@ -96,8 +84,8 @@ def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Worklo
         try:
             fields["speedup"] = msgspec.to_builtins(parse(fields["speedup"]))
         except ValueError as error:
-            raise ConfigError(f"model {PRIO}: {error}") from None
-    model = _with(PRIO, PrioWorkload, fields)
+            raise ConfigError(str(error), field=f"{PRIO}.speedup") from None
+    model = converted(fields, PrioWorkload, PRIO)
     return model, Workload(model.processors, model.generate(np.random.default_rng(seed)))
 
 

@@ -13,11 +13,13 @@ import click
 import msgspec
 import numpy as np
 
+from reshape.errors import ConfigError
 from reshape.options import FiniteRange
 from reshape.speedup import FORMS, Model, parse
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.core.machine import Machine
+from scheduler.located import converted
 from scheduler.policies.scenario import Scenario
 from simulator.engine import Engine
 from simulator.metrics import Result
@@ -54,8 +56,8 @@ class CostText(click.ParamType[ResizeCost]):
             return value
         fields = dict(part.partition("=")[::2] for part in value.split(","))
         try:
-            return msgspec.convert(fields, ResizeCost, strict=False)
-        except msgspec.ValidationError as error:
+            return converted(fields, ResizeCost)
+        except ConfigError as error:
             names = ", ".join(ResizeCost.__struct_fields__)
             self.fail(f"{value!r}: {error}; it has {names}, as in start_s=0.4,join_s=0.05", param)
 

@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from reshape.errors import nearest
+from reshape.errors import ConfigError
 from reshape.speedup import Model, Speedup, parse, written
 from reshape.topology import Topology
 from scheduler.core.events import JobSpec
-from scheduler.located import Located, Place
+from scheduler.located import Located, Place, converted
 from scheduler.times import parse_walltime
 from simulator.runtimes import ResizeCost
 from simulator.workload import SimJob
@@ -164,16 +164,12 @@ def _struct(tree: Located, place: Place, kind: Any) -> Any:
     """Make a struct of a mapping; errors name the field below `place`."""
     values = tree.get(place)
     values = {} if values is None else values
-    known = kind.__struct_fields__
-    for name in values:
-        if name not in known:
-            tree.fail((*place, name), f"unknown field{nearest(name, known)}")
     try:
-        return msgspec.convert(values, kind, strict=False)  # YAML takes 1e9 for text
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        field = where.rstrip("`").split(".")[0] or what.split(" ")[0]
-        tree.fail((*place, field) if field in values else place, what)
+        return converted(values, kind)  # YAML takes 1e9 for text
+    except ConfigError as error:
+        field = error.field or error.message.split(" ")[0]
+        below = field.split(".") if error.field or field in values else ()
+        tree.fail((*place, *below), error.message)
 
 
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:
@@ -195,9 +191,10 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     model: Speedup | None = None
     if line.speedup is not None:
         model = read_as("speedup", parse, line.speedup)
-    for name in ("at", "iteration_s", "data_mib", "priority"):
-        if not isfinite(getattr(line, name)):
-            tree.fail((*place, name), f"must be a finite number, got {getattr(line, name)}")
+    for name in ("at", "walltime", "iteration_s", "data_mib", "priority"):
+        value = getattr(line, name)
+        if not isinstance(value, str) and not isfinite(value):
+            tree.fail((*place, name), f"must be a finite number, got {value}")
     if line.data_mib < 0:
         tree.fail((*place, "data_mib"), f"must be >= 0, got {line.data_mib}")
     try:

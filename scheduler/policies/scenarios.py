@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.located import in_words
+from scheduler.located import converted
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
@@ -111,17 +111,16 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     ConfigError : an unknown field or policy, or a value that does not fit.
     """
     fields = _with_policies(data)
-    fields["queues"] = {
-        name: QueueRules(**_with_policies(rules)) for name, rules in data.get("queues", {}).items()
-    }
+    queues = converted(data.get("queues", {}), dict[str, dict[str, Any]], "queues")
+    fields["queues"] = {name: QueueRules(**_with_policies(rules)) for name, rules in queues.items()}
     if "backfill" in fields:
-        fields["backfill"] = _convert(fields["backfill"], Backfill, "backfill")
+        fields["backfill"] = converted(fields["backfill"], Backfill, "backfill")
     for field, part in _PARTS.items():
         if fields.get(field) is not None:
-            fields[field] = _convert(fields[field], part, field)
+            fields[field] = converted(fields[field], part, field)
     for number in ("max_restarts", "retry_after"):
         if number in fields:
-            fields[number] = _convert(fields[number], int, number)
+            fields[number] = converted(fields[number], int, number)
             if fields[number] < 0:
                 raise ConfigError(f"must be >= 0, got {fields[number]}", field=number)
     try:
@@ -144,7 +143,7 @@ def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(fields.get(field), Mapping):
             parameters = dict(fields[field])
             cls = find(kind, str(parameters.pop("policy", "")))
-            fields[field] = _convert(parameters, cls, field)
+            fields[field] = converted(parameters, cls, field)
     return fields
 
 
@@ -161,8 +160,7 @@ def of_redirection_group(base: Scenario) -> Scenario:
     try:
         return msgspec.structs.replace(scenario(named), redirection=None)
     except ConfigError as error:
-        what = str(error).removeprefix(f"{error.field}: ")
-        raise ConfigError(what, field="redirection.scenario") from None
+        raise ConfigError(error.message, field="redirection.scenario") from None
 
 
 def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -183,21 +181,3 @@ def _member(place: Any, name: str, field: str) -> Any:
     if name not in place and "policy" not in place:
         raise ConfigError(f"unknown field {name!r}{nearest(name, place)}", field=field)
     return place
-
-
-def _convert(value: Any, cls: Any, field: str) -> Any:
-    if isinstance(value, Mapping) and hasattr(cls, "__struct_fields__"):
-        for name in value:
-            if name not in cls.__struct_fields__:
-                names = cls.__struct_fields__
-                raise ConfigError(f"unknown field{nearest(name, names)}", field=f"{field}.{name}")
-    try:
-        return msgspec.convert(value, cls, strict=False)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        if not what.startswith(("Expected ", "Invalid enum value ")):  # the class's own words
-            raise ConfigError(str(error), field=field) from None
-        name = where.rstrip("`")
-        if isinstance(value, Mapping) and name in value:
-            field, value, cls = f"{field}.{name}", value[name], get_type_hints(cls)[name]
-        raise ConfigError(f"{in_words(what, cls)}, got {value!r}", field=field) from None

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from reshape.errors import ConfigError
-from reshape.speedup import Prio
 from scheduler.core.core import Core
 from scheduler.core.machine import Machine
+from scheduler.located import converted
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.engine import Engine
@@ -73,11 +71,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _workload(parameters: Mapping[str, Any]) -> PrioWorkload:
     fields = dict(parameters["workload"])
     fields |= {name: parameters[name] for name in ("resizable", "user_priorities")}
-    try:
-        fields["speedup"] = msgspec.convert(fields.get("speedup", {}), Prio)
-        return msgspec.convert(fields, PrioWorkload)
-    except msgspec.ValidationError as error:
-        raise ConfigError(str(error), field="workload") from None
+    return converted(fields, PrioWorkload, "workload")
 
 
 def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:

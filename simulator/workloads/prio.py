@@ -71,6 +71,9 @@ class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, least in _LEAST.items():
             if not getattr(self, name) >= least:
                 raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
+        for name in ("mean_arrival_s", "expand_step"):
+            if getattr(self, name) == inf:
+                raise ValueError(f"{name} must be finite")
 
     def generate(self, rng: np.random.Generator) -> list[SimJob]:
         """Draw a workload; the same generator state gives the same jobs."""

@@ -124,6 +124,8 @@ def test_a_generator_by_name_and_seed(tmp_path: Path) -> None:
             "data_mib: must be a finite number, got inf",
         ),
         ("start_s: 5", "start: 5", ":2: cost.start: unknown field; did you mean start_s?"),
+        ("start_s: 5", "start_s: soon", ":2: cost.start_s: must be a number, got 'soon'"),
+        ("walltime: 120", "walltime: .inf", "walltime: must be a finite number, got inf"),
         ("start_s: 5", "start_s: -5", ":2: cost.start_s: start_s must be >= 0, got -5"),
         ("end_s: 0.5", "end_s: -1", ":4: end_s: must be >= 0, got -1"),
         ("processors: 16", "processors: 0", ":1: processors: must be >= 1, got 0"),

@@ -260,7 +260,7 @@ def test_a_rate_for_a_queue() -> None:
     ("name", "parameters", "words"),
     [
         ("lublinn", {}, "unknown model 'lublinn'; did you mean lublin"),
-        ("lublin", {"sereal": 1}, "has no parameter 'sereal'; did you mean serial"),
+        ("lublin", {"sereal": 1}, "lublin.sereal: unknown field; did you mean serial"),
         ("lublin", {"serial": "2"}, "serial must be >= 0 and <= 1, got 2.0"),
         ("feitelson96", {"processors": 0}, "processors must be >= 1, got 0"),
         ("feitelson96", {"p0": 0.1}, "p0 and p0 - slope must be"),
@@ -364,9 +364,10 @@ def test_prio_arrivals_and_order() -> None:
         ("--load 0.9 -o x.yaml", "--load says nothing about model prio"),
         ("--estimates tsafrir -o x.yaml", "--estimates says nothing about model prio"),
         ("-o x.swf", "does not end in .yaml"),
-        ("--set resizeable=1 -o x.yaml", "has no parameter 'resizeable'; did you mean resizable"),
+        ("--set resizeable=1 -o x.yaml", "prio.resizeable: unknown field; did you mean resizable"),
+        ("--set expand_step=inf -o x.yaml", "prio: expand_step must be finite"),
         ("--processors 20 -o x.yaml", "processors must be >= 136, got 20"),
-        ("--set speedup=amdahl -o x.yaml", "model prio: Invalid value 'amdahl'"),
+        ("--set speedup=amdahl -o x.yaml", "prio.speedup.model: Invalid value 'amdahl'"),
         ("--set speedup=pro -o x.yaml", "unknown speedup model 'pro'; did you mean prio"),
     ],
 )

@@ -157,6 +157,8 @@ def test_fields_change_by_name() -> None:
         ({"resizing.min_potential": "nan"}, "resizing: min_potential must be a finite number"),
         ({"resizing.harvest": "never"}, "resizing.harvest: must be always or useful, got 'never'"),
         ({"resizing.min_benefit": -0.1}, "resizing: min_benefit must be >= 0"),
+        ({"backfill.reserve": 3}, "backfill.reserve: must be place or number, got 3"),
+        ({"queues": 3}, "queues: must be a mapping, got 3"),
     ],
 )
 def test_wrong_changes_are_told_by_name(changes: dict[str, object], says: str) -> None:
