@@ -22,7 +22,14 @@ from reshape.errors import ReshapeError
 from reshape.messages import Submission
 from reshape.pace import ASK_EVERY_S
 from reshape.speedup import Formula, Prio, Tabulated
-from scheduler.core.events import JobSpec, JobStarted, ResizeDone, ResizeFailed, ResizePoint
+from scheduler.core.events import (
+    JobSpec,
+    JobStarted,
+    NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+)
 from scheduler.core.orders import Contract, Expand
 from scheduler.core.redirecting import Redirecting
 from scheduler.core.state import FINAL, Job, Resize
@@ -80,13 +87,14 @@ class Recorded(msgspec.Struct):
         held: dict[int, tuple[float, int]] = {}  # since when, processors
         for batch, orders in replay(batches, core):
             at = batch.events[0].at
-            named = {getattr(what, "job", -1) for what in (*batch.events, *orders)}
-            if -1 in named:  # a node that comes or goes
-                named = (named | held.keys()) - {-1}
+            named = {what.job for what in (*batch.events, *orders) if hasattr(what, "job")}
+            if any(type(event) is NodeLost for event in batch.events):
+                named |= held.keys()
             for number in named:
-                since, processors = held.get(number, (at, 0))
+                since, processors = held.pop(number, (at, 0))
                 run.busy_s[number] = run.busy_s.get(number, 0.0) + processors * (at - since)
-                held[number] = at, sum(map(len, core.jobs[number].groups.values()))
+                if groups := core.jobs[number].groups:
+                    held[number] = at, sum(map(len, groups.values()))
             for event in batch.events:
                 if type(event) is ResizePoint:
                     run._point(event, event.job in steady)

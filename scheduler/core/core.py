@@ -115,7 +115,7 @@ class Core(Ledger):
         self.standing = self.profile = None
         self._choose_way()
         self._awaits_contact = scenario.backfill.moments == "contacts"
-        self.view.contacted = not self._awaits_contact
+        self.contacted = not self._awaits_contact
         self._due = True
 
     def _choose_way(self) -> None:
@@ -157,9 +157,8 @@ class Core(Ledger):
             if at > self.now:
                 self.now = at
         if self._awaits_contact:
-            contacted = any(type(event) in _CONTACTS for event in events)
-            self.view.contacted = contacted
-            self._due |= contacted
+            self.contacted = any(type(event) in _CONTACTS for event in events)
+            self._due |= self.contacted
         if self.order == "batch" or len(events) == 1:
             self._batch(sorted(events, key=sequence.instant_order))
         else:

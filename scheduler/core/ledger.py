@@ -37,6 +37,8 @@ class Ledger:
         if that may have changed since by more than arrivals.
     profile : free processors over time with all reservations taken out, kept up to date by early
         ends; None if it has to be made anew.
+    contacted : whether the events that are being handled let jobs pass others; see
+        `Backfill.moments`.
     reservations : promised starts of queued jobs, by job number, as of the last pass.
     moves : what the resizes of all jobs cost.
     """
@@ -53,6 +55,7 @@ class Ledger:
         self.unforeseen = False
         self.standing: tuple[Job, float, Any] | None = None
         self.profile: Availability | None = None
+        self.contacted = True
         self.reservations: dict[int, float] = {}
         self.moves = Moves()
         self._due = True  # whether a scheduling pass could find something new

@@ -57,8 +57,6 @@ class View:
     Attributes
     ----------
     machine : nodes and free processors.
-    contacted : whether this is a moment at which jobs may pass the first one of the queue; see
-        `Backfill.moments`.
     """
 
     def __init__(
@@ -76,7 +74,6 @@ class View:
         self.machine = ledger.machine
         self.placing = placing
         self.prioritised = prioritised
-        self.contacted = True
         self._selection = selection
         self._retry_after = retry_after
 
@@ -225,6 +222,11 @@ class View:
     def stand(self, head: Job, at: float, spare: Any) -> None:
         """Keep for the next pass what `standing` tells."""
         self._ledger.standing = head, at, spare
+
+    @property
+    def contacted(self) -> bool:
+        """Whether jobs may pass the first one of the queue at this moment (`Backfill.moments`)."""
+        return self._ledger.contacted
 
     @property
     def overdue(self) -> list[Job]:

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 from simulator.study import Row
 
 FIRST_FIT = "first-fit"
-#: What they are called, in the order in which they are told.
-POLICIES = {"fcfs": "FCFS", "easy": "EASY by place", "easy-number": "EASY by number"}
+#: What the policies are called, in the order in which they are told.
+NAMES = {"fcfs": "FCFS", "easy": "EASY by place", "easy-number": "EASY by number"}
 TOTAL, WAIT = "mean_total_min", "mean_wait_min"
 
 
@@ -71,6 +71,6 @@ def curves_of(rows: Sequence[Row]) -> Curves:
     for label, policy in points:
         if policy.startswith("easy") and (label, "easy") in flat:
             flat.setdefault((label, policy), flat[label, "easy"])
-    labels, policies = list(dict.fromkeys(label for label, _ in flat)), list(POLICIES)
+    labels, policies = list(dict.fromkeys(label for label, _ in flat)), list(NAMES)
     order = sorted(flat, key=lambda key: (labels.index(key[0]), policies.index(key[1])))
     return {key: Curve(flat[key], dict(sorted(points.get(key, {}).items()))) for key in order}

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from scheduler import drawing
-from simulator.studies.loc_curves import POLICIES, TOTAL, WAIT, Curve, Curves
+from simulator.studies.loc_curves import NAMES, TOTAL, WAIT, Curve, Curves
 
 ANYWHERE, CONTIGUOUS = "#8a8f96", "#1f6fb2"
 BARS = {"fcfs": "#d98c2b", "easy": "#1f6fb2", "easy-number": "#7fb6d9"}
@@ -21,14 +21,14 @@ def pictures(curves: Curves) -> dict[str, bytes]:
     first = next(iter(curves), ("", ""))[0]
     own = {policy: curve for (label, policy), curve in curves.items() if label == first}
     others = [(key, c) for key, c in curves.items() if key[0] != first and len(c.points) > 1]
-    titled = [(f"{first}, {POLICIES.get(p, p)}", curve) for p, curve in own.items()]
+    titled = [(f"{first}, {NAMES.get(p, p)}", curve) for p, curve in own.items()]
     if any(len(curve.points) > 1 for curve in own.values()):
         title = f"{first}: mean total time"
         figures["figure3"] = _lines(titled, TOTAL, f"{title}, contiguous or not")
         title = f"{first}: mean waiting time"
         figures["figure4"] = _lines(titled, WAIT, f"{title}, contiguous or not")
     if others:
-        titled = [(f"{label}, {POLICIES.get(p, p)}", curve) for (label, p), curve in others]
+        titled = [(f"{label}, {NAMES.get(p, p)}", curve) for (label, p), curve in others]
         title = "Mean total time, contiguous or not"
         figures["figure5"] = _lines(titled, TOTAL, title, logarithmic=True)
     return {
@@ -43,7 +43,7 @@ def _costs(curves: Curves) -> Figure:
     figure = drawing.new_figure(4.2, "Waiting time with contiguous places, no speed-up")
     axes = figure.subplots()
     labels = list(dict.fromkeys(label for label, _ in curves))
-    policies = [p for p in POLICIES if any(policy == p for _, policy in curves)]
+    policies = [p for p in NAMES if any(policy == p for _, policy in curves)]
     width = 0.8 / max(1, len(policies))
     for i, policy in enumerate(policies):
         found = [
@@ -58,7 +58,7 @@ def _costs(curves: Curves) -> Figure:
             width * 0.92,
             bottom=1,
             color=BARS[policy],
-            label=POLICIES[policy],
+            label=NAMES[policy],
         )
         axes.bar_label(drawn, [f"{cost:.3g}" for _, cost in bars], padding=2, fontsize=9)
     axes.set_yscale("log")
