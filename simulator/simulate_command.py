@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,7 @@ def simulate(trace: Path, **options: Any) -> None:
     out: Path | None = options["out"]
     if options["paraver"] and out is None:
         raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
-    for place in (options["swf_file"], out and out / "jobs.csv"):
-        if place is not None:
-            check_place(place, make_parent=place.parent == out)
+    _check_places(options)
     writes_swf = options["swf_file"] is not None or out is not None
     read = swf.read(trace, fields=swf.FIELDS if writes_swf else NEEDED, lenient=options["lenient"])
     if machine is None:
@@ -156,9 +155,7 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
     chosen = chosen_scenario(options, rules)
     out: Path | None = options["out"]
-    for place in (options["swf_file"], out and out / jobs_csv.NAME):
-        if place is not None:
-            check_place(place, make_parent=place.parent == out)
+    _check_places(options)
     result: dict[str, Any] = {"trace": str(trace), "policy": options["policy"]}
     read, jobs, report = None, None, None
     if trace.suffix in workload_file.ENDINGS:
@@ -188,6 +185,14 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _check_places(options: Mapping[str, Any]) -> None:
+    """Find out before anything is simulated whether the results can be written."""
+    out: Path | None = options["out"]
+    for place in (options["swf_file"], out and out / jobs_csv.NAME):
+        if place is not None:
+            check_place(place, make_parent=place.parent == out)
 
 
 def _check_kind(of_file: bool, made_resizable: bool) -> None:

@@ -178,9 +178,11 @@ def _blocks(path: str | Path) -> Iterator[bytes]:
                 rest = b"" if mark == BOM_UTF8 else mark
                 while block := file.read(BLOCK):
                     end = block.rfind(b"\n") + 1
-                    yield rest + block[:end]
-                    rest = block[end:] if end else rest + block
-                    if not end:
+                    if end:
+                        yield rest + block[:end]
+                        rest = b""
+                    rest += block[end:]
+                    if len(rest) >= BLOCK:
                         raise TraceError(f"{path}: no line ends in {BLOCK} bytes; is it a trace?")
             if rest:
                 yield rest + b"\n"

@@ -59,6 +59,17 @@ def test_windows_and_a_missing_last_newline(tmp_path: Path) -> None:
     assert trace.columns["job"].tolist() == [1, 2]
     marked = read_text(tmp_path, f"\ufeff; MaxProcs: 8\n{GOOD}\n")
     assert (len(marked), marked.declared("MaxProcs")) == (1, 8)
+    assert len(read_text(tmp_path, GOOD)) == 1
+
+
+def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"; MaxProcs: 8\n{GOOD}\n2{GOOD[1:]}\n3{GOOD[1:]}"  # the last line has no end
+    for size in range(len(GOOD) + 2, len(text) + 2):
+        monkeypatch.setattr(swf, "BLOCK", size)
+        assert read_text(tmp_path, text).columns["job"].tolist() == [1, 2, 3]
+    monkeypatch.setattr(swf, "BLOCK", len(GOOD) // 2)
+    with pytest.raises(swf.TraceError, match="no line ends in"):
+        read_text(tmp_path, text)
 
 
 @pytest.mark.parametrize(
