@@ -11,7 +11,7 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from scheduler.core import resizing, sequence
 from scheduler.core.alarms import Alarms
@@ -38,11 +38,13 @@ from scheduler.core.queue import Queue
 from scheduler.core.space import NONE
 from scheduler.core.state import COMPLETED, STARTING, Job, JobState
 from scheduler.core.view import View
+from scheduler.policies.interface import Resizing
 from scheduler.policies.priorities import Prioritised
 from scheduler.policies.scenario import Scenario
 
 S = JobState
 EventOrder = Literal["batch", "sequential"]
+Excuse: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
 
 
 class Core(Ledger):
@@ -65,6 +67,9 @@ class Core(Ledger):
     queue : pending jobs.
     predictor : what it learns run times by; None if the scenario takes the users' estimates.
     view : what policies see.
+    excuse : told of an exception that a resizing policy raises, gives a sentence on it, and the job
+        goes on; None lets the exception out. A driver that sets it hands over the event with what
+        `failed` when it is to be handled again.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Core(Ledger):
         self.kill_at_walltime = kill_at_walltime
         self.order = order
         self.keep_ended = keep_ended
+        self.excuse: Excuse | None = None
         self.queue = Queue(scenario.order)
         self._alarms = Alarms(self)
         self._lessons: list[Job] = []  # ended at this instant, for the predictor

@@ -108,6 +108,8 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     mean time of those since the job's last resize point of which the core was told.
     `topology` is what the program declares; it counts where the submission names none.
     `data_bytes` is what a resize would have to move, over all processes; 0 if not known.
+    `failed` is added by a live driver when the policy raised an exception: a sentence on it. Where
+    it is given the job goes on, and no policy is asked.
     """
 
     at: float
@@ -116,6 +118,7 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     iteration_s: float
     topology: Topology | None = None
     data_bytes: int = 0
+    failed: str = ""
 
 
 class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):

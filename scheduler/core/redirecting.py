@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler.core.core import Core, EventOrder
+from scheduler.core.core import Core, EventOrder, Excuse
 from scheduler.core.events import (
     Event,
     JobCancelled,
@@ -210,6 +210,15 @@ class Redirecting:
     @kill_at_walltime.setter
     def kill_at_walltime(self, kill: bool) -> None:
         self.principal.kill_at_walltime = self.redirection.kill_at_walltime = kill
+
+    @property
+    def excuse(self) -> Excuse | None:
+        """Told of an exception that a resizing policy raises; None lets it out."""
+        return self.principal.excuse
+
+    @excuse.setter
+    def excuse(self, excuse: Excuse | None) -> None:
+        self.principal.excuse = self.redirection.excuse = excuse
 
     def reason_pending(self, job: int) -> Reason:
         """Why a queued job waits.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reshape.topology import Topology
 from scheduler.core.events import ResizeDone, ResizeFailed, ResizePoint
 from scheduler.core.groups import leaving_groups
@@ -15,10 +17,13 @@ from scheduler.core.orders import Continue, Contract, Expand, Facts, Kill, Order
 from scheduler.core.procset import ProcSet
 from scheduler.core.state import ACTIVE, RESIZING, Job, JobState, Resize
 from scheduler.core.view import topology_fault
-from scheduler.policies.interface import Decision, Grow, Shrink, Stay
+from scheduler.policies.interface import Decision, Grow, Resizing, Shrink, Stay
 
 if TYPE_CHECKING:
     from scheduler.core.core import Core
+
+_json = msgspec.json.Encoder()
+_READERS = {kind: msgspec.json.Decoder(kind) for kind in (Grow, Shrink, Stay)}
 
 
 def decide(core: Core, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
@@ -47,13 +52,42 @@ def decide(core: Core, job: Job | None, event: ResizePoint) -> Expand | Contract
     fault = topology_fault(job)
     if fault:
         return _go_on(job.id, "topology", "{fault}", fault=fault)
-    decision: object = resizing.decide(job, core.view)  # which is anybody's code
+    if event.failed:
+        return _go_on(job.id, "policy error", "{failed}", failed=event.failed)
+    try:
+        return _asked(core, job, resizing)
+    except Exception as error:  # nothing was changed as yet
+        if core.excuse is None:
+            raise
+        return _go_on(
+            job.id, "policy error", "{failed}", failed=core.excuse(event, resizing, error)
+        )
+
+
+def _asked(core: Core, job: Job, resizing: Resizing) -> Expand | Contract | Continue:
+    """Do what a policy decides, which is anybody's code: it may raise anything, or give anything.
+
+    What can raise, a selection of processors too, does so before anything is changed.
+    """
+    decision: object = resizing.decide(job, core.view)
     if not isinstance(decision, Grow | Shrink | Stay):
         text = "the policy gave {decision}, which is neither Grow nor Shrink nor Stay"
         return _go_on(job.id, "refused", text, decision=repr(decision))
+    _check(decision)
+    order = _carry_out(core, job, decision)
     if not isinstance(decision, Grow) and decision.sweet_spot is not None:
         job.history.sweet_spot = decision.sweet_spot
-    return _carry_out(core, job, decision)
+    return order
+
+
+def _check(decision: Decision) -> None:
+    """Raise an error if a decision, with its reason, could not be written down, read and told."""
+    try:
+        _READERS[type(decision)].decode(_json.encode(decision))
+        _ = decision.reason.sentence
+    except Exception as error:
+        kind = type(error).__name__
+        raise ValueError(f"{decision} cannot be written down and told: {kind}: {error}") from error
 
 
 def _carry_out(core: Core, job: Job, decision: Decision) -> Expand | Contract | Continue:

@@ -20,6 +20,7 @@ from scheduler.core.events import (
     Wakeup,
 )
 from scheduler.core.orders import Continue, Order, Requeue, WakeAt
+from scheduler.service.excuses import Excuses
 from scheduler.service.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Gate:
         self._core, self._journal, self._clock = parts.core, parts.journal, parts.clock
         self._monitor, self._startup = parts.monitor, parts.startup
         self._remap, self._ends = parts.remap, parts.ends
+        self._excuses = self._core.excuse = Excuses()
         self.events: list[Event] = []
         self.after: list[Callable[[], None]] = []
         self.news: set[int] = set()
@@ -82,7 +84,7 @@ class Gate:
         """Hand events to the core now, and write down what it says."""
         durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
         orders = self._core.handle(events)
-        self._journal.record(events, orders, durable=durable)
+        self._journal.record(self._excuses.noted(events), orders, durable=durable)
         for order in orders:
             if isinstance(order, WakeAt):
                 heapq.heappush(self._alarms, order.at)

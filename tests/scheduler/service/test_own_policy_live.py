@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,14 @@ import pytest
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
+from scheduler.core.events import JobSpec
 from scheduler.core.machine import Machine
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
+from scheduler.replay.compare import compare
+from scheduler.replay.journal import reading
 from simulator.engine import Engine
+from simulator.workload import Given, SimJob
 from simulator.workloads.prio import PrioWorkload
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -26,6 +31,37 @@ queues:
   main:
   still: {priority: gold, max_walltime_s: "10:00", parameters: {resizing: static}}
 """
+
+FAILING = """
+import msgspec
+from scheduler.core.orders import Reason
+from scheduler.policies.interface import Grow, Stay
+
+class Failing(msgspec.Struct, frozen=True):
+    def decide(self, job, view):
+        calls = job.history.points
+        if calls in (2, 3):
+            return Stay(Reason("Failing", "{rate}", {"rate": 1 / (job.size - 1)}))
+        if calls == 4:
+            return Stay(Reason("Failing", "{missing}"))
+        if calls < 6 or job.size == 2:
+            return Stay(Reason("Failing", "stays"))
+        return Grow(2, Reason("Failing", "recovered"))
+"""
+
+RATE = '            return Stay(Reason("Failing", "{rate}", {"rate": 1 / (job.size - 1)}))'
+
+
+@pytest.fixture
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """File of a policy whose second, third and fourth decisions fail; for all processes."""
+    file = tmp_path / "failing_policy.py"
+    file.write_text(FAILING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sys.modules.pop("failing_policy", None)
+    yield file
+    sys.modules.pop("failing_policy", None)
 
 
 @pytest.fixture
@@ -77,3 +113,39 @@ def test_live_in_two_queues(served, tmp_path):
         served.submit(waits, 1, queue="stil")
     with pytest.raises(ReshapeError, match="priority platinum is 1000, and user bob has 0"):
         served.submit(waits, 1, priority="platinum", user="bob")
+
+
+def test_a_policy_that_fails_ends_a_simulation(failing):
+    core = Core(scenario("failing_policy:Failing"), Machine([("cluster", 2)]))
+    jobs = Given([SimJob(0.0, JobSpec(1, 60.0, 2), 1.0, 9)])
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        Engine(core, jobs).run()
+
+
+def test_a_live_service_outlives_a_policy_that_fails(served, failing):
+    waits = ["python", "-m", "apps.synthetic", "--iterations", "40", "--seconds", "0.1"]
+    served.start("--processors", "2", "--scenario", "failing_policy:Failing")
+    job = served.submit(waits, 1, max_processors=2)
+    behind = served.submit(["true"], 2)
+    assert served.wait(job).state == served.wait(behind).state == "COMPLETED"
+    story = served.story(job)
+    place = f"failing_policy.py:{FAILING.splitlines().index(RATE) + 1}"
+    assert (
+        "goes on: the policy failing_policy:Failing failed with ZeroDivisionError: division by"
+        f" zero ({place}); the job keeps its size [policy error]"
+    ) in story
+    assert "cannot be written down and told: KeyError: 'missing' (failing_policy.py:" in story
+    assert [size for _, size in served.job(job).sizes] == [1, 2], "it recovered"
+    log = served.place.log("serve").read_text()
+    assert log.count("jobs keep their sizes") == 2, "once for each kind, with"
+    assert "Traceback" in log
+    assert f"ZeroDivisionError at {place}" in log
+
+    failing.write_text(FAILING.replace("(2, 3)", "()"))  # the journal knows what failed
+    served.kill()
+    served.start()
+    assert served.story(job) == story
+    with reading(served.place.journal) as records:
+        told = compare(records.batches())
+    assert told.difference is None
+    assert told.resizes == 1
