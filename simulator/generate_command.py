@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from reshape.helptext import example
+from scheduler.counts import counted
 from simulator import swf, workload_file
 from simulator.files import check_place, replace_all
 from simulator.generate import PRIO, Wanted, make, prio
@@ -77,7 +78,7 @@ def generate(
         drawn, workload = prio(parameters, seed)
         told = f"model {PRIO}, seed {seed}, {drawn}"
         replace_all({output: workload_file.encode(workload, told)})
-        click.echo(f"{output}: {len(workload.jobs)} jobs of model {model}")
+        click.echo(f"{output}: {counted(len(workload.jobs), 'job')} of model {model}")
         return
     if not output.name.removesuffix(".gz").endswith(".swf"):
         raise click.UsageError(f"{output} does not end in .swf or .swf.gz")
@@ -86,7 +87,7 @@ def generate(
     wanted = Wanted(model, jobs or 1000, seed, parameters=parameters, **given)  # type: ignore[arg-type]
     trace = make(wanted)
     swf.write(output, trace)
-    click.echo(f"{output}: {len(trace)} jobs of model {model}")
+    click.echo(f"{output}: {counted(len(trace), 'job')} of model {model}")
 
 
 def _check_prio(output: Path) -> None:

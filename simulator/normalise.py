@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.core.events import JobSpec
+from scheduler.counts import counted, grouped
 from simulator.swf import RESOURCE, Trace
 
 Ints = NDArray[np.int64]
@@ -95,12 +96,12 @@ class Report(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """Jobs and everything that is odd about them, in one sentence."""
         told = [
-            f"{_number(getattr(self, name))} {words}"
+            f"{grouped(getattr(self, name))} {words}"
             for name, words in _WORDS.items()
             if getattr(self, name)
         ]
-        found = f"{_number(self.jobs)} jobs: " + (", ".join(told) or "nothing odd")
-        return f"{found}; {_number(self.kept)} kept"
+        found = f"{counted(self.jobs, 'job')}: " + (", ".join(told) or "nothing odd")
+        return f"{found}; {grouped(self.kept)} kept"
 
 
 _WORDS = {
@@ -119,10 +120,6 @@ _WORDS = {
     "blank_lines": "blank lines",
     "skipped_lines": "malformed lines skipped",
 }
-
-
-def _number(value: int) -> str:
-    return f"{value:,}".replace(",", " ")
 
 
 class TraceJobs(msgspec.Struct, frozen=True):
@@ -222,7 +219,7 @@ def normalise(
     lines = _ordered(np.flatnonzero(keep), column, rules)
     if not len(lines):
         raise ReshapeError(
-            f"{trace.path}: none of the {len(trace)} jobs can run on {processors} processors"
+            f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
             " by these rules; see `reshape workload info`"
         )
     requested, run, overrun = requested[lines], run[lines], found["overrun"][lines]
@@ -320,7 +317,7 @@ def _refuse(trace: Trace, name: str, line: int, sizes: Floats, processors: int) 
         what = "asks for more of a further resource than the header's Resources name"
         mend = "--larger drop leaves such jobs out, --larger cap gives them all there is"
     elif name == "larger":
-        what = f"asks for {int(sizes[line])} processors, the machine has {processors}"
+        what = f"asks for {counted(int(sizes[line]), 'processor')}, the machine has {processors}"
         mend = "--larger drop leaves such jobs out, --larger cap gives them the whole machine"
     else:
         what = "is in the trace more than once"

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from reshape.errors import ReshapeError
 from reshape.helptext import example
 from reshape.speedup import FORMS, Formula, Tabulated, parse
+from scheduler.counts import counted
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import Comparison, compare
 from scheduler.replay.journal import Batch, reading
@@ -209,9 +210,10 @@ def _costs(cost: Costs) -> dict[str, Any]:
 def _text(told: Comparison, result: dict[str, Any]) -> str:
     """Lines for people."""
     found = told.difference
-    identical = f"{told.decisions} decisions identical"
+    identical = f"{counted(told.decisions, 'decision')} identical"
     if found is None:
-        lines = [f"{told.events} events, {identical}, {told.resizes} of them resizes"]
+        resizes = counted(told.resizes, "resize")
+        lines = [f"{counted(told.events, 'event')}, {identical}, {resizes} among them"]
     else:
         lines = [f"after {identical} the first that is not (batch {found.batch}):", *found.lines]
     columns = [name for name in ("live", "what_if", "predicted") if name in result]

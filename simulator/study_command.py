@@ -15,6 +15,7 @@ import msgspec
 
 from reshape.errors import ReshapeError, nearest
 from reshape.helptext import example
+from scheduler.counts import counted
 from simulator.files import check_place
 from simulator.study import (
     TRACES,
@@ -141,7 +142,7 @@ def _run_missing(
 
 def _told(failed: list[tuple[Parameters, Failure]], runs: int, kept: bool) -> str:
     """Say which runs failed, and why."""
-    lines = [f"{len(failed)} of {runs} runs failed"]
+    lines = [f"{len(failed)} of {counted(runs, 'run')} failed"]
     lines[0] += "; the others are kept" if kept else "; --out DIR would keep the others"
     for run, failure in failed[:SHOWN_FAILURES]:
         values = ", ".join(f"{key}={value!r}" for key, value in run.items() if key != TRACES)

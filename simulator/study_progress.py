@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
+from scheduler.counts import counted
 from scheduler.times import format_time
 
 PLAIN_EVERY_S = 30.0
@@ -40,7 +41,7 @@ class Progress:
             self._bar.start()
         else:
             known = f", {self._before} of them done before" if self._before else ""
-            self._line(f"{self._runs} runs{known}")
+            self._line(f"{counted(self._runs, 'run')}{known}")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -48,7 +49,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
         else:
-            self._line(f"{self._done} of {self._runs} runs done")
+            self._line(f"{self._done} of {counted(self._runs, 'run')} done")
 
     def step(self) -> None:
         """One more run is done."""
@@ -57,7 +58,7 @@ class Progress:
             self._bar.update(self._task, completed=self._done, left=self._left())
         elif self._done < self._runs and time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_EVERY_S
-            self._line(f"{self._done} of {self._runs} runs done, {self._left()}")
+            self._line(f"{self._done} of {counted(self._runs, 'run')} done, {self._left()}")
 
     def _left(self) -> str:
         passed = time.monotonic() - self._begin

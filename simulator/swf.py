@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError
+from scheduler.counts import counted
 from simulator.files import replace_all
 from simulator.plain_lines import Column, columns_of, whole
 
@@ -308,7 +309,7 @@ class _Reader:
         tokens = before.translate(_BLANKS).split()
         width = len(self.names)
         if not REQUIRED <= len(tokens) <= width:
-            raise ValueError(f"{len(tokens)} fields, not {width}")
+            raise ValueError(f"{counted(len(tokens), 'field')}, not {width}")
         values = []
         for i, token in enumerate(tokens):
             try:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
+from scheduler.counts import counted
 from simulator.plain_lines import Column
 from simulator.swf import Trace
 
@@ -64,12 +65,15 @@ class Choice(msgspec.Struct, frozen=True):
         """What was found, in one sentence."""
         odd = ""
         if self.without_wait:
-            odd += f"; {self.without_wait} jobs of unknown wait count from their submission"
+            jobs = counted(self.without_wait, "job")
+            odd += f"; {jobs} of unknown wait counted from submission"
         if self.never_ran:
-            odd += f"; {self.never_ran} jobs without run time or processors count for nothing"
+            jobs = counted(self.never_ran, "job")
+            odd += f"; {jobs} without run time or processors counted for nothing"
         return (
-            f"{self.windows} weeks, {self.full} with a utilization of at least {self.least:g} on"
-            f" {self.processors} processors, {len(self.weeks)} of them taken"
+            f"{counted(self.windows, 'week')}, {self.full} with a utilization of at least"
+            f" {self.least:g} on {counted(self.processors, 'processor')},"
+            f" {len(self.weeks)} of them taken"
             f"{odd}"
         )
 
@@ -102,8 +106,8 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
     if not full:
         busiest = max(week.utilization for week in weeks)
         raise ReshapeError(
-            f"{trace.path}: none of its {windows} weeks has a utilization of at least {least:g} on"
-            f" {processors} processors, the busiest has {busiest:.3f}; give a lower --utilization,"
+            f"{trace.path}: none of its {counted(windows, 'week')} has a utilization of at least"
+            f" {least:g} on {processors} processors, the busiest has {busiest:.3f}; give a lower --utilization,"
             " or the machine's --processors"
         )
     drawn = np.random.default_rng(seed).permutation(len(full))[:count]

@@ -14,6 +14,7 @@ import numpy as np
 
 from reshape.helptext import example
 from reshape.options import FiniteRange
+from scheduler.counts import counted
 from simulator import swf
 from simulator.files import check_place, replace_all
 from simulator.generate_command import generate
@@ -65,7 +66,7 @@ def convert(trace: Path, to: Path, lenient: bool) -> None:
     check_place(to)
     read = swf.read(trace, lenient=lenient)
     replace_all({to: swf.encode(read) if form == "swf" else _csv(read)})
-    click.echo(f"{to}: {len(read)} jobs")
+    click.echo(f"{to}: {counted(len(read), 'job')}")
 
 
 @workload.command()
@@ -114,9 +115,12 @@ def weeks(
         return
     click.echo(choice.sentence)
     if len(choice.weeks) < count:
-        click.echo(f"{count} weeks were wanted: there are no more of that utilization", err=True)
+        click.echo(
+            f"{counted(count, 'week')} wanted: there are no more of that utilization", err=True
+        )
     for week in choice.weeks:
-        click.echo(f"week {week.number:3}  utilization {week.utilization:.3f}  {week.jobs} jobs")
+        jobs = counted(week.jobs, "job")
+        click.echo(f"week {week.number:3}  utilization {week.utilization:.3f}  {jobs}")
 
 
 def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:

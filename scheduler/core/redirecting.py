@@ -37,6 +37,7 @@ from scheduler.core.machine import Machine, Node
 from scheduler.core.orders import Order, Reason, Requeue, Start
 from scheduler.core.sequence import instant_order
 from scheduler.core.state import Job, JobState
+from scheduler.counts import noun
 from scheduler.policies.redirection import Counted, Counters
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import of_redirection_group
@@ -341,7 +342,9 @@ class Redirecting:
         job, count = rule.choose(candidates)
         self._counters.reset()
         facts: dict[str, int | str] = {"count": count, "theta": rule.theta}
-        text = "{count} jobs came and had to wait while it ran, more than {theta}"
+        text = (
+            f"{{count}} {noun(count, 'job')} came and had to wait while it ran, more than {{theta}}"
+        )
         if len(candidates) > 1:
             facts |= {"jobs": len(candidates), "conflict": rule.conflict}
             text += "; chosen of {jobs} such jobs by {conflict}"

@@ -11,6 +11,7 @@ from reshape import messages as m
 from reshape.errors import ProtocolError, ReshapeError
 from scheduler.core.events import JobCancelled, JobStarted
 from scheduler.core.state import FINAL, JobState
+from scheduler.counts import counted
 from scheduler.service.gate import Gate
 from scheduler.service.parts import Parts
 from scheduler.service.remap import wrong_size
@@ -152,8 +153,8 @@ class Answers:
         unfinished = [job for job in self._core.jobs.values() if job.state not in FINAL]
         if unfinished and not message.kill:
             return m.Failure(
-                message=f"{len(unfinished)} jobs are queued or running: "
-                "cancel them, or stop with --kill"
+                message=f"{counted(len(unfinished), 'job')} queued or running: "
+                "cancel first, or stop with --kill"
             )
         now = self._parts.clock()
         self._gate.events += [

@@ -98,7 +98,7 @@ def test_the_same_decisions_are_counted(journal: Path) -> None:
     facts = json.loads(replay(journal, "--json").stdout)
     assert done.stdout == (
         f"{facts['events']} events, {facts['decisions']} decisions identical, "
-        f"{facts['resizes']} of them resizes\n"
+        f"{facts['resizes']} resizes among them\n"
     )
     assert facts["identical"]
     assert facts["resizes"] > 5

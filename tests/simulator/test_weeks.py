@@ -84,7 +84,7 @@ def test_more_than_wanted_are_drawn() -> None:
 
 
 def test_none_is_busy_enough() -> None:
-    with pytest.raises(ReshapeError, match=r"none of its 1 weeks .* 0.7 on 400 proc"):
+    with pytest.raises(ReshapeError, match=r"none of its 1 week has .* 0.7 on 400 proc"):
         choose(trace((0, 0, DAY_S, 4)), 400, 20, 0.7)
 
 

@@ -142,7 +142,7 @@ def test_a_wait_may_have_an_end_and_a_job_be_cancelled(submit: Any, service: Any
     assert lines[1].split()[-2:] == ["8/8", "local"]
     assert lines[2].split()[3] == "PD"
     assert "(" in lines[2], "the reason why it waits"
-    assert "2 jobs are queued or running" in run("stop", code=1).stderr
+    assert "2 jobs queued or running" in run("stop", code=1).stderr
     assert run("cancel", "1").stdout == "cancelled job 1\n"
     assert run("wait", "1", code=_status(run, 1)).stdout.startswith("job 1: CANCELLED")
     run("wait", "2")

@@ -87,7 +87,7 @@ def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) ->
         [sys.executable, "-m", "reshape", "replay", str(placing.directory)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert "decisions identical, 0 of them resizes" in again.stdout, again.stdout + again.stderr
+    assert "decisions identical, 0 resizes among them" in again.stdout, again.stdout + again.stderr
 
 
 def test_a_job_that_grows_in_a_tree_stays_below_a_switch(served: Any, machine: Path) -> None:

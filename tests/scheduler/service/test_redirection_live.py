@@ -68,9 +68,9 @@ def test_two_lives_of_a_job(redirecting):
     story = redirecting.story(long)
     lives = [
         "starts on processors 0-1",
-        "is to be ended: 1 jobs came and had to wait while it ran, more than 0 [redirection]",
+        "is to be ended: 1 job came and had to wait while it ran, more than 0 [redirection]",
         "ended with exit code",
-        "goes to the redirection group, to begin anew: 1 jobs came",
+        "goes to the redirection group, to begin anew: 1 job came",
         "starts on processors 2-3",
         "ended with exit code 0:0",
     ]

@@ -223,7 +223,7 @@ def test_a_message_that_is_none_gets_one_clear_answer(service, frames, words):
 def test_stopping_refuses_while_jobs_run(service):
     number = service.submit(["sleep", "60"], 1)
     service.until(number, "RUNNING")
-    with pytest.raises(ReshapeError, match="1 jobs are queued or running"):
+    with pytest.raises(ReshapeError, match="1 job queued or running"):
         service.ask(m.Stop())
     background.stop(service.directory, kill=True)
     assert not service.processes()
