@@ -107,8 +107,8 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
         busiest = max(week.utilization for week in weeks)
         raise ReshapeError(
             f"{trace.path}: none of its {counted(windows, 'week')} has a utilization of at least"
-            f" {least:g} on {processors} processors, the busiest has {busiest:.3f}; give a lower --utilization,"
-            " or the machine's --processors"
+            f" {least:g} on {processors} processors, the busiest has {busiest:.3f};"
+            " give a lower --utilization, or the machine's --processors"
         )
     drawn = np.random.default_rng(seed).permutation(len(full))[:count]
     taken = [full[i] for i in sorted(drawn.tolist())]
