@@ -68,11 +68,10 @@ def _place(policy: Resizing, error: Exception) -> str:
 
     The innermost line of the policy's own file counts, not that of a library it calls.
     """
-    code = inspect.unwrap(type(policy).decide).__code__
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == code.co_filename
-    ]
+    code = getattr(inspect.unwrap(type(policy).decide), "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    if code is None:  # no function of Python's
+        return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
     line = lines[-1] if lines else code.co_firstlineno
     return f"{Path(code.co_filename).name}:{line}"
