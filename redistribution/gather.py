@@ -19,7 +19,7 @@ Sources: TypeAlias = Mapping[int, NDArray[Any]] | Callable[[int], NDArray[Any]]
 
 
 # Of arrays up to this size in all, a plan keeps the last ones and how they are copied.
-SMALL_BYTES = 1 << 20
+SMALL_BYTES = 1 << 23
 
 
 class Gathering(NamedTuple):
@@ -53,7 +53,7 @@ def gather(plan: Plan, process: int, sources: Sources, b: NDArray[Any]) -> None:
 
     Notes
     -----
-    Extra memory: none that grows with the arrays; of arrays up to 1 MB in all, the plan keeps the
+    Extra memory: none that grows with the arrays; of arrays up to 8 MB in all, the plan keeps the
     last ones and what it has found out about them. Each element is copied once, from where it lies:
     putting slices together in cache first was slower with all cores at work.
 

@@ -12,6 +12,8 @@ does all that pdgemr2d allocates, which the allocator never gives back. With --p
 allocator are as they come. Only moves by shared memory read their sources from there, on the pages
 that /dev/shm has.
 
+With --no-cma MPICH does as where the system forbids a process to read another one's memory.
+
 "prepared", for small matrices only, is a plan bound to its arrays. "transport alone" sends as many
 bytes between the same ranks out of and into warm buffers: what MPI leaves to any method by
 messages. The memory that moves by messages take beside the arrays is measured from empty pools, as
@@ -95,6 +97,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--all", action="store_true", help="n to 8192, all grids; takes long")
     parser.add_argument("--plain", action="store_true", help="allocator and pages as they come")
+    parser.add_argument("--no-cma", action="store_true", help="no rank may read another's memory")
     parser.add_argument("--json", action="store_true", help="rows as JSON")
     parser.add_argument("--rank", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -114,14 +117,16 @@ def main() -> None:
     rows = []
     for ranks in sorted({case.plan.size for case in cases}):
         if options.ranks is None or ranks in options.ranks:
-            rows += rows_of_world(ranks, sys.argv[1:], plain=options.plain)
+            rows += rows_of_world(ranks, sys.argv[1:], options.plain, options.no_cma)
     if options.json:
         print(json.dumps(rows, indent=1))
     else:
         print_table(rows)
 
 
-def rows_of_world(ranks: int, arguments: list[str], plain: bool) -> list[dict[str, Any]]:
+def rows_of_world(
+    ranks: int, arguments: list[str], plain: bool, no_cma: bool
+) -> list[dict[str, Any]]:
     """Start this file on ``ranks`` ranks; the rows its rank 0 prints."""
     hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
@@ -132,6 +137,8 @@ def rows_of_world(ranks: int, arguments: list[str], plain: bool) -> list[dict[st
             environment["LD_LIBRARY_PATH"] = str(lent)
         if not plain:
             environment["GLIBC_TUNABLES"] = HUGE_AND_KEPT
+        if no_cma:
+            environment["MPIR_CVAR_CH4_CMA_ENABLE"] = "0"
         command = [scripts / "mpiexec", "-n", ranks, sys.executable, __file__, *arguments]
         command += ["--rank", folder]
         done = subprocess.run(
@@ -261,6 +268,7 @@ def rows_of_case(
         if not comm.allreduce(right, MPI.LAND):
             raise AssertionError(f"{case}: {name} put wrong elements on a rank")
     part = max(0 if array is None else array.nbytes for array in (a, b))
+    plan.forget()
     memory = {"messages": extra_memory(comm, methods["messages"], part)}
     methods["transport alone"] = transport(comm, plan)
     rounds = 20 * repeats if is_small else repeats
