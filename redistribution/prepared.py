@@ -31,7 +31,7 @@ SMALL_BYTES = 1 << 22
 HELD_BYTES = 1 << 23
 KEPT_RUNS = 4
 
-# The plans that keep a run, the one that ran first in front.
+# The plans that keep a run, in the order in which they began to.
 _keeping: deque[ReferenceType[Plan]] = deque()
 
 
@@ -82,10 +82,18 @@ def run(
     prepared = Prepared(Arguments(plan, comm, a, b, order, max_extra_bytes))
     if prepared.is_small and prepared.held.nbytes <= HELD_BYTES:
         plan.last_run = prepared
-        _keeping.append(ref(plan))
-        if len(_keeping) > KEPT_RUNS and (first := _keeping.popleft()()):
-            first.last_run = None
+        _keep(plan)
     prepared.run()
+
+
+def _keep(plan: Plan) -> None:
+    """Let a plan keep its last run, and the one that has kept one for longest give it up."""
+    here = ref(plan)
+    if here in _keeping:
+        _keeping.remove(here)
+    _keeping.append(here)
+    if len(_keeping) > KEPT_RUNS and (first := _keeping.popleft()()):
+        first.last_run = None
 
 
 class Prepared:

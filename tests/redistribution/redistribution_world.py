@@ -47,6 +47,7 @@ def main(size, seed, cases):
     prepared.SMALL_BYTES = 1 << 20
     prepared_moves_run_again(comm, rng, cases // 2)
     the_same_arrays_run_again(comm)
+    few_plans_keep_their_runs(comm)
     errors_reach_every_rank(comm)
     if comm.rank == 0:
         print(f"{cases} moves right on {size} ranks, {moved} bytes crossed")
@@ -157,6 +158,21 @@ def the_same_arrays_run_again(comm):
         plan.run(comm, a, b, max_extra_bytes=EXTRA_BYTES - is_last)
     plan.run(comm, a, b)
     np.testing.assert_array_equal(b, expected)
+
+
+def few_plans_keep_their_runs(comm):
+    """Those that ran last, however often each of them did."""
+    plans, arrays = [], []
+    for width in range(1, prepared.KEPT_RUNS + 3):
+        part = Cuts.even((comm.size, width), comm.size)
+        plans.append(Plan(part, part))
+        for _ in range(3):
+            arrays.append((np.full((1, width), float(comm.rank)), np.zeros((1, width))))
+            plans[-1].run(comm, *arrays[-1])
+            assert (arrays[-1][1] == comm.rank).all()
+    assert [plan.last_run is not None for plan in plans] == [False] * 2 + [
+        True
+    ] * prepared.KEPT_RUNS
 
 
 def extra_memory_is_bounded(comm):
