@@ -141,7 +141,7 @@ class Served:
         assert not said, f"left behind: {said}"
         assert not self.segments()
 
-    def library_segments(self) -> set[Path]:
+    def mpi_segments(self) -> set[Path]:
         """What the MPI library of the jobs has in shared memory now."""
         maps = "".join(_read(Path(f"/proc/{process.pid}/maps")) for process in self.processes())
         return {Path("/dev/shm") / name for name in re.findall(r"/dev/shm/(mpich_shm_\w+)", maps)}

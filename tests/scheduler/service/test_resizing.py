@@ -167,7 +167,7 @@ def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
         and "faulty.py" in " ".join(process.cmdline())
         and process.name().startswith("python")
     )
-    segments = served.library_segments()
+    segments = served.mpi_segments()
     assert segments
     rank.kill()
     job = served.wait(number)
