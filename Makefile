@@ -7,9 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 # What scheduler/compiled.py names, and a little more.
-COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py) \
-  scheduler/policies/passes.py scheduler/policies/promises.py \
-  simulator/agenda.py simulator/engine.py simulator/programs.py
+COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model/*.py scheduler/state/*.py) \
+  scheduler/policies/backfill/easy.py scheduler/policies/backfill/conservative.py \
+  scheduler/virtual_clock/agenda.py simulator/engine/engine.py simulator/engine/job_programs.py
 
 .PHONY: help demo test lint clean
 
@@ -37,7 +37,7 @@ clean:
 
 # Made again when pyproject.toml or what is compiled changes. Debian splits ensurepip off Python,
 # hence the check.
-$(READY): pyproject.toml hatch_build.py redistribution/kernel.c $(COMPILED)
+$(READY): pyproject.toml hatch_build.py redistribution/copies/kernel.c $(COMPILED)
 	@command -v $(PYTHON) >/dev/null || \
 	  { echo "There is no $(PYTHON) on PATH; install Python >= 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

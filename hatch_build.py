@@ -1,7 +1,8 @@
 """What is compiled when the project is installed, if there is a C compiler.
 
-redistribution/kernel.c, which copies blocks, and by mypyc the modules that scheduler/compiled.py
-names. Without a compiler the package is pure Python: NumPy copies, and simulations take longer.
+redistribution/copies/kernel.c, which copies blocks, and by mypyc the modules that
+scheduler/compiled.py names. Without a compiler the package is pure Python: NumPy copies, and
+simulations take longer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE, LIBRARY = "redistribution/kernel.c", "redistribution/_kernel.so"
+SOURCE, LIBRARY = "redistribution/copies/kernel.c", "redistribution/copies/_kernel.so"
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
 #: What mypyc is told: few of the project's dependencies are there while it is built.
 MYPY = "[mypy]\nignore_missing_imports = True\n"

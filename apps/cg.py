@@ -21,8 +21,8 @@ from scipy.sparse.linalg import spsolve
 import reshape
 from redistribution import Cuts
 from reshape.app import Application
-from reshape.arrays import Array
-from reshape.sparse import Csr
+from reshape.data.arrays import Array
+from reshape.data.sparse import Csr
 
 Floats = NDArray[np.float64]
 TOLERANCE = 1e-6  # of the solution, relative to its largest element

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from redistribution import BlockCyclic
-from reshape.arrays import Array
+from reshape.data.arrays import Array
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import reshape
 from redistribution import Cuts, Plan, Replicated
 from reshape.app import Application
-from reshape.arrays import Array
+from reshape.data.arrays import Array
 
 Complexes = NDArray[np.complex128]
 TOLERANCE = 1e-13  # for one transform, relative to the largest element

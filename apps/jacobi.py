@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import reshape
 from redistribution import Plan, Replicated
 from reshape.app import Application
-from reshape.arrays import Array
+from reshape.data.arrays import Array
 
 Floats = NDArray[np.float64]
 TOLERANCE = 1e-12  # temperatures are within [-1, 1]

@@ -20,7 +20,7 @@ import reshape
 from apps.factor import eliminate, grid_of
 from redistribution import Plan, Replicated
 from reshape.app import Application
-from reshape.arrays import Array
+from reshape.data.arrays import Array
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

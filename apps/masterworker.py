@@ -19,7 +19,7 @@ from mpi4py import MPI
 import reshape
 from redistribution.rows import deal
 from reshape.app import Application
-from reshape.ragged import Items
+from reshape.data.ragged import Items
 
 TOLERANCE = 1e-9  # of one integral
 

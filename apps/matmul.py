@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import reshape
 from reshape.app import Application
-from reshape.arrays import Array
+from reshape.data.arrays import Array
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

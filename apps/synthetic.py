@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import reshape
 from reshape.app import Application
-from reshape.arrays import Array
+from reshape.data.arrays import Array
 from reshape.speedup import Model, Prio, parse
 
 COLUMNS = 1024  # of int64: 128 rows are a MiB

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.core.orders import Reason
-from scheduler.core.state import Job
-from scheduler.core.view import View
-from scheduler.policies.interface import Decision, Grow, Shrink, Stay
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
+from scheduler.state.view import View
 
 
 class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,9 +62,9 @@ def simulate(jobs: int = 60) -> None:
     import numpy as np
 
     from scheduler.core.core import Core
-    from scheduler.core.machine import Machine
+    from scheduler.model.machine import Machine
     from scheduler.policies.scenarios import scenario
-    from simulator.engine import Engine
+    from simulator.engine.engine import Engine
     from simulator.workloads.prio import PrioWorkload
 
     workload = PrioWorkload(jobs=jobs).generate(np.random.default_rng(1))

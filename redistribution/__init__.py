@@ -7,6 +7,6 @@ MPI and is imported by itself.
 from redistribution.checksum import checksum
 from redistribution.layout import BlockCyclic, Cuts, Layout, Replicated
 from redistribution.plan import Plan
-from redistribution.relabel import relabel
+from redistribution.plans.relabel import relabel
 
 __all__ = ["BlockCyclic", "Cuts", "Layout", "Plan", "Replicated", "checksum", "relabel"]

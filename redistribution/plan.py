@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from numpy.typing import NDArray
 
-from redistribution.joint import Run, extent_of, halved, joint
 from redistribution.layout import Layout
+from redistribution.plans.runs import Run, extent_of, halved, joint
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from redistribution.gather import Gathering, Sources
-    from redistribution.prepared import Prepared
+    from redistribution.copies.gather import Gathering, Sources
+    from redistribution.messages.prepared import Prepared
 
 Order: TypeAlias = Literal["C", "F"]
 Ordering: TypeAlias = Literal["rotation", "circulant"]
 
-# Memory for messages on a rank in a move, unless told otherwise; see `redistribution.prepared.run`.
+# Memory for messages on a rank in a move, unless told otherwise; see
+# `redistribution.messages.prepared.run`.
 EXTRA_BYTES = 24 << 20
 
 # Plans that `Plan.cached` keeps, the ones asked for last.
@@ -84,7 +85,7 @@ class Plan:
     source_ranks, target_ranks : source process p lives on rank ``source_ranks[p]`` of the
         communicator that will run the plan, target process q on ``target_ranks[q]``. Defaults:
         process p on rank p. The two may overlap partly, fully or not at all.
-    ordering : in which turn messages go; see `redistribution.ordering`.
+    ordering : in which turn messages go; see `redistribution.plans.ordering`.
 
     Raises
     ------
@@ -161,7 +162,7 @@ class Plan:
     def turn(self) -> Callable[[int, int], int]:
         """Number of the step in which a sending rank gives to a receiving rank; -1 for oneself."""
         # Ordering reads plans, so it comes second.
-        from redistribution.ordering import circulant, rotation
+        from redistribution.plans.ordering import circulant, rotation
 
         return rotation(self) if self.ordering == "rotation" else circulant(self)
 
@@ -219,12 +220,12 @@ class Plan:
     ) -> None:
         """Collective over comm. Fill ``b`` with this rank's part of the target layout.
 
-        See `redistribution.prepared.run`.
+        See `redistribution.messages.prepared.run`.
         """
         last = self.last_run
         if last is None or not last.again(comm, a, b, order, max_extra_bytes):
             # Importing mpi4py.MPI starts MPI, which planning must not.
-            from redistribution.prepared import run
+            from redistribution.messages.prepared import run
 
             run(self, comm, a, b, order=order, max_extra_bytes=max_extra_bytes)
 
@@ -239,19 +240,19 @@ class Plan:
     ) -> Prepared:
         """Collective over comm. Bind the plan to arrays that it will move again and again.
 
-        See `redistribution.prepared.Prepared`.
+        See `redistribution.messages.prepared.Prepared`.
         """
-        from redistribution.agreement import Arguments
-        from redistribution.prepared import Prepared
+        from redistribution.messages.agreement import Arguments
+        from redistribution.messages.prepared import Prepared
 
         return Prepared(Arguments(self, comm, a, b, order, max_extra_bytes))
 
     def gather(self, process: int, sources: Sources, b: NDArray[Any]) -> None:
         """Fill ``b`` with the part of target ``process``, straight from the source arrays.
 
-        See `redistribution.gather.gather`.
+        See `redistribution.copies.gather.gather`.
         """
-        from redistribution.gather import gather
+        from redistribution.copies.gather import gather
 
         gather(self, process, sources, b)
 

@@ -30,24 +30,26 @@ class Entry(NamedTuple):
 
 SUBCOMMANDS = {
     "demo": Entry("scheduler.demo.command:demo", "Run a mixed workload, static and resizable."),
-    "doctor": Entry("reshape.doctor:doctor", "Probe the MPI at hand: can jobs run and resize?"),
-    "serve": Entry("scheduler.service.commands:serve", "Start the scheduler service."),
-    "submit": Entry("scheduler.service.commands:submit", "Submit a job."),
-    "queue": Entry("scheduler.service.commands:queue", "List waiting and running jobs."),
-    "info": Entry("scheduler.service.commands:info", "Show the service, its nodes and its policy."),
-    "history": Entry("scheduler.service.commands:history", "List ended jobs and their sizes."),
-    "explain": Entry("scheduler.service.commands:explain", "Tell why a job waits or was resized."),
-    "wait": Entry("scheduler.service.commands:wait", "Wait for jobs to end."),
-    "cancel": Entry("scheduler.service.commands:cancel", "Cancel jobs."),
-    "stop": Entry("scheduler.service.commands:stop", "Stop the scheduler service."),
-    "simulate": Entry("simulator.simulate_command:simulate", "Simulate the jobs of a trace."),
-    "study": Entry("simulator.study_command:study", "Run a grid of simulations and report."),
-    "replay": Entry("simulator.replay_command:replay", "Replay a live run, as it was or might be."),
-    "plot": Entry("simulator.plot_command:plot", "Draw the results of a simulation."),
-    "workload": Entry("simulator.workload_command:workload", "Look at traces and convert them."),
-    "agent": Entry(
-        "scheduler.service.agent:main", "Start and watch the processes of a node.", True
+    "doctor": Entry(
+        "reshape.doctor.command:doctor", "Probe the MPI at hand: can jobs run and resize?"
     ),
+    "serve": Entry("scheduler.client.commands:serve", "Start the scheduler service."),
+    "submit": Entry("scheduler.client.commands:submit", "Submit a job."),
+    "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
+    "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
+    "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),
+    "explain": Entry("scheduler.client.commands:explain", "Tell why a job waits or was resized."),
+    "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
+    "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
+    "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
+    "simulate": Entry("simulator.commands.simulate:simulate", "Simulate the jobs of a trace."),
+    "study": Entry("simulator.commands.study:study", "Run a grid of simulations and report."),
+    "replay": Entry(
+        "simulator.commands.replay:replay", "Replay a live run, as it was or might be."
+    ),
+    "plot": Entry("simulator.commands.plot:plot", "Draw the results of a simulation."),
+    "workload": Entry("simulator.commands.workload:workload", "Look at traces and convert them."),
+    "agent": Entry("scheduler.node.agent:main", "Start and watch the processes of a node.", True),
 }
 
 

@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from redistribution import Cuts
-from reshape.arrays import Array, declare
+from reshape.data.arrays import Array, declare
+from reshape.data.job import Fact, Job, Role, identity, plain_facts
+from reshape.data.ragged import Items
+from reshape.data.segments import Order
+from reshape.data.sparse import Csr, declare_csr
 from reshape.errors import ReshapeError
-from reshape.job import Fact, Job, Role, identity, plain_facts
-from reshape.pace import Pace
-from reshape.ragged import Items
-from reshape.registry import NOT_YET, Registry
-from reshape.segments import Order
-from reshape.sparse import Csr, declare_csr
+from reshape.resizing.registry import NOT_YET, Registry
 from reshape.topology import Topology
+from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from reshape.link import Link
+    from reshape.wire.link import Link
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Application:
         self._registry = Registry(job, "first")
         if who is None:
             return
-        from reshape.link import Link
+        from reshape.wire.link import Link
 
         if Application._submitted:
             raise ReshapeError(
@@ -136,7 +136,7 @@ class Application:
         self.is_fresh_start = self._role == "first"
         self._registry = Registry(job, self._role)
         if self._role != "join":
-            from reshape.points import greet
+            from reshape.resizing.resize_points import greet
 
             greet(job, self._link, self._topology, self._verify)
 
@@ -144,7 +144,7 @@ class Application:
         """Leave the job as everybody does: nothing of this process stays behind."""
         from mpi4py import MPI
 
-        from reshape.resize import disconnect
+        from reshape.resizing.transaction import disconnect
 
         job = self._here()
         if self._link is not None:
@@ -219,7 +219,7 @@ class Application:
         -------
         Array whose `local` holds the blocks of this rank, zeros at first. Its grid is the most
         square one (`reshape.topology.nearly_square`) for two axes, (size,) for one, and
-        `reshape.arrays.process_grid` for more.
+        `reshape.data.arrays.process_grid` for more.
 
         Raises
         ------
@@ -377,14 +377,14 @@ class Application:
         job.total = index(total)
         registry.close()
         if self._role == "join" and self._link is not None:
-            from reshape.points import join_when_asked
+            from reshape.resizing.resize_points import join_when_asked
 
             join_when_asked(job, self._link)
         return self._steps(job)
 
     def _steps(self, job: Job) -> Iterator[int]:
         if self._link is not None:
-            from reshape.points import resize_point
+            from reshape.resizing.resize_points import resize_point
 
         while job.iteration < job.total:
             began = time.perf_counter()

@@ -13,21 +13,21 @@ import click
 import msgspec
 import numpy as np
 
+from reshape.cli.options import FiniteRange
 from reshape.errors import ConfigError
-from reshape.options import FiniteRange
 from reshape.speedup import FORMS, Model, parse
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.core.machine import Machine
-from scheduler.located import converted
+from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
-from simulator.engine import Engine
-from simulator.metrics import Result
-from simulator.normalise import TraceJobs
-from simulator.runtimes import ResizeCost
-from simulator.schedule import Schedule
-from simulator.workload import SimJob
-from simulator.workload_file import Workload
+from scheduler.text.located import converted
+from simulator.engine.costs import ResizeCost
+from simulator.engine.engine import Engine
+from simulator.engine.jobs import SimJob
+from simulator.engine.outcomes import Result
+from simulator.results.schedule import Schedule
+from simulator.traces.normalise import TraceJobs
+from simulator.workloads.workload_file import Workload
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -302,8 +302,8 @@ def rows_of_case(
 
 def transport(comm: Any, plan: Plan) -> Callable[[], None]:
     """Give an action, collective over comm: the messages of a plan, whole, without packing."""
-    from redistribution.exchange import TAG
-    from redistribution.waiting import wait
+    from redistribution.messages.exchange import TAG
+    from redistribution.messages.waiting import wait
 
     incoming, outgoing = (
         [(np.ones(t.elements), t.peer, TAG) for t in transfers if t.peer != comm.rank]
@@ -340,7 +340,7 @@ def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
 
 def barrier(comm: Any) -> None:
     """Collective over comm. Ranks that wait leave a core they share to those still at work."""
-    from redistribution.waiting import share_cores, wait
+    from redistribution.messages.waiting import share_cores, wait
 
     if share_cores(comm):
         wait([comm.Ibarrier()])

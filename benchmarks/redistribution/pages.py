@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from redistribution import buffers
+from redistribution.copies import buffers
 
 
 def mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:

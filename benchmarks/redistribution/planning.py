@@ -11,7 +11,9 @@ import argparse
 import statistics
 import time
 
-from redistribution import BlockCyclic, Plan, joint, relabel
+from redistribution import BlockCyclic, Plan
+from redistribution.plans import relabel
+from redistribution.plans import runs as joint
 
 MACHINE = ((32, 32), (32, 40))
 BLOCKS = [(64, 64), (64, 100), (100, 64), (31, 32)]

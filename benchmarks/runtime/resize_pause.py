@@ -52,7 +52,7 @@ def wait_for(place: tuple[str, ...], job: int, count: int) -> list[dict[str, Any
 
 # The data of one node never needs messages, unless the runtime is told that nothing is shared.
 BY_MESSAGES = (
-    "import runpy, reshape.transfer as transfer; transfer.shared_epoch = lambda *_: None; "
+    "import runpy, reshape.resizing.move as transfer; transfer.shared_epoch = lambda *_: None; "
     "runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
 )
 

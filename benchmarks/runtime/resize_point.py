@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reshape.pace import ASK_EVERY_S, VARIABLE
+from reshape.wire.pace import ASK_EVERY_S, VARIABLE
 
 
 def measure(points: int) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from reshape import segments
-from reshape.probe.checks import check_pages
+from reshape.data import segments
+from reshape.doctor.checks import check_pages
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ import numpy as np
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.core.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
-from scheduler.core.machine import Machine
-from scheduler.core.orders import Contract, Expand
+from scheduler.model.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Contract, Expand
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 

@@ -14,13 +14,13 @@ import json
 import random
 import time
 
-from scheduler.core.machine import Selection
-from scheduler.core.network import Tree
-from scheduler.core.procset import ProcSet
-from scheduler.core.space import Space
-from scheduler.selection.contiguous import Contiguous
-from scheduler.selection.first_fit import FirstFit
-from scheduler.selection.tree import TreeContiguous
+from scheduler.model.machine import Selection
+from scheduler.model.network import Tree
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+from scheduler.policies.selection.contiguous import Contiguous
+from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.tree import TreeContiguous
 
 SELECTIONS: dict[str, Selection] = {
     "first-fit": FirstFit(),

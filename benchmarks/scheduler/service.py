@@ -35,10 +35,10 @@ import numpy as np
 import psutil
 import zmq
 
-from reshape import messages as m
 from reshape.topology import Topology
-from scheduler.service import background
-from scheduler.service.directory import ServiceDirectory
+from reshape.wire import messages as m
+from scheduler.client import background
+from scheduler.node.directory import ServiceDirectory
 
 SIZE, MOST = 2, 4
 NODE = "local"

@@ -38,12 +38,12 @@ def main() -> None:
     options = parser.parse_args()
     with phase("imports"):
         from scheduler.core.core import Core
-        from scheduler.core.machine import Machine
+        from scheduler.model.machine import Machine
         from scheduler.policies.scenarios import scenario
-        from simulator import swf
-        from simulator.engine import Engine
-        from simulator.normalise import NEEDED, machine_size, normalise
-        from simulator.schedule import Schedule
+        from simulator.engine.engine import Engine
+        from simulator.results.schedule import Schedule
+        from simulator.traces import swf
+        from simulator.traces.normalise import NEEDED, machine_size, normalise
 
     counted = options.select == "count"
 

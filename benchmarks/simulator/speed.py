@@ -21,8 +21,8 @@ LOOP = """
 import gc, json, sys, time
 sys.path.insert(0, sys.argv[2])
 import reference
-from simulator import swf
-from simulator.normalise import NEEDED, machine_size, normalise
+from simulator.traces import swf
+from simulator.traces.normalise import NEEDED, machine_size, normalise
 trace = swf.read(sys.argv[1], fields=NEEDED)
 size = machine_size(trace)
 jobs, _ = normalise(trace, size)

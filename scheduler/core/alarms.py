@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from scheduler.core.orders import Reason, WakeAt
-from scheduler.core.state import Job, JobState
+from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Reason, WakeAt
 
 if TYPE_CHECKING:
     from scheduler.core.core import Core

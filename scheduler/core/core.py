@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from scheduler.core import resizing, sequence
+from scheduler.core import event_order as sequence
+from scheduler.core import resizing
 from scheduler.core.alarms import Alarms
-from scheduler.core.ends import Ends
-from scheduler.core.events import (
+from scheduler.core.pending import reason_pending
+from scheduler.model.events import (
     Event,
     JobCancelled,
     JobEnded,
@@ -29,18 +30,18 @@ from scheduler.core.events import (
     ResizePoint,
     Wakeup,
 )
-from scheduler.core.ledger import Ledger
-from scheduler.core.machine import Machine
-from scheduler.core.orders import Order, Reason, Start
-from scheduler.core.pending import reason_pending
-from scheduler.core.procset import ProcSet
-from scheduler.core.queue import Queue
-from scheduler.core.space import NONE
-from scheduler.core.state import COMPLETED, STARTING, Job, JobState
-from scheduler.core.view import View
-from scheduler.policies.interface import Resizing
-from scheduler.policies.priorities import Prioritised
+from scheduler.model.job import COMPLETED, STARTING, Job, JobState
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Order, Reason, Start
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import NONE
+from scheduler.policies.queue_orders.aging import Prioritised
+from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
+from scheduler.state.expected_ends import Ends
+from scheduler.state.ledger import Ledger
+from scheduler.state.queue import Queue
+from scheduler.state.view import View
 
 S = JobState
 EventOrder = Literal["batch", "sequential"]

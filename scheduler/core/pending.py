@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import isfinite
 
-from scheduler.core.orders import Reason
-from scheduler.core.state import Job
-from scheduler.core.view import View
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.state.view import View
 
 
 def reason_pending(job: Job, view: View) -> Reason:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reshape.topology import Topology
-from scheduler.core.events import ResizeDone, ResizeFailed, ResizePoint
-from scheduler.core.groups import leaving_groups
-from scheduler.core.orders import Continue, Contract, Expand, Facts, Kill, Order, Reason, Start
-from scheduler.core.procset import ProcSet
-from scheduler.core.state import ACTIVE, RESIZING, Job, JobState, Resize
-from scheduler.core.view import topology_fault
-from scheduler.policies.interface import Decision, Grow, Resizing, Shrink, Stay
+from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
+from scheduler.model.groups import leaving_groups
+from scheduler.model.job import ACTIVE, RESIZING, Job, JobState, Resize
+from scheduler.model.orders import Continue, Contract, Expand, Facts, Kill, Order, Reason, Start
+from scheduler.model.procset import ProcSet
+from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
+from scheduler.state.view import topology_fault
 
 if TYPE_CHECKING:
     from scheduler.core.core import Core

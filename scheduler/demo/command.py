@@ -11,9 +11,9 @@ from types import FrameType
 import click
 from rich.console import Console
 
+from reshape.cli.helptext import example
 from reshape.errors import ConfigError
-from reshape.helptext import example
-from reshape.messages import JobInfo
+from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.progress import Progress

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from reshape.messages import JobInfo, ResizeInfo
-from scheduler.core.procset import ProcSet
+from reshape.wire.messages import JobInfo, ResizeInfo
+from scheduler.model.procset import ProcSet
 
 
 class PauseMs(msgspec.Struct, frozen=True):

@@ -19,12 +19,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from reshape.messages import JobInfo
-from scheduler import drawing
-from scheduler.core.procset import ProcSet
+from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import Segment, is_committed, segments
-from scheduler.drawing import INK
-from scheduler.steps import steps
+from scheduler.model.procset import ProcSet
+from scheduler.pictures import style as drawing
+from scheduler.pictures.steps import steps
+from scheduler.pictures.style import INK
 
 Box = tuple[float, float, float, float]  # begin, lowest processor, seconds, processors
 Colour = tuple[float, float, float]

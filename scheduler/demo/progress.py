@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reshape.messages import JobInfo, Jobs
-from scheduler.core.procset import ProcSet
-from scheduler.service.tables import running_s, sizes_text
+from reshape.wire.messages import JobInfo, Jobs
+from scheduler.client.tables import running_s, sizes_text
+from scheduler.model.procset import ProcSet
 
 PLAIN_EVERY_S = 5.0
 

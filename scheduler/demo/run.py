@@ -13,13 +13,13 @@ from pathlib import Path
 
 import psutil
 
-from reshape.client import Client, endpoint_of
 from reshape.errors import ReshapeError
-from reshape.messages import JobInfo, Jobs, ListJobs, Submit, Submitted
+from reshape.wire.client import Client, endpoint_of
+from reshape.wire.messages import JobInfo, Jobs, ListJobs, Submit, Submitted
+from scheduler.client.background import start, stop
+from scheduler.client.submission import prepare
 from scheduler.demo.workload import DemoJob
-from scheduler.service.background import start, stop
-from scheduler.service.directory import ServiceDirectory
-from scheduler.service.submission import prepare
+from scheduler.node.directory import ServiceDirectory
 
 LOOK_S = 0.25
 #: A run that takes longer hangs; one of the normal workload takes about a minute.

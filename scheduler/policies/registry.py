@@ -35,16 +35,16 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.policies.backfill import Backfill
-from scheduler.policies.estimates import Tsafrir, UserEstimates
-from scheduler.policies.orders import ByPriority, Fcfs, Lxwf, Sjf
-from scheduler.policies.priorities import Aging
-from scheduler.policies.queued_first import FcfsPr, PbaPr
-from scheduler.policies.running_first import MaxBPr
+from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Lxwf, Sjf
+from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
+from scheduler.policies.resizing.running_first import MaxBPr
 from scheduler.policies.scenario import Scenario
-from scheduler.selection.contiguous import Contiguous
-from scheduler.selection.first_fit import FirstFit
-from scheduler.selection.tree import TreeContiguous, TreeRelaxed
+from scheduler.policies.selection.contiguous import Contiguous
+from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
+from scheduler.predictions.estimates import Tsafrir, UserEstimates
 
 GROUP = "reshape.policies"
 _KINDS = {

@@ -10,15 +10,15 @@ from __future__ import annotations
 import msgspec
 
 from reshape.errors import ConfigError
-from scheduler.core.machine import Machine, Selection, anywhere
-from scheduler.core.queue import QueueOrder
-from scheduler.policies.backfill import Backfill
-from scheduler.policies.estimates import Estimates, UserEstimates
-from scheduler.policies.interface import Resizing
-from scheduler.policies.orders import Fcfs
-from scheduler.policies.priorities import ByQueue
+from scheduler.model.machine import Machine, Selection, anywhere
+from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.queue_orders.aging import ByQueue
+from scheduler.policies.queue_orders.basic import Fcfs
 from scheduler.policies.redirection import Redirection
-from scheduler.selection.first_fit import FirstFit
+from scheduler.policies.resizing.interface import Resizing
+from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.predictions.estimates import Estimates, UserEstimates
+from scheduler.state.queue import QueueOrder
 
 
 class QueueRules(msgspec.Struct, frozen=True):

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.located import converted
-from scheduler.policies.backfill import Backfill
+from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.scenario import QueueRules, Scenario
+from scheduler.text.located import converted
 
 #: Fields that hold a registered policy, and its kind.
 _POLICIES = {

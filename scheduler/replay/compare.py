@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from scheduler.core.events import Event
-from scheduler.core.machine import Machine
-from scheduler.core.network import Tree
-from scheduler.core.orders import Contract, Expand, Order, WakeAt
-from scheduler.core.procset import ProcSet
-from scheduler.core.redirecting import Redirecting
+from scheduler.model.events import Event
+from scheduler.model.machine import Machine
+from scheduler.model.network import Tree
+from scheduler.model.orders import Contract, Expand, Order, WakeAt
+from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import from_data, scenario, to_data
-from scheduler.replay.journal import Batch
+from scheduler.replay.journal_reader import Batch
+from scheduler.sites.two_groups import Redirecting
 
 _json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)

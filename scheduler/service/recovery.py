@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from reshape.errors import ConfigError
-from scheduler.config import ServeConfig, reserved
-from scheduler.core.machine import Machine
-from scheduler.core.redirecting import Redirecting
-from scheduler.core.state import FINAL
+from scheduler.config.settings import ServeConfig, reserved
+from scheduler.model.job import FINAL
+from scheduler.model.machine import Machine
 from scheduler.replay.compare import configure, machine_of, replay, settings_of
-from scheduler.service.journal import Journal
-from scheduler.service.startup import Launch
+from scheduler.service.components.job_startup import Launch
+from scheduler.service.record.journal import Journal
+from scheduler.sites.two_groups import Redirecting
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The service: one socket, one loop.
 
-What a message means (`scheduler.service.answers`) becomes events; the events of one turn of the
-loop are decided on together (`scheduler.service.gate`); then the journal is written, and what was
+What a message means (`scheduler.service.requests`) becomes events; the events of one turn of the
+loop are decided on together (`scheduler.service.driver`); then the journal is written, and what was
 to be said is sent.
 
 Started again after its death, the service replays its journal and meets agents that kept the jobs
@@ -20,14 +20,14 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from reshape import messages as m
-from reshape.client import ServerFile
 from reshape.errors import ReshapeError
-from scheduler.config import ServeConfig
-from scheduler.service.answers import Answers
-from scheduler.service.directory import ServiceDirectory
-from scheduler.service.gate import Gate
-from scheduler.service.parts import assemble
+from reshape.wire import messages as m
+from reshape.wire.client import ServerFile
+from scheduler.config.settings import ServeConfig
+from scheduler.node.directory import ServiceDirectory
+from scheduler.service.assembly import assemble
+from scheduler.service.driver import Gate
+from scheduler.service.requests import Answers
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
-from simulator import swf
-from simulator.normalise import NEEDED, machine_size
-from simulator.simulate import run as simulate
-from simulator.study import trace_path
+from simulator.run import run as simulate
+from simulator.study.study import trace_path
+from simulator.traces import swf
+from simulator.traces.normalise import NEEDED, machine_size
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, float]:

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.plain_lines import Column
-from simulator.swf import RESOURCE, Oddities, Trace
+from simulator.traces.plain_lines import Column
+from simulator.traces.swf import RESOURCE, Oddities, Trace
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from reshape.speedup import Prio
 from reshape.topology import Topology
-from scheduler.core.events import JobSpec
-from scheduler.policies.priorities import CLASSES
-from simulator.workload import SimJob
+from scheduler.model.events import JobSpec
+from scheduler.policies.queue_orders.aging import CLASSES
+from simulator.engine.jobs import SimJob
 
 #: Smallest values of the generator's parameters; its large jobs take 136 processors.
 _LEAST = {

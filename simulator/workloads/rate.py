@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError
-from simulator.schedule import Schedule
+from simulator.results.schedule import Schedule
 from simulator.workloads.drawn import Floats
 
 WIDEST = 64.0  # how far the search goes from its first guess, as a factor

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from driver import Driver, run
+from paths import EXAMPLES
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE, EXPECTED = EXAMPLES / "first_application.py", EXAMPLES / "first_application.out"
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from driver import Driver, run
+from paths import ROOT
 
-from reshape import messages as m
-from reshape.restart import RESTART_FILE
+from reshape.resizing.restart_point import RESTART_FILE
+from reshape.wire import messages as m
 
-ROOT = Path(__file__).parents[2]
 STEPS = sorted((ROOT / "examples" / "step_by_step").glob("*.py"))
 PLAIN, APPLICATION, REGISTERED, SAFE = STEPS
 PAGE = (ROOT / "docs" / "make-it-resizable.md").read_text()

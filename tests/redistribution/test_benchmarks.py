@@ -3,9 +3,8 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "redistribution"
+from paths import BENCHMARKS
 
 
 def run(*arguments):
@@ -17,7 +16,7 @@ def run(*arguments):
 
 def test_moves_of_one_small_world():
     options = ("--ranks", 2, "--n", 70, "--blocks", 8, "--repeats", 1, "--json")
-    rows = json.loads(run(BENCHMARKS / "move.py", *options))
+    rows = json.loads(run(BENCHMARKS / "redistribution" / "move.py", *options))
     assert {row["case"] for row in rows} == {"70 b8 1x2->2x1", "70 b8 2x1->1x2"}
     methods = {row["method"] for row in rows}
     assert {"messages", "prepared", "shared memory"} <= methods
@@ -31,6 +30,6 @@ def test_moves_of_one_small_world():
 
 
 def test_planning():
-    lines = run(BENCHMARKS / "planning.py", "--repeats", 1).splitlines()
+    lines = run(BENCHMARKS / "redistribution" / "planning.py", "--repeats", 1).splitlines()
     saved = [line.split()[-2] for line in lines[-5:]]
     assert saved == ["0", "12", "28", "43", "68"]

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
-from redistribution import BlockCyclic, Cuts, Plan, Replicated, kernel, packing
-from redistribution.joint import Run
-from redistribution.packing import Copy, copy, of_array, of_message
+from redistribution import BlockCyclic, Cuts, Plan, Replicated
+from redistribution.copies import copying as packing
+from redistribution.copies import kernel
+from redistribution.copies.copying import Copy, copy, of_array, of_message
+from redistribution.copies.stretches import in_place
 from redistribution.plan import KEPT_PLANS, Transfer, pieces
-from redistribution.stretches import in_place
+from redistribution.plans.runs import Run
 
 
 @st.composite

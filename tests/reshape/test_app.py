@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from driver import Driver, run
+from paths import SUPPORT
 
-PROGRAM = Path(__file__).with_name("resizable.py")
+PROGRAM = SUPPORT / "resizable.py"
 
 
 def script(folder: Path, body: str) -> str:

@@ -63,7 +63,7 @@ def test_an_edit_counts_at_once(tmp_path: Path) -> None:
     for group in compiled.ROOT.glob("*__mypyc*"):
         shutil.copy(group, tmp_path)
     program = (
-        "import scheduler.core.queue as module; from scheduler import compiled;"
+        "import scheduler.state.queue as module; from scheduler import compiled;"
         "print(compiled.STATE, '|', module.__file__, '|', hasattr(module, 'EDITED'))"
     )
     before = python("-c", program, cwd=tmp_path)
@@ -80,7 +80,7 @@ def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
         ignore = shutil.ignore_patterns("*.so", "compiled.digest")
         shutil.copytree(compiled.ROOT / package, tmp_path / package, ignore=ignore)
     program = (
-        "import simulator.engine as e; from scheduler import compiled;"
+        "import simulator.engine.engine as e; from scheduler import compiled;"
         "print(compiled.STATE, e.__file__)"
     )
     told = python("-c", program, cwd=tmp_path)

@@ -12,16 +12,16 @@ from test_simulate_command import SMALL, reshape
 from reshape.errors import ConfigError
 from reshape.speedup import Amdahl
 from reshape.topology import Topology
-from scheduler.core.events import JobSpec
-from scheduler.core.machine import Machine
-from scheduler.core.redirecting import Redirecting
-from scheduler.core.state import JobState
+from scheduler.model.events import JobSpec
+from scheduler.model.job import JobState
+from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from simulator import swf
-from simulator.engine import Engine
-from simulator.normalise import Rules
-from simulator.simulate import run
-from simulator.workload import SimJob
+from scheduler.sites.two_groups import Redirecting
+from simulator.engine.engine import Engine
+from simulator.engine.jobs import SimJob
+from simulator.run import run
+from simulator.traces import swf
+from simulator.traces.normalise import Rules
 
 
 def two_lives(job: SimJob, policy: str = "easy") -> Engine:

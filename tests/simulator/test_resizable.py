@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from paths import SMALL_TRACE
 
 from reshape.__main__ import main
 from reshape.errors import ReshapeError
-from simulator import workload_file
-from simulator.outputs import jobs_csv, series
+from simulator.results import jobs_csv, series
+from simulator.workloads import workload_file
 
-SMALL = Path(__file__).parent / "traces" / "small.swf"
+SMALL = SMALL_TRACE
 FILE = """\
 processors: 16
 cost: {start_s: 5, join_s: 0.25, bytes_per_s: 1e9}

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from paths import SHARED, SMALL_TRACE
 
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from simulator import swf
-from simulator.normalise import Rules, TraceJobs, normalise
-from simulator.schedule import Schedule
-from simulator.simulate import run
+from simulator.results.schedule import Schedule
+from simulator.run import run
+from simulator.traces import swf
+from simulator.traces.normalise import Rules, TraceJobs, normalise
 
-SHARED = Path(__file__).parents[3] / "shared"
-SMALL = Path(__file__).parent / "traces" / "small.swf"
+SMALL = SMALL_TRACE
 SJBF = {"backfill_order": "sjf"}
 there = pytest.mark.skipif(
     not (SHARED / "golden").is_dir(),

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.core.events import (
+from scheduler.model.events import (
     Event,
     JobCancelled,
     JobEnded,
@@ -27,15 +27,15 @@ from scheduler.core.events import (
     ResizePoint,
     Wakeup,
 )
-from scheduler.core.machine import Machine
-from scheduler.core.orders import Continue, Contract, Expand, Order, Reason, Start
-from scheduler.core.procset import ProcSet
-from scheduler.core.resources import Quantity
-from scheduler.core.state import FINAL, TRANSITIONS, Job, JobState
-from scheduler.core.view import View
-from scheduler.policies.interface import Decision, Grow, Shrink, Stay
+from scheduler.model.job import FINAL, TRANSITIONS, Job, JobState
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Continue, Contract, Expand, Order, Reason, Start
+from scheduler.model.procset import ProcSet
+from scheduler.model.resources import Quantity
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
+from scheduler.state.view import View
 
 NODES = {"n1": 4, "n2": 3, "n3": 5}
 MEMORY = {"n2": {"memory": 6}, "n3": {"memory": 4, "disk": 1}}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reshape.messages import JobInfo, ResizeInfo
+from reshape.wire.messages import JobInfo, ResizeInfo
 from scheduler.demo.metrics import PauseMs, RunMetrics, is_verified, measure, segments
 from scheduler.demo.picture import Panel, areas, coming_up, draw, job_colours, outline, save
 from scheduler.demo.report import failures

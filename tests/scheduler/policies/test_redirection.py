@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from reshape.errors import ConfigError
-from scheduler.core.events import JobSpec, NodeJoined
-from scheduler.core.machine import Machine, Node
-from scheduler.core.network import Tree
-from scheduler.core.procset import ProcSet
-from scheduler.core.redirecting import Redirecting
-from scheduler.core.state import Job
+from scheduler.model.events import JobSpec, NodeJoined
+from scheduler.model.job import Job
+from scheduler.model.machine import Machine, Node
+from scheduler.model.network import Tree
+from scheduler.model.procset import ProcSet
 from scheduler.policies.redirection import Counters, Redirection
 from scheduler.policies.scenarios import from_data, of_redirection_group, scenario, to_data
+from scheduler.sites.two_groups import Redirecting
 
 
 def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0) -> Job:

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from reshape.errors import ConfigError
 from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.core.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone, Wakeup
-from scheduler.core.events import ResizePoint as Point
-from scheduler.core.machine import Machine
-from scheduler.core.orders import Continue, Contract, Expand, Kill, Start
-from scheduler.core.procset import ProcSet
+from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, ResizeDone, Wakeup
+from scheduler.model.events import ResizePoint as Point
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Continue, Contract, Expand, Kill, Start
+from scheduler.model.procset import ProcSet
 from scheduler.policies import registry
-from scheduler.policies.backfill import Backfill
-from scheduler.policies.priorities import Aging
-from scheduler.policies.queued_first import FcfsPr, PbaPr
+from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 
 MY_POLICY = '''
 import msgspec
-from scheduler.core.orders import Reason
-from scheduler.policies.interface import Grow, Shrink, Stay
+from scheduler.model.orders import Reason
+from scheduler.policies.resizing.interface import Grow, Shrink, Stay
 
 
 class Swap(msgspec.Struct, frozen=True):

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from reshape import messages as m
 from reshape.errors import ReshapeError
-from scheduler.service import background
-from scheduler.service.asking import ask
-from scheduler.service.directory import ServiceDirectory
+from reshape.wire import messages as m
+from scheduler.client import background
+from scheduler.client.asking import ask
+from scheduler.node.directory import ServiceDirectory
 
 BIN = Path(sys.executable).parent
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reshape.messages import JobInfo, ResizeInfo
+from reshape.wire.messages import JobInfo, ResizeInfo
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

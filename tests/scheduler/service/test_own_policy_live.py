@@ -8,20 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import EXAMPLES
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
-from scheduler.core.events import JobSpec
-from scheduler.core.machine import Machine
+from scheduler.model.events import JobSpec
+from scheduler.model.machine import Machine
 from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from scheduler.replay.compare import compare
-from scheduler.replay.journal import reading
-from simulator.engine import Engine
-from simulator.workload import Given, SimJob
+from scheduler.replay.journal_reader import reading
+from simulator.engine.engine import Engine
+from simulator.engine.jobs import Given, SimJob
 from simulator.workloads.prio import PrioWorkload
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 SITE = """
 processors: 4
 scenario: patient
@@ -34,8 +34,8 @@ queues:
 
 FAILING = """
 import msgspec
-from scheduler.core.orders import Reason
-from scheduler.policies.interface import Grow, Stay
+from scheduler.model.orders import Reason
+from scheduler.policies.resizing.interface import Grow, Stay
 
 class Failing(msgspec.Struct, frozen=True):
     def decide(self, job, view):

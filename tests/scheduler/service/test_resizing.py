@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
+from paths import SUPPORT
 
-from reshape import messages as m
-from scheduler.core.events import ResizePoint
-from scheduler.replay.journal import reading
+from reshape.wire import messages as m
+from scheduler.model.events import ResizePoint
+from scheduler.replay.journal_reader import reading
 
-HERE = Path(__file__).parent
+HERE = SUPPORT
 FAULTY = ["python", str(HERE / "faulty.py")]
 PACED = ["python", str(HERE / "paced.py")]
 

@@ -10,10 +10,10 @@ import time
 import pytest
 import zmq
 
-from reshape import messages as m
-from reshape.client import Client
 from reshape.errors import ReshapeError
-from scheduler.service import background
+from reshape.wire import messages as m
+from reshape.wire.client import Client
+from scheduler.client import background
 
 SLEEP = ["sh", "-c", "sleep 1.5"]
 RANKS = [

@@ -1,0 +1,1 @@
+"""Copies between local arrays and messages: regions, kernels, buffers."""

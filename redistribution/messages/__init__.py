@@ -1,0 +1,1 @@
+"""Exchange of planned transfers over MPI."""

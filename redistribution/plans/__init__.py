@@ -1,0 +1,1 @@
+"""Plans: which rank sends which elements to which other rank. Pure, without MPI."""

@@ -1,0 +1,1 @@
+"""Shared parts of the command line: lazy loading, option types, help texts."""

@@ -1,0 +1,1 @@
+"""Registered data of an application and the shared-memory segments that hold it."""

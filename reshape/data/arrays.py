@@ -1,0 +1,265 @@
+"""What an application registers: arrays that follow the job from one size to the next."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from operator import index
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redistribution import BlockCyclic, Cuts, Layout, Replicated
+from reshape.data.segments import Order, Segment
+from reshape.errors import ReshapeError
+from reshape.topology import nearly_square
+
+Kind = Literal["block_cyclic", "rows", "replicated", "csr", "items", "entries"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
+
+
+def process_grid(size: int, ndim: int) -> tuple[int, ...]:
+    """Processes along each of `ndim` axes, ascending, as equal as the factors of `size` allow.
+
+    Two axes get `reshape.topology.nearly_square`. With more axes the prime factors of `size`,
+    largest first, go to the axis that has fewest processes.
+    """
+    if ndim == 2:
+        return nearly_square(size)
+    grid = [1] * ndim
+    for factor in _prime_factors(size):
+        grid[grid.index(min(grid))] *= factor
+    return tuple(sorted(grid))
+
+
+def _prime_factors(number: int) -> list[int]:
+    """Prime factors, largest first."""
+    factors = []
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            factors.append(divisor)
+            number //= divisor
+        divisor += 1
+    return sorted([*factors, number] if number > 1 else factors, reverse=True)
+
+
+class RaggedCuts(NamedTuple):
+    """Where the parts of a ragged array begin, by process, with the end as last one.
+
+    Attributes
+    ----------
+    rows, entries : (size + 1,) offsets of rows, and of the entries of these rows.
+    """
+
+    rows: tuple[int, ...]
+    entries: tuple[int, ...]
+
+
+AllCuts: TypeAlias = Mapping[str, RaggedCuts]
+_NO_CUTS: AllCuts = MappingProxyType({})
+
+
+class Declaration(NamedTuple):
+    """A registered array as the program declares it, the same at every size.
+
+    Attributes
+    ----------
+    kind : "csr" and "items" are ragged and made of arrays of kind "rows" and "entries"; see
+        `reshape.data.ragged`.
+    detail : block extents of "block_cyclic"; the axis that is cut of "rows"; whether "csr" is
+        balanced by entries; else empty.
+    by : name of the ragged array whose cuts lay this one out; empty: its own size alone does.
+    """
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    detail: tuple[int, ...]
+    dtype: str
+    order: Order
+    by: str = ""
+
+    def layout(self, size: int, cuts: AllCuts = _NO_CUTS) -> Layout:
+        """Layout on `size` processes, where the ragged arrays have these cuts."""
+        if self.by:
+            rows, entries = cuts[self.by]
+            if self.kind == "entries":
+                return Cuts(entries[-1:], entries)
+            return Cuts((rows[-1], *self.shape[1:]), rows)
+        if self.kind == "block_cyclic":
+            return BlockCyclic(self.shape, self.detail, process_grid(size, len(self.shape)))
+        if self.kind in ("rows", "csr"):
+            return Cuts.even(self.shape, size, self.detail[0] if self.kind == "rows" else 0)
+        return Replicated(self.shape, size)
+
+    def __str__(self) -> str:
+        """Describe it in words, for errors."""
+        names = {
+            "block_cyclic": f", block={self.detail}",
+            "rows": f", axis={self.detail}",
+            "csr": f", balance={'entries' if any(self.detail) else 'rows'}",
+        }
+        detail = names.get(self.kind, "") + (f", like={self.by}" if self.by else "")
+        return (
+            f"{self.kind} {self.name!r} (shape={self.shape}{detail}, "
+            f"dtype={self.dtype}, order={self.order!r})"
+        )
+
+
+def declare(
+    name: str,
+    kind: Kind,
+    shape: Sequence[int],
+    detail: Sequence[int],
+    dtype: Any,
+    order: Order,
+    by: str = "",
+) -> Declaration:
+    """Check a declaration.
+
+    Raises
+    ------
+    ReshapeError : a name that cannot be part of a file name, objects as elements, an unknown
+        order, or a shape or block that no layout takes.
+    """
+    if not _NAME.fullmatch(name):
+        raise ReshapeError(
+            f"array name {name!r}: use 1 to 64 letters, digits, '_' and '-', for it names a file"
+        )
+    if np.dtype(dtype).hasobject:
+        raise ReshapeError(
+            f"array {name!r} has dtype {np.dtype(dtype)}: Python objects cannot be moved between "
+            "processes as raw memory; keep small ones in app.state"
+        )
+    if order not in ("C", "F"):
+        raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
+    if kind == "block_cyclic" and not shape:
+        raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
+    try:
+        axes, along = tuple(map(index, shape)), tuple(map(index, detail))
+    except TypeError:
+        given = f"shape={shape!r}" + (f" and block={detail!r}" if kind == "block_cyclic" else "")
+        raise ReshapeError(
+            f"array {name!r}: {given} must be whole numbers in tuples, such as (600,)"
+        ) from None
+    checked = Declaration(name, kind, axes, along, np.dtype(dtype).str, order, by)
+    try:
+        checked._replace(by="").layout(1)
+    except ValueError as error:
+        raise ReshapeError(f"array {name!r}: {error}") from None
+    return checked
+
+
+def difference(job: Sequence[Declaration], joiners: Sequence[Declaration]) -> str:
+    """Say in words where two programs' registrations differ first; empty if they agree."""
+    for ours, theirs in zip_longest(job, joiners):
+        if ours != theirs:
+            return (
+                f"the job has registered {ours or 'nothing more'}, "
+                f"the group that joins {theirs or 'nothing more'}"
+            )
+    return ""
+
+
+class Array:
+    """A registered array: this process's part of it, and how it is spread.
+
+    `local` is another array after each resize; the previous one can only be read from then on, and
+    its contents are out of date. Views taken earlier are not protected: take them anew in each
+    iteration.
+
+    Attributes
+    ----------
+    declaration : name, kind, global shape, dtype and memory order.
+    """
+
+    def __init__(self, declaration: Declaration, absent: str = "") -> None:
+        self.declaration = declaration
+        self.segment: Segment | None = None
+        self._layout: Layout | None = None
+        self._absent = absent
+
+    @property
+    def name(self) -> str:
+        """Name it was registered under."""
+        return self.declaration.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape."""
+        return self.declaration.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return np.dtype(self.declaration.dtype)
+
+    @property
+    def layout(self) -> Layout:
+        """How the global array is spread over the ranks of `app.comm` at today's size.
+
+        Raises
+        ------
+        ReshapeError : this process has no part in it yet, or no longer.
+        """
+        if self._layout is None:
+            raise ReshapeError(self._absent)
+        return self._layout
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all local parts together, every copy counted; 0 if there are none now."""
+        layout = self._layout
+        elements = 0 if layout is None else math.prod(layout.shape) * layout.copies
+        return elements * self.dtype.itemsize
+
+    @property
+    def local(self) -> NDArray[Any]:
+        """Part of this rank, shape ``layout.local_shape(app.comm.rank)``, `dtype`; zeros at first.
+
+        Raises
+        ------
+        ReshapeError : this process has no part in it yet, or no longer.
+        """
+        if self.segment is None:
+            raise ReshapeError(self._absent)
+        return self.segment.array
+
+    def neighbours(self, rank: int) -> tuple[int | None, int | None]:
+        """Ranks of `app.comm` that hold the rows before and after those of `rank` at today's size.
+
+        None at the ends, and on both sides if `rank` has no rows; ranks without rows are passed
+        over. Ask anew in each iteration.
+
+        Raises
+        ------
+        ReshapeError : the array is not cut along one axis, or not there; see `layout`.
+        """
+        layout = self.layout
+        if not isinstance(layout, Cuts):
+            raise ReshapeError(
+                f"{self.declaration} is not cut along one axis: it has no neighbours"
+            )
+        return layout.neighbours(rank)
+
+    def place(self, layout: Layout, segment: Segment) -> None:
+        """Let this be the data from now on; the memory of the previous one is given back."""
+        if self.segment is not None:
+            self.segment.discard()
+        self._layout, self.segment = layout, segment
+
+    def vacate(self, why: str) -> None:
+        """Give the memory back; from now on any access says why there is none."""
+        if self.segment is not None:
+            self.segment.discard()
+        self._layout, self.segment, self._absent = None, None, why
+
+    def __repr__(self) -> str:
+        """Show the declaration."""
+        return f"<Array {self.declaration}>"

@@ -1,0 +1,250 @@
+"""Registered data whose rows have different lengths: sparse matrices, lists of work items.
+
+A ragged array is plain arrays that are cut at places of their own: the number of entries of each
+row, and one or more arrays of all entries, row after row. These parts are allocated, moved,
+verified and restarted like any other registered array (`reshape.resizing.move`); what is special is
+only that their cuts depend on the data, so that the processes have to be told where they are.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from redistribution import Cuts
+from reshape.data import segments
+from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
+from reshape.errors import ReshapeError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from reshape.data.job import Job
+
+Counts: TypeAlias = NDArray[np.int64]
+Received: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+class Ragged:
+    """What both kinds have in common.
+
+    Parameters
+    ----------
+    declaration : as the program says it.
+    entries : name and dtype of the arrays that hold the entries.
+    absent : what to say when there is no data yet.
+
+    Attributes
+    ----------
+    counts : (rows,) int64, entries in each row.
+    values : (entries,) arrays of the entries, row after row.
+    followers : names of arrays that are laid out like this one.
+    """
+
+    def __init__(
+        self, declaration: Declaration, entries: Mapping[str, DTypeLike], absent: str
+    ) -> None:
+        self.declaration = declaration
+        name = declaration.name
+        rows = Declaration(f"{name}.counts", "rows", (0,), (0,), "<i8", "C", name)
+        self.counts = Array(rows, absent)
+        self.values = tuple(
+            Array(
+                Declaration(f"{name}.{k}", "entries", (0,), (), np.dtype(dtype).str, "C", name),
+                absent,
+            )
+            for k, dtype in entries.items()
+        )
+        self.followers: list[str] = []
+        self._absent = absent
+
+    @property
+    def name(self) -> str:
+        """Name it was registered under."""
+        return self.declaration.name
+
+    @property
+    def parts(self) -> tuple[Array, ...]:
+        """The plain arrays that hold it."""
+        return (self.counts, *self.values)
+
+    @property
+    def cuts(self) -> RaggedCuts:
+        """Where the parts of each process begin today."""
+        rows, entries = self.counts.layout, self.values[0].layout
+        assert isinstance(rows, Cuts)
+        assert isinstance(entries, Cuts)
+        return RaggedCuts(rows.offsets, entries.offsets)
+
+    def place(
+        self, job: Job, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
+    ) -> None:
+        """Let copies of these be this process's data.
+
+        Raises
+        ------
+        MemoryError : there is no room for them.
+        """
+        rank, size = job.comm.rank, job.comm.size
+        for part, contents in zip(self.parts, (counts, *values), strict=True):
+            part.vacate(self._absent)  # first, for the new file has the old one's name
+            layout = part.declaration.layout(size, {self.name: cuts})
+            where = (job.folder, part.name, job.epoch, rank, layout.local_shape(rank))
+            segment = segments.create(*where, part.dtype, "C")
+            segment.array[...] = contents
+            part.place(layout, segment)
+
+    def next_rows(self, counts: Counts, size: int) -> Cuts:
+        """Rows of each of `size` processes, given the entries of all rows."""
+        return Cuts.even(counts.shape, size)
+
+    # What a resize does with it, beside moving its parts; see `reshape.resizing.transaction`.
+
+    def pack(self) -> tuple[Counts, list[NDArray[Any]]] | None:
+        """Counts and values of what is no plain memory yet; None if the parts are up to date."""
+        return None
+
+    def receive(self, parts: Received) -> None:
+        """Look at what has come, by part's name, before the move is committed. Raises freely."""
+
+    def restore(self) -> None:
+        """Take the data out of the parts, which a restart has opened and still needs."""
+
+    def commit(self) -> None:
+        """From now on, what was received is the data."""
+
+    def roll_back(self) -> None:
+        """The data is what it was before `pack`."""
+
+    def vacate(self, why: str) -> None:
+        """Give the memory back; from now on any access says why there is none."""
+        self._absent = why
+        for part in self.parts:
+            part.vacate(why)
+
+
+class Items(Ragged):
+    """A list of work items in each process, dealt anew at each resize."""
+
+    def __init__(self, declaration: Declaration, absent: str = "") -> None:
+        super().__init__(declaration, {"bytes": np.uint8}, absent)
+        self._local: list[Any] | None = None
+        self._received: list[Any] | None = None
+
+    @property
+    def local(self) -> list[Any]:
+        """Items of this process, to be changed at will; another list after each resize.
+
+        Raises
+        ------
+        ReshapeError : this process has none yet, or no longer.
+        """
+        if self._local is None:
+            raise ReshapeError(self._absent)
+        return self._local
+
+    def begin(self, items: Sequence[Any]) -> None:
+        """Let copies of the references in `items` be the items of this process."""
+        self._local = list(items)
+
+    def pack(self) -> tuple[Counts, list[NDArray[Any]]]:
+        """Bytes of each item, and all of them pickled one after another."""
+        pickled = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in self.local]
+        counts = np.array([len(each) for each in pickled], np.int64)
+        return counts, [np.frombuffer(b"".join(pickled), np.uint8)]
+
+    def receive(self, parts: Received) -> None:
+        """Unpickle what has come."""
+        counts, stream = (parts[part.name] for part in self.parts)
+        data, ends = stream.tobytes(), accumulate(counts.tolist())
+        self._received = [
+            pickle.loads(data[end - length : end])
+            for end, length in zip(ends, counts.tolist(), strict=True)
+        ]
+
+    def restore(self) -> None:
+        """Take the list out of the parts."""
+        self.receive({part.name: part.local for part in self.parts})
+        self._local = self._received
+
+    def commit(self) -> None:
+        """From now on, what was received is the list."""
+        self._local = self._received
+        self.roll_back()
+
+    def roll_back(self) -> None:
+        """Drop the packed items; the list is as it was."""
+        self._received = None
+        for part in self.parts:
+            part.vacate(self._absent)
+
+    def vacate(self, why: str) -> None:
+        """Drop the items; from now on any access says why there are none."""
+        super().vacate(why)
+        self._local = None
+
+
+def cuts_of_sizes(rows: Sequence[int], entries: Sequence[int]) -> RaggedCuts:
+    """Cuts where each process has so many rows and entries."""
+    return RaggedCuts(tuple(accumulate(rows, initial=0)), tuple(accumulate(entries, initial=0)))
+
+
+def cuts_at(rows: Sequence[int], counts: Counts) -> RaggedCuts:
+    """Cuts at these rows, given the entries of all rows."""
+    heaped = np.concatenate(([0], np.cumsum(counts)))
+    return RaggedCuts(tuple(rows), tuple(heaped[list(rows)].tolist()))
+
+
+def next_cuts(
+    job: Job, comm: MPI.Intracomm, sources: Sequence[int], size: int
+) -> tuple[AllCuts, AllCuts]:
+    """Collective over comm. Cuts of all ragged arrays, today's and those on `size` processes.
+
+    Extra memory: 16 bytes for each row of the whole array, on the first source.
+    """
+    now, then = dict[str, RaggedCuts](), dict[str, RaggedCuts]()
+    if not job.ragged:
+        return now, then
+    root, is_source = sources[0], comm.rank in sources
+    mine = {name: r.counts.local for name, r in job.ragged.items()} if is_source else {}
+    told = comm.gather(mine, root)
+    if told is not None:
+        for name, ragged in job.ragged.items():
+            counts = np.concatenate([told[rank][name] for rank in sources])
+            now[name] = ragged.cuts
+            then[name] = cuts_at(ragged.next_rows(counts, size).offsets, counts)
+    now, then = comm.bcast((now, then), root)
+    return now, then
+
+
+def pack_all(job: Job) -> str:
+    """Collective over job.comm. Bring what is no plain memory, such as items, into its parts.
+
+    Returns
+    -------
+    why this process cannot; empty if it can.
+    """
+    packed: dict[str, tuple[Counts, list[NDArray[Any]]]] = {}
+    why = ""
+    for name, ragged in job.ragged.items():
+        try:
+            if (found := ragged.pack()) is not None:
+                packed[name] = found
+        except Exception as error:  # pickling runs code of the user's classes
+            why = f"items {name!r} cannot be pickled: {error}"
+    sizes = {name: (len(counts), len(values[0])) for name, (counts, values) in packed.items()}
+    told = job.comm.allgather(None if why else sizes)
+    if why or None in told:
+        return why
+    try:
+        for name, (counts, values) in packed.items():
+            rows, entries = zip(*(each[name] for each in told), strict=True)
+            job.ragged[name].place(job, cuts_of_sizes(rows, entries), counts, values)
+    except MemoryError as error:
+        why = f"no memory to pickle items on rank {job.comm.rank}: {error}"
+    return why

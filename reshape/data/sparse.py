@@ -1,0 +1,171 @@
+"""Sparse matrices in row blocks, as registered data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from redistribution import Cuts, Plan
+from reshape.data.arrays import Declaration, RaggedCuts, declare
+from reshape.data.ragged import Counts, Ragged, cuts_at, cuts_of_sizes
+from reshape.errors import ReshapeError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+    from scipy.sparse import csr_array
+
+    from reshape.data.job import Job
+
+
+class Csr(Ragged):
+    """A sparse matrix in row blocks: this process's rows, and how they are spread.
+
+    Parameters
+    ----------
+    job : whose matrix it is.
+    absent : as of `Array`.
+    """
+
+    def __init__(self, job: Job, declaration: Declaration, absent: str = "") -> None:
+        self._job = job
+        columns = declaration.shape[1]
+        index_type = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
+        super().__init__(declaration, {"indices": index_type, "data": declaration.dtype}, absent)
+        self._built: csr_array | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global (rows, columns)."""
+        return self.declaration.shape
+
+    @property
+    def layout(self) -> Cuts:
+        """How the rows are spread over the ranks of `app.comm` at today's size.
+
+        Raises
+        ------
+        ReshapeError : this process has no part in it yet, or no longer.
+        """
+        layout = self.counts.layout
+        assert isinstance(layout, Cuts)
+        return layout
+
+    @property
+    def local(self) -> csr_array:
+        """Rows of this rank with global column indices, (own rows, columns) scipy.sparse.csr_array.
+
+        Values in its `data` may be changed in place and follow the job; the structure is fixed.
+        After a resize it is another matrix, the previous one is out of date.
+
+        Raises
+        ------
+        ReshapeError : this process has no part in it yet, or no longer.
+        """
+        from scipy.sparse import csr_array
+
+        counts, (indices, data) = self.counts.local, (part.local for part in self.values)
+        if self._built is None:
+            indptr = np.concatenate(([0], np.cumsum(counts)))
+            if indptr[-1] <= np.iinfo(indices.dtype).max:
+                indptr = indptr.astype(indices.dtype)  # or SciPy would copy the indices
+            shape = (len(counts), self.shape[1])
+            self._built = csr_array((data, indices, indptr), shape, copy=False)
+        return self._built
+
+    def assemble(self, block: Any) -> None:
+        """Collective over app.comm. Fill the matrix, in a fresh start.
+
+        Parameters
+        ----------
+        block : consecutive rows, all columns: rank 0 gives the first ones, rank 1 those that
+            follow, and so on, any number each; a SciPy or NumPy matrix, or None for no rows. They
+            are dealt as `Application.csr` was told; the structure is fixed from then on.
+
+        Raises
+        ------
+        ReshapeError : on every rank alike: the blocks do not make up the matrix, arrays have been
+            laid out like it already, or this process joins a running job.
+        """
+        from redistribution.rows import move_csr
+
+        comm = self._job.comm
+        _ = self.layout  # says why there is none in a process that joins
+        if self.followers:
+            raise ReshapeError(
+                f"csr {self.name!r}: fill it before arrays are laid out like it; "
+                f"there is {', '.join(self.followers)}"
+            )
+        own, given, counts = _checked(comm, self, block)
+        layout = self.next_rows(counts, comm.size)
+        dealt = move_csr(comm, Plan(given, layout), own)
+        assert dealt is not None
+        own_counts = np.diff(dealt.indptr).astype(np.int64)
+        self.place(
+            self._job, cuts_at(layout.offsets, counts), own_counts, [dealt.indices, dealt.data]
+        )
+
+    def next_rows(self, counts: Counts, size: int) -> Cuts:
+        """Rows of each process: as many, or with as many entries."""
+        by_entries = bool(self.declaration.detail[0]) and counts.any()
+        return Cuts.by_weight(counts, size) if by_entries else super().next_rows(counts, size)
+
+    def place(
+        self, job: Job, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
+    ) -> None:
+        """Let copies of these be this process's data; see `Ragged.place`."""
+        self._built = None
+        super().place(job, cuts, counts, values)
+
+    def commit(self) -> None:
+        """From now on, what was received is the data; let go of the previous memory."""
+        self._built = None
+
+    def vacate(self, why: str) -> None:
+        """Give the memory back; from now on any access says why there is none."""
+        super().vacate(why)
+        self._built = None
+
+
+def _checked(comm: MPI.Intracomm, matrix: Csr, block: Any) -> tuple[csr_array, Cuts, Counts]:
+    """Collective over comm. The block as it should be, all blocks' rows, and entries of all rows.
+
+    Raises
+    ------
+    ReshapeError : on every rank alike: the blocks do not make up the matrix, or a block is none.
+    """
+    from scipy.sparse import csr_array
+
+    rows, columns = matrix.shape
+    own, why = csr_array((0, columns), dtype=matrix.declaration.dtype), ""
+    try:
+        if block is not None:
+            own = csr_array(block, dtype=matrix.declaration.dtype)
+        if own.shape[1] != columns:
+            why = f"the block of rank {comm.rank} has {own.shape[1]} columns, expected {columns}"
+    except (TypeError, ValueError) as error:
+        why = f"the block of rank {comm.rank} is no matrix of {matrix.declaration.dtype}: {error}"
+    told = comm.allgather((why, own.shape[0], np.diff(own.indptr).astype(np.int64)))
+    given = cuts_of_sizes([height for _, height, _ in told], []).rows
+    why = next((reason for reason, _, _ in told if reason), "")
+    if not why and given[-1] != rows:
+        why = f"the blocks have {given[-1]} rows together, expected {rows}"
+    if why:
+        raise ReshapeError(f"csr {matrix.name!r}: {why}")
+    return own, Cuts((rows,), given), np.concatenate([each for _, _, each in told])
+
+
+def declare_csr(name: str, shape: Sequence[int], dtype: DTypeLike, balance: str) -> Declaration:
+    """Check the declaration of a sparse matrix.
+
+    Raises
+    ------
+    ReshapeError : those of `declare`; not two extents, or an unknown balance.
+    """
+    if len(shape) != 2:
+        raise ReshapeError(f"csr {name!r}: shape must be (rows, columns), got {tuple(shape)}")
+    if balance not in ("rows", "entries"):
+        raise ReshapeError(f"csr {name!r}: balance must be 'rows' or 'entries', got {balance!r}")
+    return declare(name, "csr", shape, (int(balance == "entries"),), dtype, "C")

@@ -1,0 +1,143 @@
+"""`reshape doctor`: whether jobs can run and resize with the MPI at hand, and how they grow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from reshape.cli.helptext import example
+from reshape.cli.options import FiniteRange
+from reshape.doctor import checks
+from reshape.doctor.checks import Check
+from reshape.doctor.launcher import Launcher
+from reshape.errors import ReshapeError
+from reshape.mpi import mpiexec_path
+
+LIMIT_S = 6.0  # of one probe; on a quiet machine each is done in well below 1 s
+COLORS = {"ok": "green", "note": "yellow", "fault": "bold red", "skipped": "dim"}
+
+Growth = Literal["joined groups", "spawn", "none"]
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """All checks, and what follows from them; `ready` means that jobs can be run and resized."""
+
+    checks: tuple[Check, ...]
+    growth: Growth
+    reason: str
+    ready: bool
+
+
+# Each check of the MPI stands after the one it makes no sense without.
+MPI_CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
+    "library": ("mpiexec", checks.check_library),
+    "two ranks": ("library", checks.check_world),
+    "connect": ("two ranks", checks.check_connect),
+    "regrow": ("connect", checks.check_regrow),
+    "spawn": ("two ranks", checks.check_spawn),
+}
+
+
+def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis:
+    """Run every check that makes sense.
+
+    Parameters
+    ----------
+    mpiexec : the mpiexec to examine; found by `mpiexec_path` if None.
+    limit_s : time limit of each probe that starts MPI programs, seconds.
+    """
+    found = {
+        check.name: check
+        for check in (
+            checks.check_python(),
+            checks.check_cores(),
+            checks.check_files(),
+            checks.check_shared_memory(),
+            checks.check_pages(),
+            checks.check_copy_kernel(),
+        )
+    }
+    try:
+        launcher = Launcher(mpiexec or mpiexec_path(), limit_s)
+        found["mpiexec"] = Check("mpiexec", "ok", str(launcher.mpiexec), "starts every job")
+    except ReshapeError as error:
+        found["mpiexec"] = Check("mpiexec", "fault", "none", "no MPI program starts", str(error))
+    for name, (needed, check) in MPI_CHECKS.items():
+        if found[needed].status == "ok":
+            began = time.monotonic()
+            result = check(launcher)
+            took_s = round(time.monotonic() - began, 3)
+            found[name] = msgspec.structs.replace(result, seconds=took_s)
+        else:
+            found[name] = Check(name, "skipped", f"needs {needed!r}")
+    growth, reason = choose_growth({name for name, check in found.items() if check.status == "ok"})
+    return Diagnosis(tuple(found.values()), growth, reason, growth != "none")
+
+
+def choose_growth(passed: set[str]) -> tuple[Growth, str]:
+    """Choose the way jobs grow from the names of the checks that passed, with the reason."""
+    if "regrow" in passed:
+        return "joined groups", "mpiexec worlds join and part repeatedly, so any group can leave"
+    if "two ranks" not in passed:
+        return "none", "MPI programs do not run here"
+    broken = "join once but not repeatedly" if "connect" in passed else "cannot be joined"
+    if "spawn" in passed:
+        return "spawn", f"mpiexec worlds {broken}, but spawn works (last in, first out)"
+    return "none", f"mpiexec worlds {broken} and spawn fails, so jobs keep their size"
+
+
+def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
+    """Print the table of checks, the mends in lines to be copied, and the conclusion."""
+    table = Table()
+    for heading in ("check", "result", "what it means"):
+        table.add_column(heading, overflow="fold")  # a path is folded, never cut
+    for check in diagnosis.checks:
+        color = COLORS[check.status]
+        label = check.name if check.status == "ok" else f"{check.name}: {check.status}"
+        table.add_row(f"[{color}]{label}[/]", escape(check.result), escape(check.meaning))
+    console.print(table)
+    for check in diagnosis.checks:
+        if check.mend:
+            console.print(f"Mend of {check.name}: {escape(check.mend)}", soft_wrap=True)
+    console.print(f"Jobs grow by: [bold]{diagnosis.growth}[/] ({diagnosis.reason}).")
+    verdict = "can" if diagnosis.ready else "cannot"
+    console.print(f"Jobs {verdict} be run and resized here.")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the diagnosis as JSON.")
+@click.option(
+    "--mpiexec",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The mpiexec to examine.  [default: beside this Python, else on PATH]",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=FiniteRange(min=0, min_open=True),
+    default=LIMIT_S,
+    show_default=True,
+    help="Seconds each probe may take; more on a slow machine or file system.",
+)
+@click.pass_context
+@example("reshape doctor --limit 20")
+def doctor(ctx: click.Context, as_json: bool, mpiexec: Path | None, limit_s: float) -> None:
+    """Probe the MPI at hand: whether jobs can run and resize here, and which way they grow.
+
+    Real MPI programs are started; none is left behind. The exit code is 0 when jobs can be run and
+    resized, 1 when not.
+    """
+    diagnosis = diagnose(mpiexec and mpiexec.absolute(), limit_s)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))
+    else:
+        print_diagnosis(diagnosis, Console())
+    ctx.exit(0 if diagnosis.ready else 1)

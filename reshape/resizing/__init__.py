@@ -1,0 +1,1 @@
+"""Resize points and the resize transaction, on the side of the application."""

@@ -1,0 +1,261 @@
+"""Bring all registered arrays of a job from one set of ranks to another: plan, move, verify."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from mpi4py import MPI
+
+from redistribution import Layout, Plan, checksum
+from redistribution.messages.waiting import wait
+from reshape.data import segments
+from reshape.data.arrays import Array, Declaration
+from reshape.data.job import Job, Outcome
+from reshape.data.ragged import next_cuts
+from reshape.data.segments import Segment
+from reshape.errors import ReshapeError
+from reshape.resizing.rank_order import best_order
+from reshape.resizing.shared_memory import Find, shared_epoch, source_finder
+
+
+class RolledBackError(ReshapeError):
+    """The resize is given up; raised on every rank that takes part, at the same step."""
+
+
+@dataclass
+class Move:
+    """One array on its way to its next layout.
+
+    Attributes
+    ----------
+    segment : this rank's next local part; None if it has none.
+    find : finds the source arrays of other processes in memory; None: they come by messages.
+    """
+
+    array: Array
+    plan: Plan
+    target: Layout
+    segment: Segment | None = None
+    find: Find | None = None
+
+
+def relay(
+    job: Job,
+    comm: MPI.Intracomm,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    outcome: Outcome,
+) -> tuple[list[Move], tuple[int, ...]]:
+    """Collective over comm. Bring all arrays from the ranks `sources` to the ranks `targets`.
+
+    Returns
+    -------
+    what has moved, and the ranks that go on in their new order.
+
+    Raises
+    ------
+    RolledBackError : no memory on some rank, or a checksum differs; nothing new is left behind.
+    """
+    moves: list[Move] = []
+    try:
+        with timed(outcome, "plan_s"):
+            epoch = shared_epoch(job, comm, comm.rank in sources) if job.arrays else None
+            order = tuple(targets)
+            moves = plan(job, comm, sources, order)
+            if epoch is None and moves:
+                # The first rank of the group that has joined last is prepared for it.
+                joins = len(sources) < comm.size
+                root = len(sources) if joins else job.groups.index(job.groups[-1])
+                plans = [(move.plan, move.array.dtype.itemsize) for move in moves]
+                order = best_order(comm, plans, order, root)
+                for move in moves:
+                    move.plan = plan_of(comm, move.plan.source, move.target, sources, order)
+        with timed(outcome, "move_s"):
+            allocate(job, comm, moves, outcome.serial)
+            exchange(job, comm, moves, epoch)
+            if job.verify:
+                verify(comm, moves)
+            receive(job, comm, moves)
+    except RolledBackError:
+        for move in moves:
+            _drop(move)
+        raise
+    outcome.times.moved_bytes = sum(m.plan.bytes_moved(m.array.dtype.itemsize) for m in moves)
+    return moves, order
+
+
+def plan(
+    job: Job, comm: MPI.Intracomm, sources: Sequence[int], targets: Sequence[int]
+) -> list[Move]:
+    """Collective over comm. Work out who sends what to whom; only ragged data needs words."""
+    moves = []
+    now, then = next_cuts(job, comm, sources, len(targets))
+    for array in job.arrays.values():
+        source = array.declaration.layout(len(sources), now)
+        target = array.declaration.layout(len(targets), then)
+        moves.append(Move(array, plan_of(comm, source, target, sources, targets), target))
+    return moves
+
+
+def plan_of(
+    comm: MPI.Intracomm,
+    source: Layout,
+    target: Layout,
+    sources: Sequence[int],
+    targets: Sequence[int],
+) -> Plan:
+    """Plan of one array, with all that this rank will ask of it."""
+    made = Plan(source, target, sources, targets)
+    made.outgoing(comm.rank)
+    made.incoming(comm.rank)
+    return made
+
+
+def allocate(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
+    """Collective over comm. Make the new local parts, beside the old ones.
+
+    Raises
+    ------
+    RolledBackError : some rank has no memory for them.
+    """
+    why = ""
+    try:
+        for move in moves:
+            process = move.plan.target_process.get(comm.rank)
+            if process is not None:
+                move.segment = new_segment(job, move.array.declaration, move.target, epoch, process)
+    except MemoryError as error:
+        why = f"no memory for the new layout on rank {comm.rank}: {error}"
+    agree(comm, why)
+
+
+def new_segment(
+    job: Job, declaration: Declaration, layout: Layout, epoch: int, process: int
+) -> Segment:
+    """Make the local part of an array that `process` has in `layout`."""
+    return segments.create(
+        job.folder,
+        declaration.name,
+        epoch,
+        process,
+        layout.local_shape(process),
+        declaration.dtype,
+        declaration.order,
+    )
+
+
+def exchange(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | None) -> None:
+    """Collective over comm. Bring the data over.
+
+    Parameters
+    ----------
+    epoch : of the segments to read it out of; None: it comes by messages.
+
+    Raises
+    ------
+    RolledBackError : some rank cannot map what another one holds.
+    """
+    why = ""
+    try:
+        for move in moves:
+            if epoch is not None:
+                move.find = source_finder(job, comm, move.array, move.plan, epoch)
+            run(comm, move)
+    except (OSError, ReshapeError) as error:
+        if epoch is None:
+            raise
+        why = f"rank {comm.rank} cannot map the data of other processes: {error}"
+    if epoch is not None:  # nobody waits for anybody before, so an error can still be agreed on
+        wait([comm.Ibarrier()])  # leaves the core to those that still read
+        agree(comm, why)
+
+
+def run(comm: MPI.Intracomm, move: Move) -> None:
+    """Move the data of one array; collective over comm if it goes by messages."""
+    target, plan = None if move.segment is None else move.segment.array, move.plan
+    try:
+        if move.find is None:
+            source = move.array.segment if comm.rank in plan.source_process else None
+            order = move.array.declaration.order
+            plan.run(comm, None if source is None else source.array, target, order=order)
+        elif target is not None:
+            plan.gather(plan.target_process[comm.rank], move.find, target)
+    finally:
+        plan.forget()  # plans stay, the memory of this configuration does not
+
+
+def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
+    """Collective over comm. Compare the checksums of all arrays before and after the move.
+
+    Raises
+    ------
+    RolledBackError : an array has changed on the way.
+    """
+    changes = np.zeros(len(moves), np.uint64)  # before - after, modulo 2**64
+    for k, move in enumerate(moves):
+        source = move.plan.source_process.get(comm.rank)
+        target = move.plan.target_process.get(comm.rank)
+        change = 0
+        if source is not None and move.array.segment is not None:
+            change += checksum(move.plan.source, source, move.array.segment.array)
+        if target is not None and move.segment is not None:
+            change -= checksum(move.target, target, move.segment.array)
+        changes[k] = change % 2**64
+    comm.Allreduce(MPI.IN_PLACE, changes, MPI.SUM)
+    wrong = [move.array.name for move, change in zip(moves, changes, strict=True) if change]
+    if wrong:
+        raise RolledBackError(f"the checksum of {', '.join(wrong)} has changed in the move")
+
+
+def receive(job: Job, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
+    """Collective over comm. Let ragged data be read while it can still be given up.
+
+    Raises
+    ------
+    RolledBackError : an item cannot be unpickled where it has come to.
+    """
+    if not job.ragged:
+        return
+    why = ""
+    parts = {m.array.name: m.segment.array for m in moves if m.segment is not None}
+    for ragged in job.ragged.values() if parts else ():
+        try:
+            ragged.receive(parts)
+        except Exception as error:  # unpickling runs code of the user's classes
+            why = f"items {ragged.name!r} cannot be restored on rank {comm.rank}: {error}"
+    agree(comm, why)
+
+
+def agree(comm: MPI.Intracomm, why: str) -> None:
+    """Collective over comm. Go on only if no rank has a reason `why` not to.
+
+    Raises
+    ------
+    RolledBackError : on every rank alike, with the reason of the lowest rank that has one.
+    """
+    for reason in comm.allgather(why):
+        if reason:
+            raise RolledBackError(reason)
+
+
+def _drop(move: Move) -> None:
+    if move.segment is not None:
+        move.segment.discard()
+
+
+@contextmanager
+def timed(
+    outcome: Outcome, phase: Literal["join_s", "plan_s", "move_s", "resume_s"]
+) -> Iterator[None]:
+    """Add the time of the block to one phase of the pause."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        spent = time.perf_counter() - began
+        setattr(outcome.times, phase, getattr(outcome.times, phase) + spent)

@@ -1,0 +1,134 @@
+"""Takes what a program registers and gives it its data: zeros, or what a restart point holds.
+
+In a process that joins a running job there is no data until the move of its first resize.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from redistribution import Cuts
+from reshape.data import segments
+from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts, difference
+from reshape.data.job import Job, Role
+from reshape.data.ragged import Ragged
+from reshape.data.sparse import Csr
+from reshape.errors import ReshapeError
+from reshape.resizing.restart_point import RestartPoint
+
+NOT_YET = (
+    "{} {!r} has no data yet in this process, which joins a running job and gets its share at "
+    "app.iterations(): guard what fills it with 'if app.is_fresh_start:'"
+)
+
+
+class Registry:
+    """What a program has registered, in order.
+
+    Parameters
+    ----------
+    role : of this process's group.
+
+    Attributes
+    ----------
+    restart : the restart point the program goes on from, if any.
+    closed : whether the iterations have begun, after which nothing can be registered.
+    """
+
+    def __init__(self, job: Job, role: Role) -> None:
+        self.job, self.role = job, role
+        self.restart: RestartPoint | None = None
+        self.closed = False
+        if role == "restart" and job.folder is not None:
+            self._restore(job.folder)
+
+    def _restore(self, folder: Path) -> None:
+        point = self.restart = RestartPoint.read(folder)
+        if point.size != self.job.comm.size:
+            raise ReshapeError(
+                f"cannot restart on {self.job.comm.size} processes: the restart point in {folder} "
+                f"is of {point.size}; start as many"
+            )
+        self.job.epoch, self.job.iteration = point.epoch, point.iteration
+        self.job.state.update(point.load_state())
+
+    def array(self, declaration: Declaration, like: Csr | None = None) -> Array:
+        """Register a plain array.
+
+        Raises
+        ------
+        ReshapeError : the name is taken, or `closed`; the restart point is of another program.
+        """
+        self._enter(declaration, "array")
+        array = Array(declaration, NOT_YET.format("array", declaration.name))
+        if like is not None:
+            like.followers.append(declaration.name)
+        self._begin(array, {} if like is None or self.role == "join" else {like.name: like.cuts})
+        return array
+
+    def ragged(self, ragged: Ragged, rows: int) -> None:
+        """Register a ragged array: empty rows, cut evenly. Errors as of `array`."""
+        self._enter(ragged.declaration, ragged.declaration.kind)
+        self.job.ragged[ragged.name] = ragged
+        even = Cuts.even((rows,), self.job.comm.size).offsets
+        cuts = RaggedCuts(even, (0,) * len(even))
+        if self.restart is not None:
+            cuts = self.restart.cuts[ragged.name]
+        for part in ragged.parts:
+            self._begin(part, {ragged.name: cuts})
+        if self.restart is not None:
+            ragged.restore()
+
+    def close(self) -> None:
+        """Collective over job.comm in a restart. Take no more, and give up the restart point.
+
+        Raises
+        ------
+        ReshapeError : the program registers less than before the restart.
+        """
+        from reshape.resizing import transaction as resize
+
+        self.closed = True
+        if self.restart is not None:
+            self._check_restart()
+            self.job.state.clear()
+            self.job.state.update(self.restart.load_state())  # over what the program set meanwhile
+            resize.restarted(self.job)
+
+    def _check_restart(self) -> None:
+        """Refuse to read the segments of a program that had registered other arrays.
+
+        Once `closed`, also if it had registered more.
+        """
+        if self.restart is None:
+            return
+        expected = self.restart.signature[: None if self.closed else len(self.job.declarations)]
+        if why := difference(expected, self.job.signature):
+            raise ReshapeError(f"cannot restart: the program has changed; {why}")
+
+    def _enter(self, declaration: Declaration, what: str) -> None:
+        name, declarations = declaration.name, self.job.declarations
+        if self.closed:
+            raise ReshapeError(
+                f"{what} {name!r} is registered after app.iterations() has begun, where processes "
+                "that join could not follow: register all arrays before"
+            )
+        if any(name == other.name for other in declarations):
+            raise ReshapeError(f"{what} {name!r} is registered twice: give each its own name")
+        declarations.append(declaration)
+        self._check_restart()
+
+    def _begin(self, array: Array, cuts: AllCuts) -> None:
+        """Give an array its first data, unless it comes by a move."""
+        job, declaration = self.job, array.declaration
+        job.arrays[array.name] = array
+        if self.role == "join":
+            return
+        layout, rank = declaration.layout(job.comm.size, cuts), job.comm.rank
+        shape = layout.local_shape(rank)
+        where = (array.name, job.epoch, rank, shape, declaration.dtype, declaration.order)
+        if self.restart is None or job.folder is None:
+            segment = segments.create(job.folder, *where)
+        else:
+            segment = segments.reopen(job.folder, *where)
+        array.place(layout, segment)

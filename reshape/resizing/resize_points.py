@@ -1,0 +1,140 @@
+"""The moments at which a job meets its service: its start, the entry of a group, resize points."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from typing import cast
+
+import numpy as np
+from mpi4py import MPI
+
+from reshape.data.job import Job
+from reshape.errors import ReshapeError
+from reshape.resizing.move import RolledBackError
+from reshape.resizing.rank_order import prepare
+from reshape.resizing.transaction import contract, expand, join
+from reshape.topology import Topology
+from reshape.wire.link import Decision, Link
+from reshape.wire.messages import Abandon, Connect, Join, Leave, Proceed
+
+_LETTER = 65536  # bytes: more than a port's name or a reason takes
+_NAP_S = 0.005
+
+
+def greet(job: Job, link: Link, topology: Topology | None, verify: bool | None) -> None:
+    """Collective over job.comm. Present the job, and settle what program and submission say.
+
+    Parameters
+    ----------
+    topology, verify : what the program says; the service's word counts where it says nothing.
+
+    Raises
+    ------
+    ReshapeError : they contradict one another, or the service refuses the job.
+    """
+    welcome = link.hello(job.comm.size, topology) if job.comm.rank == 0 else None
+    welcome = job.comm.bcast(welcome, root=0)
+    if welcome is None:
+        return
+    if verify is None:
+        job.verify = welcome.verify
+    if topology is None:
+        job.topology = welcome.topology
+    elif welcome.topology not in (None, topology):
+        raise ReshapeError(
+            f"the program declares topology {topology}, it was submitted with "
+            f"{welcome.topology}: submit it with --topology {topology}, or without"
+        )
+
+
+def join_when_asked(job: Job, link: Link) -> None:
+    """Collective over job.comm. Wait for the running job and become part of it.
+
+    Raises
+    ------
+    SystemExit : code 0, the job goes on without this group.
+    """
+    prepare(job)
+    answer = await_port(job.comm, link)
+    link.close()
+    why = answer.why if isinstance(answer, Abandon) else ""
+    if not isinstance(answer, Abandon):
+        try:
+            join(job, answer.port)
+        except RolledBackError as reason:
+            why = str(reason)
+    if why:
+        if job.comm.rank == 0:
+            print(f"reshape: group {job.group} does not join: {why}", file=sys.stderr)
+        raise SystemExit(0)
+
+
+def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
+    """Collective over comm. Wait until the job is about to accept this group, or does not want it.
+
+    Nobody spins meanwhile: the processors belong to the running job.
+    """
+    letter = bytearray(_LETTER)
+    if comm.rank == 0:
+        answer = pickle.dumps(link.wait_for_port(comm.size))
+        letter[: len(answer)] = answer
+    request = comm.Ibcast([letter, MPI.BYTE], root=0)
+    while not request.Test():
+        time.sleep(_NAP_S)
+    return cast(Connect | Abandon, pickle.loads(letter))
+
+
+def resize_point(job: Job, link: Link, iteration_s: float) -> None:
+    """Collective over job.comm. Ask the service what to do, if it is time to, and do it.
+
+    Raises
+    ------
+    SystemExit : code 0, this process has left the job.
+    """
+    decision: Decision = Proceed()
+    job.pace.passed(iteration_s)
+    if job.comm.rank == 0 and job.pace.is_due():
+        decision = link.ask(
+            epoch=job.epoch,
+            size=job.comm.size,
+            registered_bytes=job.registered_bytes,
+            iteration=job.iteration,
+            iteration_s=job.pace.taken(),
+            topology=job.topology,
+        )
+        if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
+            link.report(job.last)  # it is over, but the service has not heard of it
+            decision = Proceed()
+    decision = tell(job.comm, decision)
+    if isinstance(decision, Proceed):
+        return
+    was_first, first_group = job.comm.rank == 0, job.groups[0]
+    if isinstance(decision, Join):
+        job.last = expand(job, decision, link.announce)
+    else:
+        job.last = contract(job, decision)
+    job.pace.reset()
+    if job.comm == MPI.COMM_NULL:
+        raise SystemExit(0)
+    # The ranks may have another order now; who has measured the pause tells of it, if still here.
+    if was_first if first_group in job.groups else job.comm.rank == 0:
+        link.report(job.last)
+
+
+def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:
+    """Collective over comm. Give rank 0's decision to all, nearly always in one small message."""
+    header, groups = np.zeros(4, np.int64), list[int]()
+    if isinstance(decision, Join):
+        header[:] = 1, decision.serial, decision.group, decision.size
+    elif isinstance(decision, Leave):
+        groups = decision.groups
+        header[:2] = 2, decision.serial
+    comm.Bcast(header, root=0)
+    kind, serial, group, size = header.tolist()
+    if kind == 1:
+        return Join(serial=serial, group=group, size=size)
+    if kind == 2:
+        return Leave(serial=serial, groups=comm.bcast(groups, root=0))
+    return Proceed()

@@ -1,0 +1,85 @@
+"""Whether a resize can do without messages: every process maps what the others hold.
+
+On one node the local parts of a job are files that all its processes can map
+(`reshape.data.segments`). Then each target reads its share out of the source segments themselves
+(`redistribution.copies.gather`), which copies every element once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from redistribution import Plan
+from reshape.data import segments
+from reshape.data.arrays import Array
+from reshape.data.job import Job
+
+Find: TypeAlias = Callable[[int], NDArray[Any]]
+Place: TypeAlias = tuple[str, int, int]
+
+
+def shared_epoch(job: Job, comm: MPI.Intracomm, is_source: bool) -> int | None:
+    """Collective over comm. Epoch of the source segments if all ranks can map all of them.
+
+    Also a barrier: the source arrays are complete when it returns.
+
+    Parameters
+    ----------
+    is_source : whether this rank holds parts of the arrays.
+
+    Returns
+    -------
+    None if some rank sees another folder, or some part is in private memory.
+    """
+    can_be_mapped = all(
+        array.segment is not None and array.segment.outlives
+        for array in (job.arrays.values() if is_source else ())
+    )
+    place = _identity(job.folder) if can_be_mapped else None
+    told: list[tuple[Place | None, int | None]]
+    told = comm.allgather((place, job.epoch if is_source else None))
+    if place is None or any(other != place for other, _ in told):
+        return None
+    return next(epoch for _, epoch in told if epoch is not None)
+
+
+def source_finder(job: Job, comm: MPI.Intracomm, array: Array, plan: Plan, epoch: int) -> Find:
+    """Give the function by which `Plan.gather` finds the local array of a source process.
+
+    The function raises OSError or ReshapeError if a segment cannot be mapped.
+    """
+    declaration, folder = array.declaration, job.folder
+    assert folder is not None
+
+    def find(process: int) -> NDArray[Any]:
+        if plan.source_ranks[process] == comm.rank and array.segment is not None:
+            return array.segment.array
+        shape = plan.source.local_shape(process)
+        return segments.view(
+            folder, array.name, epoch, process, shape, declaration.dtype, declaration.order
+        )
+
+    return find
+
+
+def _identity(folder: Path | None) -> Place | None:
+    """What tells this folder from all others on all nodes; None if there is none."""
+    try:
+        # Device and inode number files of one kernel only; another boot is another kernel.
+        found = None if folder is None else folder.stat()
+        return None if found is None else (_boot(), found.st_dev, found.st_ino)
+    except OSError:
+        return None
+
+
+@lru_cache
+def _boot() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else os.uname().nodename

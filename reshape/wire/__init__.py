@@ -1,0 +1,1 @@
+"""Messages between applications, agents, clients and the service, and their transport."""

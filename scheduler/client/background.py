@@ -1,0 +1,133 @@
+"""A service as a process of its own: started so that it answers, ended so that nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire.client import Client, endpoint_of
+from reshape.wire.messages import Failure, Info, Stop
+from scheduler.client.asking import service_info
+from scheduler.node.directory import ServiceDirectory
+
+START_S = 20.0  # an idle machine needs well below one
+STOP_S = 30.0
+
+
+def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start ``reshape serve`` detached from this process, its log in DIR/serve.log.
+
+    Parameters
+    ----------
+    options : of ``reshape serve``, without ``--dir``.
+
+    Returns
+    -------
+    the process, which answers now and whose nodes are up
+
+    Raises
+    ------
+    ReshapeError : it ended or did not answer in time; the message holds the end of its log.
+    """
+    place = ServiceDirectory(directory)
+    place.create()
+    log = place.log("serve")
+    with log.open("ab") as file:
+        written = file.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "reshape", "serve", "--dir", str(place.path), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    try:
+        _await_answer(place, process, log, written)
+    except BaseException:
+        _end(process)
+        raise
+    return process
+
+
+def _await_answer(
+    place: ServiceDirectory, process: subprocess.Popen[bytes], log: Path, written: int
+) -> None:
+    until = time.monotonic() + START_S
+    missing: list[str] | None = None
+    while process.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(ServiceUnavailable):
+            info = service_info(place.path, timeout=1.0)
+            if info.pid == process.pid:  # otherwise another service answers; ours will find out
+                missing = [node for node, _, state in info.nodes if state != "up"]
+                if not missing:
+                    return
+        time.sleep(0.02)
+    if process.poll() is not None:
+        said = _last_line(log, written).removeprefix("reshape: error: ")
+        raise ReshapeError(f"the service ended with exit code {process.poll()}: {said}")
+    if missing is None:
+        raise ReshapeError(f"the service does not answer within {START_S:g} s; its log is {log}")
+    said = _last_line(place.log(f"agent-{missing[0]}"))
+    raise ReshapeError(
+        f"the agent of node {missing[0]} does not report within {START_S:g} s: {said}"
+    )
+
+
+def _last_line(log: Path, begin: int = 0) -> str:
+    """Give the last line of a log, written after its byte `begin`."""
+    try:
+        said = log.read_bytes()[begin:].decode(errors="replace").strip()
+    except OSError as error:
+        return f"{log}: {error.strerror}"
+    return said.splitlines()[-1] if said else f"nothing in {log}"
+
+
+def stop(directory: Path, *, kill: bool) -> None:
+    """End the service of a directory and wait until its process and its agents are gone.
+
+    Parameters
+    ----------
+    kill : with its jobs; without it a service whose jobs are not over refuses.
+
+    Raises
+    ------
+    ServiceUnavailable : there is none.
+    ReshapeError : it refuses, or a process does not end.
+    """
+    info = service_info(directory)
+    until = time.monotonic() + STOP_S
+    with Client(endpoint_of(directory)) as client:
+        client.send(Stop(kill=kill), timeout=STOP_S)
+        # The answer may be lost as the service ends: that it is gone says the same.
+        while (running := _still_running(ServiceDirectory(directory), info)) is not None:
+            if time.monotonic() > until:
+                raise ReshapeError(f"the service of {directory} was told to stop, {running} runs")
+            if isinstance(answer := client.receive(0.02), Failure):
+                raise ReshapeError(answer.message)
+
+
+def _still_running(place: ServiceDirectory, info: Info) -> str | None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if psutil.Process(info.pid).status() != psutil.STATUS_ZOMBIE:
+            return f"but its process {info.pid} still"
+    for node, _, _ in info.nodes:
+        with place.agent_lock(node) as free:
+            if not free:
+                return f"but its agent of node {node} still"
+    return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(5.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

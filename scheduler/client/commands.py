@@ -1,0 +1,345 @@
+"""The commands that talk to a service, and the one that runs it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.topology import Topology
+from reshape.wire import messages as m
+from scheduler.client import tables
+from scheduler.client.asking import ask, list_jobs, number_of, service_info, wait_for
+from scheduler.client.background import start
+from scheduler.client.background import stop as stop_service
+from scheduler.client.options import (
+    TOPOLOGY_HELP,
+    Amounts,
+    JobNumber,
+    Priority,
+    TopologyText,
+    Walltime,
+    directory_option,
+    json_option,
+    parsable_option,
+)
+from scheduler.client.submission import OUTPUT, prepare
+from scheduler.text.tables import render
+from scheduler.text.times import format_moment
+
+#: Exit code of `wait` and `submit --wait` when the time they were given is over, as of timeout(1).
+TIME_OVER = 124
+WATCH_S = 2.0
+
+
+@click.command()
+@directory_option
+@click.option("--processors", type=click.IntRange(min=1), help="Processors of one node, 'local'.")
+@click.option(
+    "--machine",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Nodes, their resources and network, instead; see docs/machines.md.",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML file; the options go over it.",
+)
+@click.option("--scenario", help="How jobs are scheduled, such as easy or fcfs-pr.")
+@click.option(
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a field of the scenario, such as backfill.reservations=2.",
+)
+@click.option("--verify", is_flag=True, help="Check all data by checksum around every resize.")
+@click.option("--background", is_flag=True, help="Return when the service answers; log to DIR.")
+@example(
+    "reshape serve --processors 8 --scenario fcfs-pr --background",
+    "reshape serve --machine tree.yaml --scenario easy --set selection=tree",
+)
+def serve(
+    directory: Path,
+    processors: int | None,
+    machine: Path | None,
+    config: Path | None,
+    scenario: str | None,
+    parameters: tuple[str, ...],
+    verify: bool,
+    background: bool,
+) -> None:
+    """Start the scheduler service.
+
+    Without --background it runs until Ctrl-C or 'reshape stop'; its jobs outlive it and are found
+    again by the next 'reshape serve' in the same directory. Values come from --config, then from
+    RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY and the like, then from the options.
+    """
+    from scheduler.config.sources import load_config  # these need more than a mere client does
+    from scheduler.node.directory import ServiceDirectory
+    from scheduler.service.server import serve as run
+
+    if processors is not None and machine is not None:
+        raise click.UsageError("--machine says how many processors there are; leave --processors")
+    nodes = {"processors": processors, "machine": machine}
+    options = {**nodes, "scenario": scenario, "verify": verify or None}
+    settings = load_config(config, os.environ, {**options, "set": parameters})
+    if background:
+        given = {**nodes, "config": config, "scenario": scenario}
+        same = [str(word) for word in _serve_options(given, parameters)]
+        process = start(directory, [*same, "--verify"] if verify else same)
+        click.echo(f"service of {directory} is up, process {process.pid}")
+        return
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    run(ServiceDirectory(directory), settings)
+
+
+def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:
+    """Write the options of `serve` down again, for the process in the background."""
+    words: list[object] = [
+        word for name, value in given.items() if value is not None for word in (f"--{name}", value)
+    ]
+    return words + [word for parameter in parameters for word in ("--set", parameter)]
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@directory_option
+@click.option(
+    "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
+)
+@click.option("--max", "maximum", type=click.IntRange(min=1), help="Most processors; -n if rigid.")
+@click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
+@click.option(
+    "--walltime",
+    type=Walltime(),
+    default="1:00:00",
+    show_default=True,
+    help="Longest time it may run: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
+)
+@click.option("--name", default="", help="Name in tables; that of the program if not given.")
+@click.option("--output", default=OUTPUT, show_default=True, help="File for what the job prints.")
+@click.option(
+    "--priority",
+    type=Priority(),
+    help="A name the service knows, such as gold, or a number: larger is more urgent.",
+)
+@click.option(
+    "--queue", "queue_name", default="", metavar="NAME", help="Queue; the service's first."
+)
+@click.option("--resources", type=Amounts(), help="Besides processors, from start to end.")
+@click.option("--wait", "waits", is_flag=True, help="Return when it has ended, with its exit code.")
+@json_option
+@click.argument(
+    "argv", nargs=-1, required=True, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED
+)
+@example(
+    "reshape submit -n 2 --max 6 --topology nearly-square --walltime 10:00 \\",
+    "    -- python -m apps.lu --n 1024 --block 64 --repeat 20",
+)
+def submit(
+    directory: Path,
+    processors: int,
+    maximum: int | None,
+    topology: Topology | None,
+    walltime: float,
+    name: str,
+    output: str,
+    priority: float | str | None,
+    queue_name: str,
+    resources: dict[str, int] | None,
+    waits: bool,
+    as_json: bool,
+    argv: tuple[str, ...],
+) -> None:
+    """Submit a job: PROGRAM is started with mpiexec on -n processors.
+
+    It runs in this directory and with this environment, in which the directory of the Python that
+    runs reshape comes first on PATH, so that 'python' and 'mpiexec' belong together.
+    """
+    submission = prepare(
+        argv,
+        processors,
+        walltime_s=walltime,
+        max_processors=maximum,
+        topology=topology,
+        name=name,
+        output=output,
+        priority=priority,
+        queue=queue_name,
+        resources=resources,
+    )
+    answer = ask(directory, m.Submit(submission=submission))
+    assert isinstance(answer, m.Submitted)
+    if as_json and not waits:
+        _echo_json({"job": answer.job})
+    elif not as_json:
+        click.echo(f"submitted job {answer.job}")
+    if waits:
+        _end_with([_wait_for(directory, answer.job, None)], as_json)
+
+
+@click.command()
+@directory_option
+@click.option("--all", "ended", is_flag=True, help="Also those that have ended.")
+@click.option("--watch", is_flag=True, help=f"Again every {WATCH_S:g} s, until Ctrl-C.")
+@json_option
+@parsable_option
+@example("reshape queue --watch")
+def queue(directory: Path, ended: bool, watch: bool, as_json: bool, parsable: bool) -> None:
+    """List waiting and running jobs.
+
+    States: PD pending, CF starting, R running, RX expanding, RC contracting, CG ending; with --all
+    also CD completed, F failed, CA cancelled, TO out of time, NF node failure.
+    """
+
+    def show() -> None:
+        listing = list_jobs(directory, ended=ended)
+        if as_json:
+            _echo_json({"now": listing.now, "jobs": listing.jobs})
+        else:
+            table = tables.queue_table(listing.jobs, listing.now)
+            click.echo(render(table, parsable))
+
+    show()
+    while watch:
+        time.sleep(WATCH_S)
+        click.clear()
+        show()
+
+
+@click.command()
+@directory_option
+@json_option
+@click.argument("job", type=JobNumber(), required=False)
+@example("reshape info", "reshape info last --json")
+def info(directory: Path, as_json: bool, job: int | None) -> None:
+    """Show the service, its nodes and its policy; or one JOB in full."""
+    if job is not None:
+        listing = list_jobs(directory, job=number_of(directory, job))
+        if as_json:
+            _echo_json(listing.jobs[0])
+        else:
+            click.echo(tables.job_text(listing.jobs[0], listing.now))
+        return
+    answer = service_info(directory)
+    if as_json:
+        _echo_json(
+            {name: getattr(answer, name) for name in answer.__struct_fields__ if name != "id"}
+        )
+    else:
+        click.echo(tables.service_text(answer))
+
+
+@click.command()
+@directory_option
+@json_option
+@parsable_option
+@click.argument("job", type=JobNumber(), required=False)
+@example("reshape history", "reshape history last")
+def history(directory: Path, as_json: bool, parsable: bool, job: int | None) -> None:
+    """List ended jobs and their sizes; or all resizes of one JOB, their phases in milliseconds.
+
+    EXITCODE is code:signal. START passes while the job computes; JOIN, PLAN, MOVE and RESUME are
+    what it stood still for.
+    """
+    if job is not None:
+        listing = list_jobs(directory, job=number_of(directory, job))
+        if as_json:
+            _echo_json(listing.jobs[0].resizes)
+        else:
+            click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
+        return
+    listing = list_jobs(directory, ended=True)
+    ended = [job for job in listing.jobs if job.ended_at is not None]
+    if as_json:
+        _echo_json({"now": listing.now, "jobs": ended})
+    else:
+        click.echo(render(tables.history_table(ended, listing.now), parsable))
+
+
+@click.command()
+@directory_option
+@json_option
+@click.argument("job", type=JobNumber())
+@example("reshape explain 3")
+def explain(directory: Path, as_json: bool, job: int) -> None:
+    """Tell why JOB waits, where it started and why it was resized, or not."""
+    answer = ask(directory, m.Explain(job=number_of(directory, job)))
+    assert isinstance(answer, m.Explanation)
+    if as_json:
+        _echo_json({"job": answer.job, "lines": answer.lines})
+        return
+    click.echo(f"job {answer.job}")
+    for line in answer.lines:
+        click.echo(f"{format_moment(line.at)}  {line.at - answer.lines[0].at:+9.3f} s  {line.text}")
+
+
+@click.command()
+@directory_option
+@click.option("--timeout", type=Walltime(), help="Longest time to wait, such as 10:00.")
+@json_option
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JobNumber())
+@example("reshape wait last && echo well done")
+def wait(directory: Path, timeout: float | None, as_json: bool, jobs: tuple[int, ...]) -> None:
+    """Wait for jobs to end.
+
+    The exit code is that of the first job that did not end with 0, 128 + N if signal N ended it;
+    124 if the time is over.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    numbers = [number_of(directory, job) for job in jobs]
+    _end_with([_wait_for(directory, number, until) for number in numbers], as_json)
+
+
+@click.command()
+@directory_option
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JobNumber())
+@example("reshape cancel 3 4")
+def cancel(directory: Path, jobs: tuple[int, ...]) -> None:
+    """Cancel jobs, queued or running."""
+    for number in [number_of(directory, job) for job in jobs]:
+        ask(directory, m.Cancel(job=number))
+        click.echo(f"cancelled job {number}")
+
+
+@click.command()
+@directory_option
+@click.option("--kill", is_flag=True, help="End its jobs too.")
+@example("reshape stop")
+def stop(directory: Path, kill: bool) -> None:
+    """Stop the scheduler service; it refuses while jobs wait or run, unless --kill is given."""
+    stop_service(directory, kill=kill)
+    click.echo(f"service of {directory} has ended")
+
+
+def _wait_for(directory: Path, job: int, until: float | None) -> m.JobInfo:
+    info = wait_for(directory, job, until)
+    if info is None:
+        click.echo(f"reshape: the time is over, job {job} has not ended", err=True)
+        sys.exit(TIME_OVER)
+    return info
+
+
+def _end_with(jobs: Sequence[m.JobInfo], as_json: bool) -> None:
+    """Say how jobs ended, and exit with the code of the first one that failed."""
+    if as_json:
+        _echo_json(jobs)
+    for job in jobs:
+        if not as_json:
+            why = f" ({job.reason})" if job.reason else ""
+            click.echo(f"job {job.job}: {job.state} {job.exit_code}:{job.signal}{why}")
+    sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
+
+
+def _echo_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

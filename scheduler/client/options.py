@@ -1,0 +1,132 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reshape.topology import FORMS, Topology
+from scheduler.client.asking import LAST
+from scheduler.model.resources import checked
+from scheduler.text.times import parse_walltime
+
+
+class Walltime(click.ParamType[float]):
+    """A time above 0 as Slurm writes it, in seconds."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the text of an option."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            seconds = parse_walltime(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds == 0:
+            self.fail(f"must be above 0, got {value!r}", param, ctx)
+        return float(seconds)
+
+
+class Priority(click.ParamType[float | str]):
+    """A priority: a number, or the name of one."""
+
+    name = "PRIORITY"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        """Read the text of an option."""
+        try:
+            number = float(value)
+        except ValueError:
+            return str(value)
+        if not isfinite(number):
+            self.fail(f"must be a finite number or a name, got {value!r}", param, ctx)
+        return number
+
+
+class Amounts(click.ParamType[dict[str, int]]):
+    """Amounts of further resources."""
+
+    name = "NAME=AMOUNT,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, int]:
+        """Read the text of an option."""
+        if isinstance(value, dict):
+            return value
+        found: dict[str, int] = {}
+        for part in value.split(","):
+            name, _, amount = (word.strip() for word in part.partition("="))
+            if not name or not amount.isdecimal():
+                self.fail(f"{part!r} is no amount such as memory_gib=16", param, ctx)
+            if name in found:
+                self.fail(f"{name} is given twice", param, ctx)
+            found[name] = int(amount)
+        try:
+            checked(found)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return found
+
+
+class TopologyText(click.ParamType[Topology]):
+    """The sizes a job can run on."""
+
+    name = "TOPOLOGY"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Topology:
+        """Read the text of an option."""
+        if isinstance(value, Topology):
+            return value
+        try:
+            return Topology.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class JobNumber(click.ParamType[int]):
+    """Number of a job, or `last` for the one submitted last (`LAST` here)."""
+
+    name = "JOB"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the text of an argument."""
+        if value == "last":
+            return LAST
+        try:
+            number = int(value)
+        except ValueError:
+            number = -1
+        if number <= LAST:
+            self.fail(f"{value!r} is no job: give its number, or 'last'", param, ctx)
+        return number
+
+
+TOPOLOGY_HELP = f"Sizes the job can run on: {FORMS}. What the program says, if not given."
+
+directory_option = click.option(
+    "--dir",
+    "directory",
+    metavar="DIR",
+    envvar="RESHAPE_DIR",
+    show_envvar=True,
+    default="~/.reshape",
+    show_default=True,
+    callback=lambda _ctx, _param, value: Path(value).expanduser(),
+    help="Directory of the service.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+parsable_option = click.option(
+    "--parsable", is_flag=True, help="Put | between the fields, for programs to read."
+)

@@ -1,0 +1,121 @@
+"""A submission as a user gives it on the command line, checked before it is sent."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from reshape.errors import ReshapeError
+from reshape.topology import Topology
+from reshape.wire.messages import Submission
+from scheduler.client.tables import plain_name
+
+OUTPUT = "reshape-%{JOB_ID}.out"
+
+
+def prepare(
+    argv: Sequence[str],
+    processors: int,
+    *,
+    walltime_s: float,
+    max_processors: int | None = None,
+    topology: Topology | None = None,
+    name: str = "",
+    output: str = OUTPUT,
+    priority: float | str | None = None,
+    queue: str = "",
+    resources: Mapping[str, int] | None = None,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Submission:
+    """Check what can be checked without the service, and add where and as whom the job runs.
+
+    The job gets the environment given (that of this process if None) with the directory of the
+    running interpreter first on PATH, so that `python` there is this one.
+
+    Raises
+    ------
+    ReshapeError : the program, a size or the place of the output will not do.
+    """
+    cwd = Path.cwd() if cwd is None else cwd
+    environment = job_environment(os.environ if environment is None else environment)
+    if not argv:
+        raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
+    _check_program(argv[0], cwd, environment)
+    _check_sizes(processors, max_processors, topology)
+    if not walltime_s > 0:
+        raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
+    folder = (cwd / output).parent
+    if not folder.is_dir():
+        raise ReshapeError(f"the output's directory {folder} does not exist: make it first")
+    if not os.access(folder, os.W_OK):
+        raise ReshapeError(f"the output's directory {folder} cannot be written: choose another")
+    for word in argv:
+        _check_text(word)
+    return Submission(
+        argv=list(argv),
+        processors=processors,
+        walltime_s=walltime_s,
+        max_processors=max_processors,
+        topology=topology,
+        name=name or plain_name(argv),
+        user=getpass.getuser(),
+        priority=priority,
+        queue=queue,
+        cwd=str(cwd),
+        environment=environment,
+        output=output,
+        resources=dict(resources or {}),
+    )
+
+
+def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Copy an environment, with the directory of this interpreter first on its PATH.
+
+    Variables that are no UTF-8 text cannot be sent and are left out.
+    """
+    copy = {name: value for name, value in environment.items() if _is_text(name + value)}
+    here = str(Path(sys.executable).absolute().parent)
+    rest = [part for part in copy.get("PATH", os.defpath).split(os.pathsep) if part != here]
+    copy["PATH"] = os.pathsep.join([here, *rest])
+    return copy
+
+
+def _check_program(program: str, cwd: Path, environment: Mapping[str, str]) -> None:
+    if "/" in program:
+        path = cwd / program
+        if not path.is_file():
+            raise ReshapeError(f"there is no program {path}")
+        if not os.access(path, os.X_OK):
+            raise ReshapeError(f"{path} is not executable: is 'python {program}' meant?")
+    elif shutil.which(program, path=environment["PATH"]) is None:
+        raise ReshapeError(f"there is no program {program!r} on PATH")
+
+
+def _check_sizes(processors: int, maximum: int | None, topology: Topology | None) -> None:
+    if processors < 1:
+        raise ReshapeError(f"a job needs at least 1 processor, got {processors}")
+    if maximum is not None and maximum < processors:
+        raise ReshapeError(f"--max {maximum} is below the {processors} processors to start with")
+    if topology is not None:
+        try:
+            topology.valid_sizes(processors, maximum or processors)
+        except ValueError as error:
+            raise ReshapeError(str(error)) from None
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_text(word: str) -> None:
+    if not _is_text(word):
+        raise ReshapeError(f"the argument {word!r} is no UTF-8 text")

@@ -1,0 +1,173 @@
+"""What the commands print: tables after the look of Slurm's, and the same for programs to read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from reshape.wire.messages import Info, JobInfo, ResizeInfo
+from scheduler.text.tables import Table, render
+from scheduler.text.times import format_moment, format_time
+
+
+def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
+    """Jobs after the look of squeue; PROCS is the present (or asked) size and the largest."""
+    return Table(
+        ["JOBID", "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)", "NODELIST(REASON)"],
+        [
+            (
+                str(job.job),
+                job.name,
+                job.user,
+                job.code,
+                format_time(running_s(job, now)),
+                str(len(job.nodes.split(",")) if job.nodes else 0),
+                f"{job.size or job.requested}/{job.max_processors or job.requested}",
+                job.nodes or (f"({job.reason})" if job.reason else ""),
+            )
+            for job in jobs
+        ],
+    )
+
+
+def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
+    """Jobs that have ended, after the look of sacct."""
+    return Table(
+        ["JOBID", "NAME", "USER", "STATE", "EXITCODE", "SUBMIT", "WAIT", "RUN", "SIZES", "REASON"],
+        [
+            (
+                str(job.job),
+                job.name,
+                job.user,
+                job.state,
+                f"{job.exit_code}:{job.signal}",
+                format_moment(job.submitted_at),
+                format_time(waited_s(job, now)),
+                format_time(running_s(job, now)),
+                sizes_text(job),
+                job.reason,
+            )
+            for job in jobs
+        ],
+    )
+
+
+def resize_table(job: JobInfo) -> Table:
+    """All resizes of one job; the phases in milliseconds (`START` passes in the background)."""
+    return Table(
+        ["RESIZE", "AT", "SIZE", "START", "JOIN", "PLAN", "MOVE", "RESUME", "MIB", "OUTCOME"],
+        [
+            (
+                str(resize.serial),
+                f"+{resize.at - (job.started_at or job.submitted_at):.1f}s",
+                f"{resize.old}-{resize.new}",
+                *(f"{1000 * seconds:.1f}" for seconds in phases_s(resize)),
+                f"{resize.moved_bytes / 2**20:.2f}",
+                resize.outcome,
+            )
+            for resize in job.resizes
+        ],
+        left=frozenset({"OUTCOME"}),
+    )
+
+
+def phases_s(resize: ResizeInfo) -> tuple[float, ...]:
+    """Seconds of start, join, plan, move and resume."""
+    return resize.start_s, resize.join_s, resize.plan_s, resize.move_s, resize.resume_s
+
+
+def sizes_text(job: JobInfo) -> str:
+    """Sizes over time, such as ``2-4-6-4``; a restart at the same size is no new size."""
+    sizes = [size for _, size in job.sizes if size]
+    changes = [size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] != size]
+    return "-".join(map(str, changes)) or "-"
+
+
+def running_s(job: JobInfo, now: float) -> float:
+    """Seconds since the start of a job, or until its end; 0 before."""
+    if job.started_at is None:
+        return 0.0
+    return (now if job.ended_at is None else job.ended_at) - job.started_at
+
+
+def waited_s(job: JobInfo, now: float) -> float:
+    """Seconds a job has waited for its start, or until it was taken back."""
+    ends = (job.started_at, job.ended_at, now)
+    return next(at for at in ends if at is not None) - job.submitted_at
+
+
+def exit_status(job: JobInfo) -> int:
+    """Exit code a shell would report for an ended job: 128 + signal if one ended it."""
+    if job.signal:
+        return 128 + job.signal
+    return job.exit_code or int(job.state != "COMPLETED")
+
+
+def job_text(job: JobInfo, now: float) -> str:
+    """One job in full, after the look of ``scontrol show job``."""
+    most = f" (to {job.max_processors})" if job.max_processors else ""
+    lines = {
+        "Job": f"{job.job} {job.name}",
+        "User": job.user,
+        "State": f"{job.state} {job.reason}".rstrip(),
+        "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
+        "Processors": f"{job.size} of {job.requested} asked for{most}: {job.processors or '-'}",
+        "Resources": amounts_text(job.resources),
+        "Nodes": job.nodes or "-",
+        "Sizes": sizes_text(job),
+        "Iteration": f"{job.iteration}, the last took {job.iteration_s:.3f} s",
+        "Submitted": format_moment(job.submitted_at),
+        "Started": format_moment(job.started_at) if job.started_at else "-",
+        "Ended": format_moment(job.ended_at) if job.ended_at else "-",
+        "Redirected": format_moment(job.redirected_at) if job.redirected_at else "-",
+        "Time": f"{format_time(running_s(job, now))} of {format_time(job.walltime_s)}",
+        "Waited": format_time(waited_s(job, now)),
+        "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
+        "Restarts": str(job.restarts),
+        "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
+        "Command": " ".join(job.argv),
+        "Output": job.output,
+    }
+    text = "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
+    return f"{text}\n\n{render(resize_table(job))}" if job.resizes else text
+
+
+def service_text(info: Info) -> str:
+    """Describe the service in figures."""
+    held = info.resources
+    lines = {
+        "Service": f"reshape {info.version}, process {info.pid}",
+        "Directory": info.directory,
+        "Running for": format_time(info.now - info.started_at),
+        "Scenario": info.scenario,
+        "Processors": f"{info.processors}, {info.free} free",
+        "Resources": ", ".join(f"{n} {all_}, {free} free" for n, (all_, free) in held.items())
+        or "-",
+        "Jobs": f"{info.queued} queued, {info.running} running, {info.ended} ended",
+    }
+    text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
+    nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
+    table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))
+    return f"{text}\n\n{render(table)}"
+
+
+def amounts_text(resources: Mapping[str, int]) -> str:
+    """What is held besides processors, as ``memory_gib=64,licences=2``."""
+    return ",".join(f"{name}={amount}" for name, amount in resources.items()) or "-"
+
+
+def plain_name(argv: Sequence[str]) -> str:
+    """Name a job after its program: ``apps.lu`` for ``python -m apps.lu``."""
+    program = argv[0].rpartition("/")[2]
+    if re.fullmatch(r"python[\d.]*", program):
+        words = iter(argv[1:])
+        for word in words:
+            if word == "-m":
+                return next(words, program)
+            if word in ("-X", "-W"):  # these take a value
+                next(words, None)
+            elif word == "-c":
+                break
+            elif not word.startswith("-"):
+                return word.rpartition("/")[2]
+    return program

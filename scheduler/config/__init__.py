@@ -1,0 +1,1 @@
+"""Settings of a service and machine files: reading and checks."""

@@ -1,0 +1,188 @@
+"""Machine files: nodes with their processors and further resources, and the network between them.
+
+.. code-block:: yaml
+
+    nodes: 240                # or their names, in the order of the leaves
+    processors_per_node: 1
+    resources_per_node: {memory_gib: 64}
+    exclusive: false          # true: a job gets whole nodes
+    network:                  # without it the machine is flat
+      topology: tree          # a k-ary n-tree
+      k: 4
+      levels: 4
+      not_installed: 240-255  # leaves without a node; default: those behind the last node
+
+The node at leaf i has the processors of the numbers from ``i * processors_per_node`` on; in a flat
+machine the nodes stand side by side from 0 on. The simulator and the service read the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from scheduler.model.machine import Machine
+from scheduler.model.network import Tree
+from scheduler.model.procset import ProcSet
+from scheduler.model.resources import checked
+from scheduler.text.located import Located
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[int, msgspec.Meta(ge=0)]
+Names = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands under `network`; see the head of this module."""
+
+    topology: Literal["tree"]
+    k: int
+    levels: int
+    not_installed: str | int | None = None
+
+
+class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in a machine file; see the head of this module."""
+
+    nodes: Count | Names
+    processors_per_node: Count = 1
+    resources_per_node: dict[str, Amount] = {}
+    exclusive: bool = False
+    network: NetworkFields | None = None
+
+
+class Platform(msgspec.Struct, frozen=True):
+    """A machine as a file tells of it.
+
+    Parameters
+    ----------
+    leaves : places of its nodes, in order.
+    processors_per_node : of each node.
+    exclusive : a job gets whole nodes.
+    tree : how the nodes hang together; None: nothing is known of it.
+    names : of the nodes, if they have some.
+    resources_per_node : further resources of each node, by name.
+    """
+
+    leaves: ProcSet
+    processors_per_node: int = 1
+    exclusive: bool = False
+    tree: Tree | None = None
+    names: tuple[str, ...] = ()
+    resources_per_node: Mapping[str, int] = {}
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Further resources of all nodes together, by name."""
+        nodes = len(self.leaves)
+        return {name: nodes * amount for name, amount in self.resources_per_node.items()}
+
+    @property
+    def processors(self) -> int:
+        """How many there are."""
+        return len(self.leaves) * self.processors_per_node
+
+    @property
+    def numbers(self) -> ProcSet:
+        """Numbers of the processors."""
+        per_node = self.processors_per_node
+        intervals = self.leaves.intervals
+        return ProcSet(tuple((a * per_node, (b + 1) * per_node - 1) for a, b in intervals))
+
+    @property
+    def places(self) -> dict[str, ProcSet]:
+        """Numbers of the processors of each node, for a machine whose nodes come and go.
+
+        A node without a name is called after its leaf, as in ``node5``.
+        """
+        per_node = self.processors_per_node
+        names = self.names or [f"node{leaf}" for leaf in self.leaves]
+        pairs = zip(names, self.leaves, strict=True)
+        return {name: ProcSet.span(leaf * per_node, per_node) for name, leaf in pairs}
+
+    def machine(self, resources: Mapping[str, int], *, counted: bool = False) -> Machine:
+        """Machine for a core; its nodes stay, so they are one to it, with these resources."""
+        if counted:
+            return Machine([("machine", self.processors)], counted=True, resources=resources)
+        return Machine(
+            [("machine", self.processors)],
+            network=self.tree,
+            places={"machine": self.numbers},
+            resources=resources,
+        )
+
+
+def flat(processors: int) -> Platform:
+    """Machine of so many processors of which nothing else is known."""
+    return Platform(ProcSet.span(0, processors))
+
+
+def tree(nodes: int, k: int, levels: int) -> Platform:
+    """Nodes of one processor at the first leaves of a k-ary n-tree, as in LOC section 3.
+
+    Raises
+    ------
+    ValueError : the numbers make no tree, or it has fewer leaves.
+    """
+    shape = Tree(k, levels)
+    if nodes > shape.leaves:
+        raise ValueError(f"{nodes} nodes do not fit on the {shape.leaves} leaves of {k}**{levels}")
+    return Platform(ProcSet.span(0, nodes), tree=shape)
+
+
+def read(file: Path) -> Platform:
+    """Read a machine file.
+
+    Raises
+    ------
+    ConfigError : names file, line and field.
+    """
+    found = Located.read(file)
+    fields = found.convert(MachineFields)
+    names = () if isinstance(fields.nodes, int) else tuple(fields.nodes)
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            found.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
+    count = fields.nodes if isinstance(fields.nodes, int) else len(names)
+    per_node, network, resources = (
+        fields.processors_per_node,
+        fields.network,
+        fields.resources_per_node,
+    )
+    try:
+        checked(resources)
+    except ValueError as error:
+        found.fail(("resources_per_node",), str(error))
+    exclusive = fields.exclusive
+    if network is None:
+        return Platform(ProcSet.span(0, count), per_node, exclusive, None, names, resources)
+    try:
+        shape = Tree(network.k, network.levels, per_node)
+    except ValueError as error:
+        found.fail(("network",), str(error))
+    leaves = ProcSet.span(0, shape.leaves)
+    if network.not_installed is not None:
+        place = ("network", "not_installed")
+        try:
+            missing = ProcSet.parse(str(network.not_installed))
+        except ValueError as error:
+            found.fail(place, str(error))
+        if missing - leaves:
+            found.fail(place, f"{missing - leaves} are no leaves; there are 0-{shape.leaves - 1}")
+        leaves -= missing
+        if len(leaves) != count:
+            found.fail(
+                place,
+                f"it leaves {len(leaves)} of {shape.leaves} leaves for {count} nodes; name the"
+                " leaves without a node, all of them",
+            )
+    elif count > shape.leaves:
+        found.fail(
+            ("nodes",),
+            f"{count} nodes do not fit on the {shape.leaves} leaves of a tree of k {shape.k} and"
+            f" {shape.levels} levels; give it more levels",
+        )
+    return Platform(leaves.first(count), per_node, exclusive, shape, names, resources)

@@ -1,0 +1,1 @@
+"""Jobs, events, orders, processors and machines: the data that decisions are about."""

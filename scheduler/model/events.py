@@ -1,0 +1,203 @@
+"""What happens: the ordered stream of events that every decision is a function of.
+
+A live service receives them from sockets and agents, the simulator from a trace and a virtual
+clock, a replay from a journal. Times are seconds on whatever clock the driver keeps; the core
+never reads one.
+
+Events of one instant are handed over together and taken in the order of
+:func:`scheduler.core.event_order.instant_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from reshape.topology import Topology
+from scheduler.model.resources import checked
+
+
+class JobSpec(msgspec.Struct, frozen=True, gc=False):
+    """What a user asks for.
+
+    Parameters
+    ----------
+    processors : processors of the starting configuration, >= 1.
+    walltime_s : estimated (and, unless configured otherwise, enforced) run time in seconds.
+    max_processors : largest configuration; None or `processors` means the job is rigid.
+    topology : valid sizes; None leaves it to what the program declares, "arbitrary" if nothing.
+    name, user, queue : labels for people, policies and tables.
+    priority : user-assigned priority (PRIO 3.1), larger is more urgent.
+    resources : what it holds besides processors from start to end, by name, whole numbers.
+
+    Raises
+    ------
+    ValueError : a number no job can have.
+    """
+
+    processors: int
+    walltime_s: float
+    max_processors: int | None = None
+    topology: Topology | None = None
+    name: str = ""
+    user: str = ""
+    queue: str = "main"
+    priority: float = 0.0
+    resources: Mapping[str, int] = {}
+
+    def __post_init__(self) -> None:
+        """Check what cannot be checked later."""
+        if self.processors < 1:
+            raise ValueError(f"processors must be >= 1, got {self.processors}")
+        if not self.walltime_s > 0:
+            raise ValueError(f"walltime_s must be > 0, got {self.walltime_s}")
+        most = self.max_processors
+        if most is not None and most < self.processors:
+            raise ValueError(
+                f"max_processors must be >= the {self.processors} it starts on, got {most}"
+            )
+        if self.resources:
+            checked(self.resources)
+
+    @property
+    def resizable(self) -> bool:
+        """Whether the job may ever run on more than its starting configuration."""
+        return self.max_processors is not None and self.max_processors > self.processors
+
+
+class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
+    """Where one resize spent its time, in seconds, and the bytes that crossed processes.
+
+    `start_s` passes in the background while the job computes; the other four are the pause.
+    """
+
+    start_s: float = 0.0
+    join_s: float = 0.0
+    plan_s: float = 0.0
+    move_s: float = 0.0
+    resume_s: float = 0.0
+    moved_bytes: int = 0
+
+    @property
+    def pause_s(self) -> float:
+        """Time the application stood still for the resize."""
+        return self.join_s + self.plan_s + self.move_s + self.resume_s
+
+
+class JobSubmitted(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A job enters the queue. Numbers are given by the driver, ascending."""
+
+    at: float
+    job: int
+    spec: JobSpec
+
+
+class JobStarted(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The first group of a job is up (after `Start`, also after a restart)."""
+
+    at: float
+    job: int
+
+
+class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A job stands between two iterations and reports the last one.
+
+    `iteration` counts the iterations finished so far, `iteration_s` is the time of the last, or the
+    mean time of those since the job's last resize point of which the core was told.
+    `topology` is what the program declares; it counts where the submission names none.
+    `data_bytes` is what a resize would have to move, over all processes; 0 if not known.
+    `failed` is added by a live driver when the policy raised an exception: a sentence on it. Where
+    it is given the job goes on, and no policy is asked.
+    """
+
+    at: float
+    job: int
+    iteration: int
+    iteration_s: float
+    topology: Topology | None = None
+    data_bytes: int = 0
+    failed: str = ""
+
+
+class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A resize is committed, and the processes that left are gone."""
+
+    at: float
+    job: int
+    serial: int
+    times: ResizeTimes = ResizeTimes()
+
+
+class ResizeFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A resize was rolled back: the job keeps its old configuration.
+
+    With `restart` its processes are gone too, and it must be started again, on its old
+    processors, from the state at the resize point.
+    """
+
+    at: float
+    job: int
+    serial: int
+    why: str
+    restart: bool = False
+
+
+class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """All processes of a job are gone. `signal` is 0 unless one ended it (Slurm's code:signal)."""
+
+    at: float
+    job: int
+    exit_code: int = 0
+    signal: int = 0
+    why: str = ""
+
+
+class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A user takes a job back, queued or running."""
+
+    at: float
+    job: int
+    why: str = "cancelled by its user"
+
+
+class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A node offers its processors (for the first time, or again) and what else it holds.
+
+    So many of them as are `reserved` belong to the redirection group, if there is one, and as large
+    a part of the rest.
+    """
+
+    at: float
+    node: str
+    processors: int
+    reserved: int = 0
+    resources: Mapping[str, int] = {}
+
+
+class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A node and every process on it are gone."""
+
+    at: float
+    node: str
+
+
+class Wakeup(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The moment asked for by a `WakeAt` order has come."""
+
+    at: float
+
+
+Event: TypeAlias = (
+    JobSubmitted
+    | JobStarted
+    | ResizePoint
+    | ResizeDone
+    | ResizeFailed
+    | JobEnded
+    | JobCancelled
+    | NodeJoined
+    | NodeLost
+    | Wakeup
+)

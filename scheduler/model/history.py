@@ -1,0 +1,234 @@
+"""The performance profiler: what is known of a job's speed on the configurations it ran on.
+
+PRIO (Sudarsan and Ribbens, Priority scheduling for resizable applications) section 2: it
+"maintains lists of the various processor sizes each application has run on and the performance of
+the application at each of those sizes"; section 3.2 draws the rest from them: the benefit of the
+last expansion, the sweet spot, the expand potential and the time of the next resize point; and
+section 2 adds "the redistribution time for mapping the distributed data", from which that of a
+planned resize is predicted.
+
+Noise of iteration times is delay: caches that are cold after a start or resize, another program on
+the node. So first iterations are kept apart and compared with first ones, and of several times the
+lower median counts, which half of them may exceed at will.
+"""
+
+from __future__ import annotations
+
+from math import inf, log
+from statistics import median, median_low
+
+import msgspec
+
+from scheduler.model.events import ResizeTimes
+
+KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
+
+
+class Timing(msgspec.Struct, eq=False):
+    """Iteration times on one size, seconds: the first after each start or resize kept apart."""
+
+    first: list[float] = []
+    later: list[float] = []
+
+    def add(self, iteration_s: float, first: bool) -> None:
+        """Take in one measurement, the oldest of too many dropped."""
+        times = self.first if first else self.later
+        times.append(iteration_s)
+        del times[:-KEPT]
+
+    @property
+    def typical_s(self) -> float:
+        """Lower median; first iterations (cold caches) count only if there is no other."""
+        return median_low(self.later or self.first)
+
+    @property
+    def first_s(self) -> float | None:
+        """Lower median of first iterations alone; None if there is none."""
+        return median_low(self.first) if self.first else None
+
+
+class Moves(msgspec.Struct, eq=False):
+    """What resizes cost so far, of one job or of all, the latest `KEPT` of them.
+
+    Parameters
+    ----------
+    fixed_s : what a pause takes whatever the data: join, plan and resume, seconds.
+    byte_s : the move, in seconds for each byte of the job's data.
+    """
+
+    fixed_s: list[float] = []
+    byte_s: list[float] = []
+
+    def add(self, times: ResizeTimes, data_bytes: int) -> None:
+        """Take in a resize of a job of so much data (0: not known)."""
+        self.fixed_s.append(times.join_s + times.plan_s + times.resume_s)
+        del self.fixed_s[:-KEPT]
+        if data_bytes > 0:
+            self.byte_s.append(times.move_s / data_bytes)
+            del self.byte_s[:-KEPT]
+
+    def pause_s(self, data_bytes: int) -> float | None:
+        """Expected pause of a resize that moves so much data, seconds; None if nothing is known."""
+        if not self.fixed_s or (data_bytes > 0 and not self.byte_s):
+            return None
+        return median(self.fixed_s) + data_bytes * median(self.byte_s or [0.0])
+
+
+class History(msgspec.Struct, eq=False):
+    """Performance history of one job.
+
+    Parameters
+    ----------
+    visits : configurations in the order visited, the starting one first.
+    points : resize points seen so far.
+    settled : iterations measured on the present configuration since the job came to it.
+    next_point_at : expected time of the next resize point, seconds: the last one, or the resize
+        after it, plus the iteration time expected on the present size.
+    sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
+    failures : size -> `points` when an expansion to it last failed.
+    data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
+    moves : what its resizes cost.
+    """
+
+    visits: list[int] = []
+    points: int = 0
+    settled: int = 0
+    next_point_at: float = -inf
+    sweet_spot: int | None = None
+    failures: dict[int, int] = {}
+    data_bytes: int = 0
+    moves: Moves = msgspec.field(default_factory=Moves)
+    _timings: dict[int, Timing] = {}
+    _typical_s: dict[int, float] = {}
+    _potential: float | None = None
+    _potential_window: int = -1  # for which `_potential` holds; -1: to be worked out anew
+
+    def configured(self, size: int, at: float) -> None:
+        """Note that the job now runs on this many processors: started, restarted or resized."""
+        if not self.visits or self.visits[-1] != size:
+            self.visits.append(size)
+        self.settled = 0
+        self._look_ahead(at)
+
+    def record(self, iteration_s: float, at: float) -> None:
+        """Take in the iteration time measured at a resize point on the present configuration."""
+        size = self.visits[-1]
+        timing = self._timings.setdefault(size, Timing())
+        timing.add(iteration_s, first=self.settled == 0)
+        self._typical_s[size] = timing.typical_s
+        self.settled += 1
+        self.points += 1
+        self._look_ahead(at)
+
+    def failed(self, size: int) -> None:
+        """Note that a resize to this size failed."""
+        self.failures[size] = self.points
+
+    def time_s(self, size: int) -> float | None:
+        """Typical iteration time on a size it ran on, seconds; None if never measured."""
+        return self._typical_s.get(size)
+
+    def expanded_from(self) -> int | None:
+        """Size from which the job last expanded to its present one; None if it never did."""
+        present = self.visits[-1]
+        for before, after in zip(self.visits[-2::-1], self.visits[:0:-1], strict=True):
+            if after == present and before < present:
+                return before
+        return None
+
+    def contractions(self) -> list[int]:
+        """Sizes below the present one on which it already ran, the largest first (PRIO 2)."""
+        present = self.visits[-1]
+        return sorted({size for size in self.visits if size < present}, reverse=True)
+
+    def benefited(self, min_benefit: float = 0.0) -> bool | None:
+        """Whether the expansion to the present size shortened the iterations.
+
+        Parameters
+        ----------
+        min_benefit : the part of a perfect gain it must exceed. A gain is how many times faster
+            minus one, and perfect is as many times faster as there are more processors; so 0 is
+            any improvement (PRIO 3.3) and 1 a linear speedup.
+
+        Returns
+        -------
+        None if there is nothing to judge: never expanded to this size, or not yet measured on both.
+        """
+        before = self.expanded_from()
+        if before is None:
+            return None
+        old, new = self._timings.get(before), self._timings.get(self.visits[-1])
+        if old is None or new is None:
+            return None
+        old_s, new_s = old.typical_s, new.typical_s
+        if not new.later and old.first_s is not None:  # like with like: both with cold caches
+            old_s = old.first_s
+        if new_s <= 0:
+            return None
+        gain, perfect = old_s / new_s - 1, self.visits[-1] / before - 1
+        return gain > min_benefit * perfect
+
+    def expand_potential(self, window: int) -> float | None:
+        """Slope of the speedup curve at the present size: speedup gained per further processor.
+
+        PRIO 3.2: known only after `window` (`remap_window_size`) resizes; a polynomial (a line
+        through two sizes, a parabola through more) is fitted to the speedup on the configurations
+        that the last `window` resizes joined. The speedup is over the starting size.
+
+        Returns
+        -------
+        None while it is not known.
+        """
+        if self._potential_window != window:
+            self._potential, self._potential_window = self._slope(window), window
+        return self._potential
+
+    def _slope(self, window: int) -> float | None:
+        if len(self.visits) - 1 < max(window, 1):
+            return None
+        sizes = sorted(set(self.visits[-window - 1 :]) & self._typical_s.keys())
+        base_s = self._typical_s.get(self.visits[0])
+        if base_s is None or len(sizes) < 2:
+            return None
+        import numpy as np  # here: `import scheduler.core` stays light without it
+
+        speedups = [base_s / self._typical_s[size] for size in sizes]
+        curve = np.polyfit(sizes, speedups, min(2, len(sizes) - 1))
+        return float(np.polyval(np.polyder(curve), self.visits[-1]))
+
+    def predict_s(self, size: int) -> float | None:
+        """Expected iteration time on a size, seconds; None before the first measurement.
+
+        On a size it ran on: what was measured. Elsewhere: a power law through the measured size
+        that lies nearest (on a log scale), whose exponent is the median of those to the next three,
+        so that one size measured badly does not decide; perfect scaling if there is one size only.
+        """
+        known = self.time_s(size)
+        if known is not None or not self._typical_s:
+            return known
+        near, *others = sorted(self._typical_s, key=lambda other: (abs(log(size / other)), other))[
+            :4
+        ]
+        near_s = self._typical_s[near]
+        slopes = [
+            log(near_s / self._typical_s[other]) / log(other / near)
+            for other in others
+            if near_s > 0 and self._typical_s[other] > 0
+        ]
+        return float(near_s * (near / size) ** (median(slopes) if slopes else 1.0))
+
+    def predict_pause_s(self, everybody: Moves) -> float | None:
+        """Expected pause of a planned resize, seconds; None if nothing like it was seen.
+
+        Parameters
+        ----------
+        everybody : resizes of all jobs, for one that has had none of its own.
+        """
+        pause_s = self.moves.pause_s(self.data_bytes)
+        return everybody.pause_s(self.data_bytes) if pause_s is None else pause_s
+
+    def _look_ahead(self, at: float) -> None:
+        """What follows from the past is another now; the potential is worked out when asked for."""
+        self._potential_window = -1
+        iteration_s = self.predict_s(self.visits[-1])
+        self.next_point_at = -inf if iteration_s is None else at + iteration_s

@@ -1,0 +1,211 @@
+"""The life of a job: its states, the legal transitions, and the record the core keeps.
+
+                      +------------------------------- ResizeFailed(restart) ----------------+
+                      v                                                                      |
+    PENDING ------> STARTING ------> RUNNING <------> EXPANDING | CONTRACTING ---------------+
+       |               |                |                      |
+       |               +-------+--------+----------------------+
+       v                       v
+    CANCELLED              COMPLETING -----> COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL
+                               |
+    PENDING (requeued) <-------+
+
+A job in COMPLETING was told to end and still holds its processors. One that was told so in order to
+be redirected goes back to PENDING then, and begins a second life. Names follow Slurm's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from reshape.topology import Topology
+from scheduler.model.events import JobSpec, ResizeTimes
+from scheduler.model.groups import leaving_groups
+from scheduler.model.history import History
+from scheduler.model.orders import Reason
+from scheduler.model.procset import ProcSet
+from scheduler.model.resources import Quantity
+
+
+class JobState(Enum):
+    """State of a job; the value is Slurm's short code."""
+
+    PENDING = "PD"
+    STARTING = "CF"
+    RUNNING = "R"
+    EXPANDING = "RX"
+    CONTRACTING = "RC"
+    COMPLETING = "CG"
+    COMPLETED = "CD"
+    FAILED = "F"
+    CANCELLED = "CA"
+    TIMEOUT = "TO"
+    NODE_FAIL = "NF"
+
+    __hash__ = object.__hash__  # each is there once; Enum's own hash is slow in the tables below
+
+
+S = JobState
+#: Those that every job passes, for where it counts: Enum takes its time to look them up.
+PENDING: Final = S.PENDING
+STARTING: Final = S.STARTING
+COMPLETED: Final = S.COMPLETED
+FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})
+RESIZING = frozenset({S.EXPANDING, S.CONTRACTING})
+#: States in which the application computes (an expansion grows in the background).
+ACTIVE = frozenset({S.RUNNING}) | RESIZING
+_ENDINGS = FINAL | {S.COMPLETING}
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    S.PENDING: frozenset({S.STARTING, S.CANCELLED}),
+    S.STARTING: frozenset({S.RUNNING}) | _ENDINGS,
+    S.RUNNING: RESIZING | _ENDINGS,
+    S.EXPANDING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
+    S.CONTRACTING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
+    S.COMPLETING: FINAL | {S.PENDING},
+    **dict.fromkeys(FINAL, frozenset[JobState]()),
+}
+
+
+class Resize(NamedTuple):
+    """A resize under way.
+
+    `group` is the one that joins (expansion, with its processors), `leaving` those that leave.
+    """
+
+    serial: int
+    at: float
+    old: int
+    new: int
+    reason: Reason
+    group: int | None = None
+    leaving: tuple[int, ...] = ()
+
+    @property
+    def expands(self) -> bool:
+        """Whether the job grows."""
+        return self.new > self.old
+
+
+class Job:
+    """What the core knows of a job. Policies read it; only the core writes it.
+
+    A plain class whose rare fields stand in the class until they are set: a simulation makes a
+    million of them.
+
+    Attributes
+    ----------
+    processors : of its starting configuration, as its `spec` has them.
+    estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
+        predicts run times.
+    needs : what it must be given to start, of the resources that its core knows.
+    place : what it is sorted by in the queue: a key, which the order gives, and its number.
+    groups : group number -> processors it holds, oldest first; a group that is coming up or
+        leaving still holds its own.
+    size : processors of the committed configuration (those the application computes on).
+    sizes : (time, size) each time the committed size changed, the start first.
+    first_estimate_s, misses : what was predicted at submission, seconds (0: nothing was), and the
+        times that the prediction ran out.
+    passed : whether it started before one that was first in the queue.
+    times : where each of its resizes spent its time.
+    cause, why : why a job in COMPLETING ends (the state it will take) and the words for it.
+    queued_at, redirected_at : when it came to the queue in which it stands or stood last; when it
+        left an earlier one to be started again in the redirection group, None if it did not.
+    first_group : number of the first group of its present life.
+    """
+
+    state: JobState
+    needs: Quantity = 0
+    place: Any = None
+    topology: Topology | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    size: int = 0
+    resize: Resize | None = None
+    resizes: int = 0
+    first_group: int = 1
+    next_group: int = 1
+    restarts: int = 0
+    first_estimate_s: float = 0.0
+    misses: int = 0
+    passed: bool = False
+    sizes: tuple[tuple[float, int], ...] = ()
+    times: tuple[ResizeTimes, ...] = ()
+    cause: JobState | None = None
+    why: str = ""
+    exit_code: int = 0
+    signal: int = 0
+    redirected_at: float | None = None
+    _history: History | None = None
+    _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # for which state, what
+
+    def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
+        self.id = id
+        self.spec = spec
+        self.processors = spec.processors
+        self.state = PENDING
+        self.submitted_at = self.queued_at = submitted_at
+        self.estimate_s = spec.walltime_s
+        if spec.topology is not None:
+            self.topology = spec.topology
+        self.groups: dict[int, ProcSet] = {}
+
+    def become(self, state: JobState) -> None:
+        """Take a legal transition.
+
+        Raises
+        ------
+        ValueError : the table has no such transition.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise ValueError(f"job {self.id} cannot go from {self.state.name} to {state.name}")
+        self.state = state
+
+    def redirect(self, at: float) -> None:
+        """Begin a second life: PENDING again, and nothing of the first one counts for it.
+
+        Numbers of groups and of resizes go on, so that no two in the life of a job are the same;
+        so does the list of its sizes, with a 0 between the lives.
+        """
+        self.become(S.PENDING)
+        self.redirected_at = self.queued_at = at
+        self.first_group = self.next_group
+        self.sizes += ((at, 0),)
+        self.started_at = self.cause = self._history = None
+        self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
+        self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
+        self.topology, self.passed, self.why = self.spec.topology, False, ""
+
+    @property
+    def history(self) -> History:
+        """What the performance profiler keeps for this job."""
+        if self._history is None:
+            self._history = History()
+        return self._history
+
+    @property
+    def smaller(self) -> tuple[int, ...]:
+        """Configurations a running job may contract to, the largest first (PRIO 2).
+
+        It ran on them before, they are not below its starting one, and some of its groups make up
+        the difference. Kept until it is resized or restarted: a decision asks it of every job.
+        """
+        state = self.resizes, self.restarts, self.size
+        if self._smaller is None or self._smaller[0] != state:
+            sizes = [to for to in self.history.contractions() if to >= self.processors]
+            leave = (to for to in sizes if leaving_groups(self.groups, self.size - to) is not None)
+            self._smaller = state, tuple(leave)
+        return self._smaller[1]
+
+    @property
+    def expected_end(self) -> float:
+        """Time by which a started job is over if its walltime is right."""
+        assert self.started_at is not None
+        return self.started_at + self.spec.walltime_s
+
+    @property
+    def estimated_end(self) -> float:
+        """Time by which a started job is over if its estimate is right."""
+        assert self.started_at is not None
+        return self.started_at + self.estimate_s

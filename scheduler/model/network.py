@@ -1,0 +1,79 @@
+"""The network between the nodes, as data: k-ary n-trees.
+
+A k-ary n-tree has n levels of switches of k ports down, so k**n leaves; a node hangs at each leaf
+that is installed. With p processors a node, the node at leaf i has the numbers from ``i * p`` on,
+so what lies below one switch is one aligned range of numbers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler.model.procset import ProcSet
+
+LARGEST = 1 << 24  #: leaves of the largest tree
+
+
+class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A k-ary n-tree.
+
+    Parameters
+    ----------
+    k : ports down of a switch, >= 2.
+    levels : of switches (n).
+    processors_per_node : processors at a leaf.
+
+    Raises
+    ------
+    ValueError : a number out of range, or more than `LARGEST` leaves.
+    """
+
+    k: int
+    levels: int
+    processors_per_node: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name, least in (("k", 2), ("levels", 1), ("processors_per_node", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
+        if self.levels > LARGEST.bit_length() or self.leaves > LARGEST:
+            raise ValueError(f"a tree has at most {LARGEST} leaves, got {self.k}**{self.levels}")
+
+    @property
+    def leaves(self) -> int:
+        """Places for nodes."""
+        return int(self.k**self.levels)
+
+    @property
+    def processors(self) -> int:
+        """Processors if every leaf is installed."""
+        return self.leaves * self.processors_per_node
+
+    def below(self, level: int) -> int:
+        """Processors below a switch of this level, if all are installed; level 0 is one node."""
+        return int(self.processors_per_node * self.k**level)
+
+    def level(self, processors: int) -> int | None:
+        """Smallest level of which one switch reaches so many processors; None: not even the top.
+
+        LOC (Pascual, Miguel-Alonso) figure 1, which counts nodes of one processor: as printed it
+        never raises the level; read as the smallest l with k**l >= x, at least 1. A job that one
+        node holds is of level 0.
+        """
+        level, below = 0, self.processors_per_node
+        if below == 1:
+            level, below = 1, self.k
+        while below < processors:
+            level, below = level + 1, below * self.k
+        return level if level <= self.levels else None
+
+    def contiguous(self, processors: ProcSet) -> bool:
+        """Whether these processors lie below one switch of the level of so many."""
+        if not processors:
+            return True
+        level = self.level(processors.count())
+        if level is None:
+            return False
+        first, last = processors.intervals[0][0], processors.intervals[-1][1]
+        return last < self.processors and first // self.below(level) == last // self.below(level)

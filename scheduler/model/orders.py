@@ -1,0 +1,103 @@
+"""What shall be done: the orders that the core answers events with, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from scheduler.model.procset import ProcSet
+
+Facts: TypeAlias = Mapping[str, int | float | str]
+
+
+class Reason(msgspec.Struct, frozen=True, gc=False):
+    """Why: the rule that decided and the numbers it saw.
+
+    `text` is a format string over `facts`; it is filled only when somebody asks, so that a
+    reason costs a decision next to nothing.
+
+    Parameters
+    ----------
+    rule : the policy's rule, such as "FCFS-PR 3.3 bullet 5" or "EASY backfill".
+    text : sentence with `{fact}` fields.
+    facts : the numbers (processors, seconds, job numbers) behind the decision.
+    """
+
+    rule: str
+    text: str = ""
+    facts: Facts = {}
+
+    @property
+    def sentence(self) -> str:
+        """The text with its numbers."""
+        return self.text.format(**self.facts)
+
+    def __str__(self) -> str:
+        """Give the sentence, then the rule in brackets."""
+        return f"{self.sentence} [{self.rule}]" if self.text else f"[{self.rule}]"
+
+
+class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Start a job as one group on these processors (`restart`: from its last resize point)."""
+
+    job: int
+    group: int
+    processors: ProcSet
+    reason: Reason
+    restart: bool = False
+
+
+class Expand(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Start `group` on `processors` in the background and join it to the job, which then has `to`.
+
+    `serial` numbers the resizes of a job from 1.
+    """
+
+    job: int
+    serial: int
+    to: int
+    group: int
+    processors: ProcSet
+    reason: Reason
+
+
+class Contract(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Let these groups of the job leave, so that `to` processors stay."""
+
+    job: int
+    serial: int
+    to: int
+    groups: tuple[int, ...]
+    reason: Reason
+
+
+class Continue(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Go on with the next iteration on the present configuration."""
+
+    job: int
+    reason: Reason
+
+
+class Kill(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """End every process of the job; `JobEnded` follows when they are gone."""
+
+    job: int
+    reason: Reason
+
+
+class Requeue(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The job went back to the queue; its processors are free."""
+
+    job: int
+    reason: Reason
+
+
+class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Hand over a `Wakeup` at this time (the earliest asked for so far is enough)."""
+
+    at: float
+
+
+Order: TypeAlias = Start | Expand | Contract | Continue | Kill | Requeue | WakeAt

@@ -1,0 +1,158 @@
+"""What a selection sees of a machine: its free processors, by place.
+
+The machine keeps one `Space` up to date. A copy of it may be changed: so one finds out what will be
+free when some jobs have ended, or what is left if some processors are kept back.
+"""
+
+from __future__ import annotations
+
+from scheduler.model.network import Tree
+from scheduler.model.procset import ProcSet
+
+NONE = ProcSet()
+
+
+class Groups:
+    """How many processors are free in each aligned group of so many numbers.
+
+    A tree of maxima stands over the counts, so that the first group with enough free ones is found,
+    and a change entered, in a time that grows with the logarithm of the number of groups.
+
+    Parameters
+    ----------
+    size : processors of a group; group i holds the numbers from ``i * size`` on.
+    free : processors that are free.
+    count : number of groups; more are made when they are needed.
+    """
+
+    def __init__(self, size: int, free: ProcSet = NONE, count: int = 1) -> None:
+        self.size = size
+        self._grow(max(count, free.intervals[-1][1] // size + 1 if free else 1), [])
+        self.change(free, 1)
+
+    def copy(self) -> Groups:
+        """Groups of their own."""
+        other = Groups(self.size)
+        other._leaves, other._most = self._leaves, self._most.copy()
+        return other
+
+    def most(self) -> int:
+        """Free processors of the group that has most."""
+        return self._most[1]
+
+    def first(self, processors: int) -> int | None:
+        """First group with so many free processors; None if there is none."""
+        most, node, leaves = self._most, 1, self._leaves
+        if most[1] < processors:
+            return None
+        while node < leaves:
+            node *= 2
+            if most[node] < processors:
+                node += 1
+        return node - leaves
+
+    def change(self, processors: ProcSet, by: int) -> None:
+        """Count these as free (`by` 1) or taken (-1) from now on; they were the opposite before."""
+        size = self.size
+        for first, last in processors.intervals:
+            i, j = first // size, last // size
+            if j >= self._leaves:
+                self._grow(j + 1, self._most[self._leaves :])
+            if i == j:
+                self._add(i, by * (last - first + 1))
+                continue
+            self._add(i, by * ((i + 1) * size - first))
+            for whole in range(i + 1, j):
+                self._add(whole, by * size)
+            self._add(j, by * (last - j * size + 1))
+
+    def _add(self, group: int, by: int) -> None:
+        most = self._most
+        node = group + self._leaves
+        most[node] += by
+        while node > 1:
+            more, other = most[node], most[node ^ 1]
+            if other > more:
+                more = other
+            node //= 2
+            if most[node] == more:
+                return
+            most[node] = more
+
+    def _grow(self, count: int, counts: list[int]) -> None:
+        """Make room for so many groups."""
+        leaves = 1
+        while leaves < count:
+            leaves *= 2
+        most = [0] * leaves + counts + [0] * (leaves - len(counts))
+        for node in range(leaves - 1, 0, -1):
+            most[node] = max(most[2 * node], most[2 * node + 1])
+        self._leaves, self._most = leaves, most
+
+
+class Space:
+    """Free processors by place.
+
+    Parameters
+    ----------
+    free : processors that are free.
+    network : how the nodes hang together; None: nothing is known but their numbers.
+    """
+
+    def __init__(self, free: ProcSet = NONE, network: Tree | None = None) -> None:
+        self.network = network
+        self._free = free
+        self._back: list[ProcSet] = []  # to be joined to `_free` when somebody asks
+        self._groups: dict[int, Groups] = {}
+        self._version = 0  # counts the changes
+        self._original: Space | None = None
+        self._copied = 0  # version of the original
+        self._changes: list[tuple[ProcSet, int]] = []  # of a copy
+
+    def copy(self) -> Space:
+        """Space of its own (which costs less while this one stays as it is)."""
+        other = Space(self.free, self.network)
+        other._original, other._copied = self, self._version
+        return other
+
+    @property
+    def free(self) -> ProcSet:
+        """Processors that are free."""
+        if self._back:
+            if len(self._back) == 1:
+                self._free |= self._back[0]
+            else:
+                self._free = ProcSet.union([self._free, *self._back])
+            self._back.clear()
+        return self._free
+
+    def groups(self, size: int) -> Groups:
+        """Counts of free processors in aligned groups of this size; they are kept up to date."""
+        groups = self._groups.get(size)
+        if groups is None:
+            original = self._original
+            if original is None or original._version != self._copied:
+                groups = Groups(size, self.free)
+            else:
+                groups = original.groups(size).copy()
+                for processors, by in self._changes:
+                    groups.change(processors, by)
+            self._groups[size] = groups
+        return groups
+
+    def put(self, processors: ProcSet) -> None:
+        """Count these, which are not, as free."""
+        self._back.append(processors)
+        self._change(processors, 1)
+
+    def take(self, processors: ProcSet) -> None:
+        """Count these, which are free, as taken."""
+        self._free = self.free - processors
+        self._change(processors, -1)
+
+    def _change(self, processors: ProcSet, by: int) -> None:
+        self._version += 1
+        for groups in self._groups.values():
+            groups.change(processors, by)
+        if self._original is not None:
+            self._changes.append((processors, by))

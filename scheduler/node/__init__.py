@@ -1,0 +1,1 @@
+"""The agent of a node and the processes it starts."""

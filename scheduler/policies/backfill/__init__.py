@@ -1,0 +1,1 @@
+"""Backfilling: which queued jobs start now."""

@@ -1,0 +1,1 @@
+"""Resizing policies: PRIO and the interface for others."""

@@ -1,0 +1,91 @@
+"""Processor allocation strategy of PRIO 3.2: which running job gets idle processors.
+
+A scenario calls it with the rule that led there, so that the reason cites it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.policies.resizing.interface import Grow, Stay
+from scheduler.state.view import View
+
+
+def max_benefit_priority(
+    job: Job, view: View, *, idle: int, window: int, min_potential: float, rule: str, short: str
+) -> Grow | Stay:
+    """Let the job grow "that is predicted to benefit most" (Max-Benefit-Priority, PRIO 3.2).
+
+    Idle processors are kept for every job of higher priority and, among equals, for every job of
+    higher expand potential that is expected at its resize point before this job's next one (the
+    "pre-allocation steps"); this job takes its next size if the rest suffices. The job at the top
+    of the list finds nobody before it. A job whose potential is not known yet is unexplored and
+    counts as the highest.
+
+    Parameters
+    ----------
+    idle : processors that may be given away.
+    window : `remap_window_size`, resizes before the potential is known.
+    min_potential : threshold the potential must exceed, speedup per processor.
+    rule, short : rules to cite when it grows, and when processors are short.
+    """
+    to = view.next_larger(job)
+    if to is None:
+        text = "no valid size above {size}, or an expansion to it failed just now"
+        return Stay(Reason(rule, text, {"size": job.size}))
+    potential = _potential(job, window)
+    if potential <= min_potential:
+        facts = {"potential": potential, "min_potential": min_potential}
+        text = "expand potential {potential:.4g} is not above {min_potential:.4g}"
+        return Stay(Reason(f"{rule}, threshold", text, facts))
+    needed = to - job.size
+    kept = _kept_for_others(job, view, potential, window, min_potential) if needed <= idle else 0
+    facts = {"size": job.size, "to": to, "needed": needed}
+    facts |= {"free": view.free, "idle": idle, "kept": kept}
+    rest = (", {idle} of them not reserved" if idle < view.free else "") + (
+        ", {kept} kept for jobs that come first or gain more" if kept else ""
+    )
+    if needed > idle - kept:
+        return Stay(Reason(short, "{needed} processors wanted for {to}; {free} idle" + rest, facts))
+    text = "from {size} to {to}: {needed} of {free} idle processors" + rest
+    facts["now_s"] = job.history.predict_s(job.size) or 0.0
+    facts["then_s"] = job.history.predict_s(to) or 0.0
+    text += "; an iteration of {now_s:.4g} s is expected to take {then_s:.4g} s"
+    pause_s = view.pause_s(job)
+    if pause_s:
+        facts["pause_s"] = pause_s
+        text += ", the pause {pause_s:.3g} s"
+    return Grow(to, Reason(f"{rule}, Max-Benefit-Priority", text, facts))
+
+
+def _kept_for_others(
+    job: Job, view: View, potential: float, window: int, min_potential: float
+) -> int:
+    """Processors pre-allocated to jobs that come before this one (PRIO 3.2, steps 1 and 2)."""
+    priority = job.spec.priority
+    next_point = view.now + (job.history.predict_s(job.size) or 0.0)
+    kept = 0
+    for other in view.resizable:
+        history = other.history
+        if other.spec.priority < priority or other is job:
+            continue
+        if other.spec.priority == priority and history.next_point_at >= next_point:
+            continue
+        theirs = _potential(other, window)
+        if theirs <= min_potential or (other.spec.priority == priority and theirs <= potential):
+            continue
+        to = None if _at_sweet_spot(other) else view.next_larger(other)
+        kept += 0 if to is None else to - other.size
+    return kept
+
+
+def _potential(job: Job, window: int) -> float:
+    potential = job.history.expand_potential(window)
+    return inf if potential is None else potential
+
+
+def _at_sweet_spot(job: Job) -> bool:
+    spot = job.history.sweet_spot
+    return spot is not None and job.size >= spot

@@ -1,0 +1,212 @@
+"""Processor harvesting strategies of PRIO 3.2: which running jobs give processors to queued ones.
+
+"If there are jobs waiting to be scheduled": both ask what the first queued job wants, and both
+leave alone what the processors on their way back already suffice for. A scenario calls them with
+the rule that led there, so that the reason cites it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heapreplace
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from scheduler.model.groups import leaving_groups
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.policies.queue_orders.aging import CLASSES
+from scheduler.policies.resizing.interface import Shrink
+from scheduler.state.view import View
+
+#: What makes a queued job "of a higher priority" than a running one.
+Higher: TypeAlias = Literal["priority", "class", "queued"]
+#: Whether to harvest even where it does not suffice for the first queued job.
+Harvest: TypeAlias = Literal["always", "useful"]
+
+
+class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a running job compares with the first queued one.
+
+    Parameters
+    ----------
+    higher : "priority" compares the numbers of PRIO 3.1, aging against running priority, user
+        priority in both, as the paper has it ("the scheduler assigns an aging priority to all the
+        queued and running jobs"); "class" the user-assigned priorities alone; "queued" says yes
+        unless the queued job is of a lower class. The last two also stand where the order of the
+        queue gives no number.
+    low : user-assigned priority up to which a job counts as of low priority (PRIO's gold), above it
+        as of high priority (platinum).
+    """
+
+    higher: Higher = "priority"
+    low: float = CLASSES["gold"]
+
+    def outranked_by(self, head: Job, view: View) -> Callable[[Job], bool]:
+        """Test whether a running job is of a lower priority than the first queued one."""
+        user = head.spec.priority
+        if self.higher == "queued":
+            return lambda job: job.spec.priority <= user
+        if self.higher == "class" or view.prioritised is None:
+            return lambda job: job.spec.priority < user
+        priority = view.priority(head)
+        return lambda job: view.priority(job) < priority
+
+    def is_high(self, job: Job) -> bool:
+        """Whether a job is of the high class."""
+        return job.spec.priority > self.low
+
+
+#: Decides whether, and how far, the job at its resize point is contracted for queued ones; told the
+#: rule that led there.
+Strategy: TypeAlias = Callable[[Job, View, Ranks, Harvest, str], Shrink | None]
+
+
+def fcfs_contract_priority(
+    job: Job, view: View, ranks: Ranks, harvest: Harvest, rule: str
+) -> Shrink | None:
+    """Contract jobs "in the order they arrive at their resize point" (PRIO 3.2).
+
+    "A high priority job that arrives at its resize point will be contracted only if the queued job
+    has a higher priority than the current job. A low priority job will be contracted to its
+    previous resize point irrespective of the priority of queued jobs." The previous one is the
+    largest smaller configuration that its groups can leave.
+
+    Returns
+    -------
+    None if the job is not to be contracted.
+    """
+    head = view.head
+    if head is None or not view.queue.wants_more(view.free + view.freeing, view.installed):
+        return None
+    if ranks.is_high(job) and not ranks.outranked_by(head, view)(job):
+        return None
+    if harvest == "useful":
+        there = sum(other.size - other.processors for other in view.resizable)
+        if head.processors > view.free + view.freeing + there:
+            return None
+    if not job.smaller:
+        return None
+    to = job.smaller[0]
+    groups = leaving_groups(job.groups, job.size - to)
+    facts = _facts(job, head, view, to) | {"queued": len(view.queue)}
+    text = (
+        "of {queued} queued jobs the first ({head}) wants {needed}; {free} free and {freeing} on"
+        " their way do not suffice for all: back from {size} to the previous {to}"
+    )
+    return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts), groups)
+
+
+def least_impact_priority(
+    job: Job, view: View, ranks: Ranks, harvest: Harvest, rule: str
+) -> Shrink | None:
+    """Contract jobs "in the ascending order of their expected performance impact" (PRIO 3.2).
+
+    All running jobs of lower priority than the first queued one are listed, "low priority jobs
+    above the high priority jobs", within each set by impact: how much longer an iteration takes on
+    the previous configuration, in proportion. The list is traversed, step by step down to the
+    starting configurations, "till the required number of processors can be freed". The job is
+    contracted to where the traversal left it.
+
+    Returns
+    -------
+    None if the job is not among those to be contracted.
+    """
+    head = view.head
+    if head is None or not job.smaller:
+        return None
+    wanted = head.processors - view.free - view.freeing
+    outranked = ranks.outranked_by(head, view)
+    if wanted <= 0 or not outranked(job):
+        return None
+    listed = [
+        other
+        for other in view.resizable
+        if other.size > other.processors and other.smaller and outranked(other)
+    ]
+    to, found, jobs = _traversed(job, listed, ranks, wanted)
+    if to == job.size or (found < wanted and harvest == "useful"):
+        return None
+    impact = _impact(job, job.size, to)
+    facts = _facts(job, head, view, to) | {"short": wanted, "found": found, "jobs": jobs}
+    facts |= {"impact": 100 * impact}
+    text = (
+        "job {head} wants {needed}, {short} more than are free or on their way; {found} can come"
+        " from running jobs that suffer least (of {jobs}), and this one, {impact:.3g} % slower on"
+        " {to} than on {size}, is among them"
+    )
+    groups = leaving_groups(job.groups, job.size - to)
+    return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts), groups)
+
+
+class _Steps:
+    """A job in the list, and its steps down."""
+
+    def __init__(self, job: Job, ranks: Ranks) -> None:
+        self.job, self._high = job, ranks.is_high(job)
+        self._taken, self.at = 0, job.size
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        """Low before high, then by the impact of the next step."""
+        job = self.job
+        return self._high, _impact(job, self.at, job.smaller[self._taken]), job.id
+
+    def take(self) -> int:
+        """Go one step down; tell how many processors that frees."""
+        before, self.at = self.at, self.job.smaller[self._taken]
+        self._taken += 1
+        return before - self.at
+
+    @property
+    def left(self) -> bool:
+        """Whether there is a further step."""
+        return self._taken < len(self.job.smaller)
+
+
+def _traversed(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[int, int, int]:
+    """Traverse the list until so many processors are found.
+
+    Parameters
+    ----------
+    listed : jobs that can contract, in any order; `job` is one of them.
+
+    Returns
+    -------
+    size at which the traversal left the job, processors found, jobs that give them.
+    """
+    all_of_them = sum([other.size - other.smaller[-1] for other in listed])
+    if all_of_them <= wanted:  # then the order says nothing
+        return job.smaller[-1], all_of_them, len(listed)
+    heap = [(step.rank, step) for step in [_Steps(other, ranks) for other in listed]]
+    heapify(heap)
+    found, giving, to = 0, set(), job.size
+    while heap and found < wanted:
+        step = heap[0][1]
+        found += step.take()
+        giving.add(step.job.id)
+        if step.job is job:
+            to = step.at
+        if step.left:
+            heapreplace(heap, (step.rank, step))
+        else:
+            heappop(heap)
+    return to, found, len(giving)
+
+
+def _impact(job: Job, size: int, to: int) -> float:
+    """Expected slowdown of a contraction: how much longer an iteration takes, in proportion."""
+    now_s, then_s = job.history.predict_s(size), job.history.predict_s(to)
+    return then_s / now_s - 1.0 if now_s and then_s else 0.0
+
+
+def _facts(job: Job, head: Job, view: View, to: int) -> dict[str, int | float | str]:
+    return {
+        "size": job.size,
+        "to": to,
+        "head": head.id,
+        "needed": head.processors,
+        "free": view.free,
+        "freeing": view.freeing,
+    }

@@ -1,0 +1,102 @@
+"""What the three scenarios of PRIO 3.3 share: how a job's own measurements decide.
+
+The sweet spot, the benefit of the last expansion and Max-Benefit-Priority are the same in all of
+them; what differs is whether queued or running jobs come first (`queued_first`, `running_first`).
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import ClassVar
+
+import msgspec
+
+from scheduler.model.groups import leaving_groups
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.policies.resizing.allocation import max_benefit_priority
+from scheduler.policies.resizing.interface import Grow, Shrink, Stay
+from scheduler.state.view import View
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters and steps common to the scenarios.
+
+    Parameters
+    ----------
+    remap_window_size : resizes before the expand potential of a job is known (PRIO 3.2).
+    min_potential : threshold the expand potential must exceed, speedup per processor (PRIO 3.2).
+    min_benefit : what an expansion must have brought, as a part of a perfect gain
+        (`History.benefited`); 0 is any improvement, as the paper has it.
+    settle : iterations on a size before its benefit is judged and it may grow again; more than 1
+        steadies jobs whose iteration times are noisy.
+
+    Raises
+    ------
+    ValueError : a parameter is out of range.
+    """
+
+    #: How reasons cite it.
+    title: ClassVar[str] = ""
+
+    remap_window_size: int = 2
+    min_potential: float = 0.0
+    min_benefit: float = 0.0
+    settle: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        for name in ("remap_window_size", "settle"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        for name in ("min_potential", "min_benefit"):
+            if not isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
+        if self.min_benefit < 0:
+            raise ValueError(f"min_benefit must be >= 0, got {self.min_benefit}")
+
+    def rule(self, bullet: int) -> str:
+        """Name a bullet of PRIO 3.3."""
+        return f"{self.title} 3.3 bullet {bullet}"
+
+    def at_sweet_spot(self, job: Job, rule: str) -> Stay | None:
+        """Maintain the size if it is the sweet spot or above."""
+        spot = job.history.sweet_spot
+        if spot is None or job.size < spot:
+            return None
+        return Stay(Reason(rule, "{size} processors are its sweet spot", {"size": job.size}))
+
+    def judged(self, job: Job, rule: str) -> Shrink | Stay | None:
+        """Undo the last expansion if it brought nothing, and record the sweet spot."""
+        history = job.history
+        if history.settled < self.settle:
+            facts = {"settled": history.settled, "size": job.size, "settle": self.settle}
+            text = "only {settled} of {settle} iterations on {size} processors"
+            return Stay(Reason(f"{self.title} settle", text, facts))
+        before = history.expanded_from()
+        if before is None or history.benefited(self.min_benefit) is not False:
+            return None
+        times = {
+            "size": job.size,
+            "before": before,
+            "now_s": history.time_s(job.size) or 0.0,
+            "before_s": history.time_s(before) or 0.0,
+        }
+        text = "an iteration takes {now_s:.4g} s on {size}, {before_s:.4g} s on {before}"
+        groups = leaving_groups(job.groups, job.size - before)
+        if groups is None:
+            text += "; no group can leave so that {before} stay"
+            return Stay(Reason(rule, text, times), sweet_spot=before)
+        return Shrink(before, Reason(rule, text, times), groups, before)
+
+    def expanded(self, job: Job, view: View, idle: int, rule: str, short: str) -> Grow | Stay:
+        """Let it grow by Max-Benefit-Priority on so many idle processors."""
+        return max_benefit_priority(
+            job,
+            view,
+            idle=idle,
+            window=self.remap_window_size,
+            min_potential=self.min_potential,
+            rule=rule,
+            short=short,
+        )

@@ -1,0 +1,116 @@
+"""PBA-PR and FCFS-PR: PRIO 3.3 policy 1, "favoring queued applications"."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.policies.queue_orders.aging import CLASSES
+from scheduler.policies.resizing.harvesting import (
+    Harvest,
+    Higher,
+    Ranks,
+    Strategy,
+    fcfs_contract_priority,
+    least_impact_priority,
+)
+from scheduler.policies.resizing.interface import Decision, Stay
+from scheduler.policies.resizing.measured import Measured
+from scheduler.state.view import View
+
+GrowPast: TypeAlias = Literal["any", "lower", "none"]
+
+
+class QueuedFirst(Measured, frozen=True):
+    """Queued jobs are favoured over running ones; the bullets are those of PRIO 3.3, scenario 1.
+
+    Where the paper is silent a parameter decides.
+
+    Parameters
+    ----------
+    higher, low : when a queued job comes before a running one (`harvesting.Ranks`).
+    harvest : "always" contracts a job whenever its strategy finds it, as the paper has it; "useful"
+        only if that can let the first queued job start. Taken together with bullet 7 the former
+        makes jobs grow and shrink in turn while a large job waits, which matters most where a
+        resize costs something.
+    grow_past : who may grow while jobs are queued. "any" is bullet 7 as written. The words of
+        policy 1 say otherwise: a low priority job "will not be allowed to expand unless all the
+        queued jobs have been scheduled", a high priority one "if all the queued jobs have a lower
+        priority than this job": "lower", a job that no queued one outranks. "none": nobody.
+    protect_reservation : while jobs are queued, grow only on processors that the reservation of
+        the first one leaves over. Bullet 7 says only "idle processors after backfill"; but a job
+        that grew keeps what it took, so without this the head could wait for ever, which the
+        policy ("favoring queued applications over running applications") excludes.
+    """
+
+    #: What contracts jobs for queued ones.
+    strategy: ClassVar[Strategy]
+
+    higher: Higher = "priority"
+    low: float = CLASSES["gold"]
+    harvest: Harvest = "always"
+    grow_past: GrowPast = "any"
+    protect_reservation: bool = True
+
+    def decide(self, job: Job, view: View) -> Decision:
+        """Expand, contract or maintain a job at its resize point, bullet by bullet."""
+        head = view.head
+        if head is not None:
+            # 1: "If there are higher priority jobs waiting in the queue, then contract the current
+            # job if it is selected based on the [...] harvesting strategy."
+            ranks = Ranks(self.higher, self.low)
+            harvest = type(self).strategy(job, view, ranks, self.harvest, self.rule(1))
+            if harvest is not None:
+                return harvest
+        # 2: "check whether the application has already reached its sweet spot [...]. If it has,
+        # then maintain the current processor size for the job."
+        stay = self.at_sweet_spot(job, self.rule(2))
+        if stay is not None:
+            return stay
+        # 3: "check whether the current job benefited from its previous expansion. If it did not
+        # then contract the job to its immediate previous configuration and record the application
+        # sweet spot."
+        undone = self.judged(job, self.rule(3))
+        if undone is not None:
+            return undone
+        # 4: "If the first queued job cannot yet be scheduled using the processors harvested from
+        # the current job, then schedule as many waiting jobs as possible using priority-based
+        # backfill": the core's pass at the return of the processors.
+        if head is not None and not self._may_pass(job, head, view):
+            text = "jobs are queued, the first is {head}"
+            return Stay(Reason(f"{self.title} 3.3 policy 1", text, {"head": head.id}))
+        idle = view.spare(job.expected_end) if self.protect_reservation else view.free
+        # 5: "If there are no queued jobs and if the application benefited due to expansion at its
+        # last resize point, then expand the job using the Max-Benefit-Priority [...] strategy."
+        # 6: "If the job cannot be expanded due to insufficient processors, then maintain".
+        # 7: "If there are idle processors after backfill and if there are still queued jobs, then
+        # expand the current job using the Max-Benefit-Priority strategy."
+        return self.expanded(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
+
+    def _may_pass(self, job: Job, head: Job, view: View) -> bool:
+        """Whether the job may grow although another is queued."""
+        if self.grow_past == "lower":
+            return not Ranks(self.higher, self.low).outranked_by(head, view)(job)
+        return self.grow_past == "any"
+
+
+class PbaPr(QueuedFirst, frozen=True):
+    """Performance-based allocation with priority: PRIO 3.3, policy 1, scenario 1.
+
+    Jobs are contracted by Least-Impact-Priority.
+    """
+
+    title: ClassVar[str] = "PBA-PR"
+    strategy: ClassVar[Strategy] = staticmethod(least_impact_priority)
+
+
+class FcfsPr(QueuedFirst, frozen=True):
+    """FCFS-Max-Benefit with priority: PRIO 3.3, policy 1, scenario 2.
+
+    "Identical to the steps in Scenario 1. The only difference is that the jobs are contracted
+    using the FCFS-contract harvesting strategy."
+    """
+
+    title: ClassVar[str] = "FCFS-PR"
+    strategy: ClassVar[Strategy] = staticmethod(fcfs_contract_priority)

@@ -1,0 +1,20 @@
+"""First fit: the free processors of the lowest numbers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+
+
+class FirstFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Take the lowest numbers, contiguous or not (LOC section 3, "Non-contiguous")."""
+
+    anywhere: ClassVar[bool] = True
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose so many of the free processors."""
+        return space.free.first(processors)

@@ -1,0 +1,1 @@
+"""Components of the service, named as in PRIO section 2."""

@@ -1,0 +1,140 @@
+"""Which submissions are taken, in which queue and with which priority (PRIO 3.1, 4.4)."""
+
+from __future__ import annotations
+
+from math import inf
+
+from reshape.errors import ConfigError, ReshapeError, nearest
+from reshape.wire.messages import Submission
+from scheduler.config.settings import QueueConfig, ServeConfig
+from scheduler.model.events import JobSpec
+from scheduler.text.times import format_time
+
+
+class Admission:
+    """Makes a job of a submission, or says why not.
+
+    Parameters
+    ----------
+    config : with its queues, users and named priorities.
+    """
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        idle = config.idle().principal
+        self._selection = idle.scenario.selection
+        self._machine = idle.machine  # all that a job could ever have
+        self._kept = config.processors - idle.machine.processors  # for the redirection group
+
+    def admit(self, submission: Submission) -> JobSpec:
+        """Check a submission; what is beyond its queue or its user is refused, not cut.
+
+        Raises
+        ------
+        ReshapeError : the job could never run, or may not; says why, and how to mend it.
+        """
+        self._check_sizes(submission)
+        self._check_resources(submission)
+        name = submission.queue or next(iter(self._config.queues))
+        queue = self._queue(name, submission)
+        priority = self._priority(submission) + self._config.value_of(queue.priority)
+        return JobSpec(
+            processors=submission.processors,
+            walltime_s=submission.walltime_s,
+            max_processors=submission.max_processors,
+            topology=submission.topology,
+            name=submission.name,
+            user=submission.user,
+            queue=name,
+            priority=priority,
+            resources={name: amount for name, amount in submission.resources.items() if amount},
+        )
+
+    def _check_sizes(self, submission: Submission) -> None:
+        n = submission.processors
+        if not submission.argv:
+            raise ReshapeError("no program to run: give it after --")
+        if n < 1:
+            raise ReshapeError(f"a job needs at least 1 processor, got {n}")
+        there = self._config.processors
+        if n > there:
+            raise ReshapeError(
+                f"the job asks for {n} processors, the machine has {there}: ask for fewer"
+            )
+        if n > there - self._kept:
+            raise ReshapeError(
+                f"the job asks for {n} processors, the machine has {there}, but"
+                f" {self._kept} of them are kept for redirected jobs: ask for fewer"
+            )
+        if not self._machine.able(self._selection, n):
+            raise ReshapeError(
+                f"not even an idle machine has a place for {n} processors by the service's"
+                " selection: ask for fewer"
+            )
+        if not 0 < submission.walltime_s < inf:
+            raise ReshapeError(
+                f"the walltime must be above 0 s and have an end, got {submission.walltime_s:g}"
+            )
+        maximum = submission.max_processors
+        if maximum is not None and maximum < n:
+            raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
+        if submission.topology is not None:
+            try:
+                submission.topology.valid_sizes(n, max(n, maximum or n))
+            except ValueError as error:
+                raise ReshapeError(str(error)) from None
+
+    def _check_resources(self, submission: Submission) -> None:
+        pools = self._machine.pools
+        there = dict(zip(pools.names, pools.installed, strict=True))
+        for name, amount in submission.resources.items():
+            if name not in there:
+                raise ReshapeError(f"there is no resource {name!r}{nearest(name, there)}")
+            if amount < 0:
+                raise ReshapeError(f"{name} must be >= 0, got {amount}")
+            if amount > there[name]:
+                raise ReshapeError(
+                    f"the job asks for {amount} {name}, the machine has {there[name]}: ask for less"
+                )
+
+    def _queue(self, name: str, submission: Submission) -> QueueConfig:
+        """Find the queue of a submission, and keep to its limits."""
+        queues = self._config.queues
+        if name not in queues:
+            raise ReshapeError(f"there is no queue {name!r}{nearest(name, queues)}")
+        queue = queues[name]
+        if queue.users is not None and submission.user not in queue.users:
+            raise ReshapeError(
+                f"user {submission.user} may not submit to queue {name}, only"
+                f" {', '.join(queue.users)}"
+            )
+        most = max(submission.processors, submission.max_processors or 0)
+        if queue.max_processors is not None and most > queue.max_processors:
+            raise ReshapeError(
+                f"queue {name} has jobs of {queue.max_processors} processors at most, this one"
+                f" wants {most}: ask for fewer, or take another queue"
+            )
+        longest = queue.max_walltime_s
+        if longest is not None and submission.walltime_s > longest:
+            raise ReshapeError(
+                f"queue {name} has walltimes of {format_time(longest)} at most, this one is"
+                f" {format_time(submission.walltime_s)}: ask for less, or take another queue"
+            )
+        return queue
+
+    def _priority(self, submission: Submission) -> float:
+        """User-assigned priority: what the user has, or less if asked for."""
+        config, user, asked = self._config, submission.user, submission.priority
+        own = config.value_of(config.users.get(user, 0.0))
+        if asked is None:
+            return own
+        try:
+            priority = config.value_of(asked)
+        except ConfigError as error:
+            raise ReshapeError(str(error)) from None
+        if config.users and priority > own:
+            raise ReshapeError(
+                f"priority {asked} is {priority:g}, and user {user} has {own:g}: ask for that or"
+                " less, or let the service's configuration say more under users"
+            )
+        return priority

@@ -1,0 +1,1 @@
+"""What the service records: journal, explanations, errors of policies."""

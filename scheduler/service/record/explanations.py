@@ -1,0 +1,173 @@
+"""What became of a job, told from the journal: its story, its resizes, its processors over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from reshape.wire import messages as m
+from scheduler.model.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizeFailed,
+)
+from scheduler.model.job import Job
+from scheduler.model.orders import Continue, Contract, Expand, Kill, Order, Reason, Requeue, Start
+from scheduler.model.procset import ProcSet
+from scheduler.replay.journal_reader import Phase
+from scheduler.text.times import format_moment
+
+Orders: TypeAlias = Sequence[tuple[float, Order]]
+
+
+def _told(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Event | Order]]:
+    """Merge what happened with what was ordered; at one instant the event comes first."""
+    told: list[tuple[float, int, Event | Order]] = [(event.at, 0, event) for event in events]
+    told += [(at, 1, order) for at, order in orders]
+    told.sort(key=lambda entry: entry[:2])
+    return ((at, what) for at, _, what in told)
+
+
+def because(reason: Reason) -> str:
+    """Write a reason with the moment that it may name as a date and time of day."""
+    at = reason.facts.get("at")
+    if isinstance(at, float):
+        reason = msgspec.structs.replace(reason, facts={**reason.facts, "at": format_moment(at)})
+    return str(reason)
+
+
+def story(events: Sequence[Event], orders: Orders, phases: Sequence[Phase]) -> list[m.Story]:
+    """Tell what happened to a job and why, oldest first; equal decisions in a row are told once."""
+    lines: list[m.Story] = []
+    last_continue = ""
+    for at, what in _told(events, orders):
+        if isinstance(what, Continue):
+            if because(what.reason) != last_continue:
+                lines.append(m.Story(at=at, text=f"goes on: {because(what.reason)}"))
+            last_continue = because(what.reason)
+            continue
+        text = _sentence(what)
+        if text:
+            lines.append(m.Story(at=at, text=text))
+            last_continue = ""
+    for phase in phases:
+        if phase.phase in ("ready", "joining", "committed"):
+            lines.append(
+                m.Story(at=phase.at, text=f"resize {phase.serial}: {_PHASES[phase.phase]}")
+            )
+    lines.sort(key=lambda line: line.at)
+    return lines
+
+
+_PHASES = {
+    "ready": "the new group is up and waits for the next resize point",
+    "joining": "the job accepts the new group and moves its data",
+    "committed": "the data has moved",
+}
+
+
+def _sentence(what: Event | Order) -> str:
+    match what:
+        case JobSubmitted():
+            spec = what.spec
+            most = f" to {spec.max_processors}" if spec.resizable else ""
+            more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
+            return f"submitted for {spec.processors}{most} processors{more}, {spec.walltime_s:g} s"
+        case Start():
+            verb = "restarts from its last resize point" if what.restart else "starts"
+            return f"{verb} on processors {what.processors}: {because(what.reason)}"
+        case JobStarted():
+            return "is running"
+        case Expand():
+            with_them = f"with processors {what.processors}: {because(what.reason)}"
+            return f"is to expand to {what.to} {with_them}"
+        case Contract():
+            groups = ", ".join(map(str, what.groups))
+            return f"is to contract to {what.to}, groups {groups} leave: {because(what.reason)}"
+        case ResizeDone():
+            times = what.times
+            return (
+                f"resize {what.serial} is done; it stood still for {1000 * times.pause_s:.0f} ms"
+                f" (join {1000 * times.join_s:.0f}, move {1000 * times.move_s:.0f})"
+            )
+        case ResizeFailed():
+            rest = "restarts at its old size" if what.restart else "goes on at its old size"
+            return f"resize {what.serial} failed, the job {rest}: {what.why}"
+        case JobCancelled():
+            return f"is to be cancelled: {what.why}"
+        case Kill():
+            return f"is to be ended: {because(what.reason)}"
+        case Requeue():
+            return f"goes to the redirection group, to begin anew: {because(what.reason)}"
+        case JobEnded():
+            why = f": {what.why}" if what.why else ""
+            return f"ended with exit code {what.exit_code}:{what.signal}{why}"
+    return ""
+
+
+def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str]]:
+    """Give (time, processors as in "0-3 7") whenever what a job holds changed; "" at the end."""
+    groups: dict[int, ProcSet] = {}
+    pending: Expand | Contract | None = None
+    history: list[tuple[float, str]] = []
+    for at, what in _told(events, orders):
+        match what:
+            case Start():
+                groups = {what.group: what.processors}
+            case Expand():
+                groups[what.group], pending = what.processors, what
+            case Contract():
+                pending = what
+            case ResizeDone() if isinstance(pending, Contract) and pending.serial == what.serial:
+                for group in pending.groups:
+                    groups.pop(group, None)
+            case ResizeFailed() if isinstance(pending, Expand) and pending.serial == what.serial:
+                groups.pop(pending.group, None)
+            case JobEnded():
+                groups = {}
+            case _:
+                continue
+        held = ProcSet()
+        for part in groups.values():
+            held |= part
+        if not history or history[-1][1] != str(held):
+            history.append((at, str(held)))
+    return history
+
+
+def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeInfo]:
+    """List every resize of a job with its outcome and where its time went."""
+    ends = {e.serial: e for e in events if isinstance(e, ResizeDone | ResizeFailed)}
+    size = job.spec.processors
+    found: list[m.ResizeInfo] = []
+    for at, order in orders:
+        if isinstance(order, Start) and not order.restart:
+            size = job.spec.processors  # also at the beginning of a second life
+        elif isinstance(order, Requeue) and found and found[-1].serial not in ends:
+            found[-1].outcome = "ended with its first life"
+        if not isinstance(order, Expand | Contract):
+            continue
+        info = m.ResizeInfo(
+            at=at,
+            serial=order.serial,
+            old=size,
+            new=order.to,
+            outcome="under way" if job.ended_at is None else "ended with the job",
+            reason=because(order.reason),
+        )
+        match ends.get(order.serial):
+            case ResizeDone(times=times):
+                info.outcome, size = "done", order.to
+                info.start_s, info.join_s, info.plan_s = times.start_s, times.join_s, times.plan_s
+                info.move_s, info.resume_s = times.move_s, times.resume_s
+                info.moved_bytes = times.moved_bytes
+            case ResizeFailed(why=why, restart=restart):
+                info.outcome = f"{'restarted' if restart else 'rolled back'}: {why}"
+        found.append(info)
+    return found

@@ -1,0 +1,77 @@
+"""A resizing policy of somebody's own that raises an exception: told, noted, and lived through.
+
+The core answers the resize point at which it was raised by going on. The event is written into the
+journal with what failed, so that whoever reads it again, also a service that recovers, decides the
+same without asking the policy, whatever has become of its code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from scheduler.model.events import Event, ResizePoint
+from scheduler.policies.registry import name_of
+from scheduler.policies.resizing.interface import Resizing
+
+log = logging.getLogger(__name__)
+
+
+class Excuses:
+    """What a core calls when a resizing policy raises an exception."""
+
+    def __init__(self) -> None:
+        self._failed: dict[int, str] = {}  # by the identity of the event, until it is noted
+        self._told: set[tuple[str, str, str]] = set()
+
+    def __call__(self, point: ResizePoint, policy: Resizing, error: Exception) -> str:
+        """Say in a sentence what failed; the log has the traceback of each kind of error once."""
+        name, place = name_of("resizing", policy), _place(policy, error)
+        kind, said = type(error).__name__, _said(error)
+        why = f"the policy {name} failed with {said} ({place}); the job keeps its size"
+        if (name, kind, place) not in self._told:
+            self._told.add((name, kind, place))
+            log.error(
+                "policy %s: %s at %s, first for job %d; jobs keep their sizes where it fails",
+                *(name, kind, place, point.job),
+                exc_info=error,
+            )
+        self._failed[id(point)] = why
+        return why
+
+    def noted(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Give events as the journal is to hold them, with what failed; it is forgotten here."""
+        if not self._failed:
+            return events
+        failed, self._failed = self._failed, {}
+        return [
+            msgspec.structs.replace(event, failed=failed[id(event)])
+            if isinstance(event, ResizePoint) and id(event) in failed
+            else event
+            for event in events
+        ]
+
+
+def _said(error: Exception) -> str:
+    """Kind and message of an error in one line that can be written down, whatever it holds."""
+    words = traceback.format_exception_only(error)[-1].split()
+    return " ".join(words).encode(errors="replace").decode()
+
+
+def _place(policy: Resizing, error: Exception) -> str:
+    """``file:line`` of the policy's code where it was raised; that of `decide` if it was not there.
+
+    The innermost line of the policy's own file counts, not that of a library it calls.
+    """
+    code = getattr(inspect.unwrap(type(policy).decide), "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    if code is None:  # no function of Python's
+        return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    line = lines[-1] if lines else code.co_firstlineno
+    return f"{Path(code.co_filename).name}:{line}"

@@ -1,0 +1,1 @@
+"""Sites: what a driver drives by events and orders."""

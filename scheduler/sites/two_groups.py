@@ -1,0 +1,366 @@
+"""A core with a redirection group: two cores over disjoint processors of one machine.
+
+Jobs come to the principal core. One that makes too many others wait there is ended, and when its
+processes are gone it is queued in the core of the redirection group, as the same job of the same
+number: `Kill`, the driver's `JobEnded`, `Requeue`, `Start`. Each group is scheduled by a scenario
+of its own and knows nothing of the other; here events are led to the one or the other, arrivals are
+counted and redirections decided (`scheduler.policies.redirection`, REDIR algorithms 1 and 2).
+
+The pass comes first, then the counting: an arrival that starts at once, nobody before it being left
+in the queue, is not counted; every other one is, also one that passes others. So what an instant
+finds in the queue is scheduled with the processors that are there; those of a redirected job are
+free when its processes are gone, with a pass of their own.
+
+Without a rule of redirection and without such a group all of this is the principal core.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any
+
+import msgspec
+
+from scheduler.core.core import Core, EventOrder, Excuse
+from scheduler.core.event_order import instant_order
+from scheduler.model.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    Wakeup,
+)
+from scheduler.model.job import Job, JobState
+from scheduler.model.machine import Machine, Node
+from scheduler.model.orders import Order, Reason, Requeue, Start
+from scheduler.policies.redirection import Counted, Counters
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import of_redirection_group
+from scheduler.text.counts import noun
+
+S = JobState
+
+
+class Groups:
+    """The machine of both groups, for drivers that ask what there is and whose it is."""
+
+    def __init__(self, principal: Machine, redirection: Machine) -> None:
+        self._parts = principal, redirection
+        self.by_node = principal.numbering.by_node
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name, each with what it offers to both groups."""
+        principal, redirection = self._parts
+        nodes = dict(principal.nodes)
+        for name, part in redirection.nodes.items():
+            other = nodes.get(name, Node(name))
+            parts = [node for node in (part, other) if node.up] or [part, other]
+            there = sum((Counter(node.resources) for node in parts), Counter())
+            nodes[name] = Node(
+                name,
+                part.numbers | other.numbers,
+                sum(node.count for node in parts),
+                part.up or other.up,
+                there,
+            )
+        return nodes
+
+    @property
+    def free_count(self) -> int:
+        """Processors nobody holds."""
+        return sum(part.free_count for part in self._parts)
+
+    @property
+    def installed(self) -> int:
+        """Processors of all nodes known, up or not."""
+        return sum(part.installed for part in self._parts)
+
+    @property
+    def processors(self) -> int:
+        """Processors of nodes that are up."""
+        return sum(part.processors for part in self._parts)
+
+    @property
+    def resources(self) -> dict[str, tuple[int, int]]:
+        """Further resources of nodes that are up: amount, and how much of it nobody holds."""
+        found: dict[str, tuple[int, int]] = {}
+        for part in self._parts:
+            pools = part.pools
+            for name, there, held in zip(pools.names, pools.there, pools.held, strict=True):
+                amount, free = found.get(name, (0, 0))
+                found[name] = amount + there, free + there - held
+        return found
+
+
+class Redirecting:
+    """Two cores that a driver uses as one; see `Core` for what is not told here.
+
+    Parameters
+    ----------
+    scenario : what the principal group is scheduled by, with its rule of redirection, if any.
+    machine : processors of the principal group that are there already.
+    group : those of the redirection group, of the same numbering; none if None. More come to both
+        by `NodeJoined`.
+
+    Attributes
+    ----------
+    principal, redirection : the cores.
+    jobs : job number -> job, of both groups.
+    live : those of them that hold processors.
+    machine : what both groups have together.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        machine: Machine | None = None,
+        group: Machine | None = None,
+        *,
+        kill_at_walltime: bool = True,
+        order: EventOrder = "batch",
+        keep_ended: bool = True,
+    ) -> None:
+        machine = Machine() if machine is None else machine
+        if group is None:
+            network, counted = machine.space.network, machine.counted
+            group = Machine(network=network, counted=counted, numbering=machine.numbering)
+        if group.numbering is not machine.numbering:
+            raise ValueError("the machines of the two groups must share their numbering")
+        self.principal, self.redirection = (
+            Core(
+                chosen,
+                part,
+                kill_at_walltime=kill_at_walltime,
+                order=order,
+                keep_ended=keep_ended,
+            )
+            for chosen, part in ((scenario, machine), (of_redirection_group(scenario), group))
+        )
+        self.jobs = self.redirection.jobs = self.principal.jobs
+        self.live: Mapping[int, Job] = ChainMap(self.principal.live, self.redirection.live)
+        self.machine = Groups(machine, group)
+        self._rule = scenario.redirection
+        self._counters = None if self._rule is None else Counters(self._rule)
+
+    @classmethod
+    def on(
+        cls, scenario: Scenario, nodes: Iterable[Node], like: Machine, **options: Any
+    ) -> Redirecting:
+        """Give a core to a machine whose nodes are all there; its redirection group is part of it.
+
+        Parameters
+        ----------
+        nodes : with what each holds.
+        like : has the same network, and the same places for the nodes.
+        options : as of `Redirecting`.
+
+        Raises
+        ------
+        ValueError : the machine is too small for a redirection group.
+        """
+        rule = scenario.redirection
+        nodes = list(nodes)
+        reserved = {} if rule is None else rule.reserved({n.name: n.count for n in nodes})
+        network = like.space.network
+        machine = Machine(network=network, places=like.numbering.places)
+        group = Machine(network=network, numbering=machine.numbering)
+        for node in nodes:
+            kept = reserved.get(node.name, 0)
+            rest, share = _divided(node.resources, kept, node.count)
+            if node.count > kept:
+                machine.join(node.name, node.count - kept, rest)
+            if kept:
+                group.join(node.name, kept, share)
+        return cls(scenario, machine, group, **options)
+
+    @property
+    def now(self) -> float:
+        """Time of the latest instant handled."""
+        return self.principal.now
+
+    @property
+    def scenario(self) -> Scenario:
+        """What the core decides by; may be set between two instants.
+
+        Under another rule of redirection the counts begin anew.
+        """
+        return self.principal.scenario
+
+    @scenario.setter
+    def scenario(self, scenario: Scenario) -> None:
+        self.principal.scenario = scenario
+        self.redirection.scenario = of_redirection_group(scenario)
+        if scenario.redirection == self._rule:
+            return
+        self._rule, self._counters = scenario.redirection, None
+        if self._rule is not None:
+            self._counters = Counters(self._rule)
+            for job in self.principal.live.values():
+                self._counters.started(job)
+
+    @property
+    def kill_at_walltime(self) -> bool:
+        """Whether jobs that outlive their walltime are ended; a second life has all of it again."""
+        return self.principal.kill_at_walltime
+
+    @kill_at_walltime.setter
+    def kill_at_walltime(self, kill: bool) -> None:
+        self.principal.kill_at_walltime = self.redirection.kill_at_walltime = kill
+
+    @property
+    def excuse(self) -> Excuse | None:
+        """Told of an exception that a resizing policy raises; None lets it out."""
+        return self.principal.excuse
+
+    @excuse.setter
+    def excuse(self, excuse: Excuse | None) -> None:
+        self.principal.excuse = self.redirection.excuse = excuse
+
+    def reason_pending(self, job: int) -> Reason:
+        """Why a queued job waits.
+
+        Raises
+        ------
+        KeyError : no job of this number is queued.
+        """
+        if job not in self.redirection.queue:
+            return self.principal.reason_pending(job)
+        reason = self.redirection.reason_pending(job)
+        return Reason(reason.rule, f"in the redirection group: {reason.text}", reason.facts)
+
+    def forget(self, job: int) -> None:
+        """Drop the record of a finished job; see `Core.forget`."""
+        self.principal.forget(job)
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Take in what happened at one instant and say what shall be done."""
+        if self._rule is None and not self.redirection.machine.nodes:
+            return self.principal.handle(events)
+        now = max((event.at for event in events), default=-inf)
+        self.principal.now = self.redirection.now = max(self.now, now)
+        mine: list[Event] = []
+        theirs: list[Event] = []
+        orders: list[Order] = []
+        new: dict[int, None] = {}
+        for event in events if len(events) == 1 else sorted(events, key=instant_order):
+            if type(event) is JobSubmitted and event.job not in self.jobs:
+                new[event.job] = None
+            self._lead(event, mine, theirs, orders)
+        if orders:  # a pass for what became free, and for whom
+            mine = mine or [Wakeup(self.now)]
+            theirs = theirs or [Wakeup(self.now)]
+        decided = self.principal.handle(mine) if mine else []
+        others = self.redirection.handle(theirs) if theirs else []
+        if mine:
+            self._follow(mine, decided, new)  # a redirection adds its order to `decided`
+        return [*orders, *decided, *others]
+
+    # Where an event goes.
+
+    def _lead(
+        self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
+    ) -> None:
+        """Hand an event to the group, or groups, that it is about."""
+        if isinstance(event, Wakeup | NodeLost):
+            mine.append(event)
+            theirs.append(event)
+            return
+        if isinstance(event, NodeJoined):
+            rest, group = _divided(event.resources, event.reserved, event.processors)
+            mine.append(_part(event, event.processors - event.reserved, rest))
+            theirs.append(_part(event, event.reserved, group))
+            return
+        job = self.jobs.get(event.job)
+        if job is None or job.redirected_at is None:
+            if job is not None and job.cause is S.PENDING:
+                self._leaves(job, event, mine, orders)
+            else:
+                mine.append(event)
+        else:
+            theirs.append(event)
+
+    def _leaves(self, job: Job, event: Event, mine: list[Event], orders: list[Order]) -> None:
+        """Take in what happens to a job that is being redirected."""
+        if isinstance(event, JobCancelled):
+            job.cause, job.why = S.CANCELLED, event.why
+        elif isinstance(event, JobEnded) and (event.exit_code or event.signal):
+            reason = Reason("redirection", "{why}", {"why": job.why})
+            self.principal.vacate(job)
+            job.redirect(self.now)
+            self.redirection.admit(job)
+            if self._counters is not None and job.id in self._counters:
+                self._counters.forget(job.id)
+            orders.append(Requeue(job.id, reason))
+        else:
+            if isinstance(event, JobEnded):  # it was over before anybody ended it
+                job.cause, job.why = None, ""
+            mine.append(event)
+
+    # Counting and redirecting.
+
+    def _follow(self, events: list[Event], orders: list[Order], new: dict[int, None]) -> None:
+        """Bring the counts up to date with what an instant did in the principal group."""
+        if self._counters is None:
+            return
+        live = self.principal.live
+        for event in events:
+            number = getattr(event, "job", 0)
+            if number in self._counters and number not in live:
+                self._counters.forget(number)
+        started = {order.job for order in orders if type(order) is Start and not order.restart}
+        started &= live.keys()  # in sequential order one may have ended meanwhile
+        for number in started - new.keys():
+            self._counters.started(live[number])
+        for number in new:
+            job = self.jobs.get(number)
+            if job is not None and self._waits(job):
+                self._redirect(self._counters.arrived(job, self.redirection.machine.processors))
+            if job is not None and number in started:
+                self._counters.started(job)
+
+    def _waits(self, job: Job) -> bool:
+        """Whether a job that just came found others waiting, or has to wait itself."""
+        if job.state is S.PENDING:
+            return True
+        queue = self.principal.queue.jobs
+        first = next(iter(queue.values()), None)
+        if first is None or job.id not in self.principal.live:
+            return False
+        return (first.queued_at, first.id) < (job.queued_at, job.id)
+
+    def _redirect(self, over: list[Counted]) -> None:
+        """End one of the jobs that have counted too many others, if there is one for the group."""
+        rule = self._rule
+        candidates = [entry for entry in over if entry[0].state is not S.COMPLETING]
+        if not candidates or rule is None or self._counters is None:
+            return
+        job, count = rule.choose(candidates)
+        self._counters.reset()
+        facts: dict[str, int | str] = {"count": count, "theta": rule.theta}
+        text = (
+            f"{{count}} {noun(count, 'job')} came and had to wait while it ran, more than {{theta}}"
+        )
+        if len(candidates) > 1:
+            facts |= {"jobs": len(candidates), "conflict": rule.conflict}
+            text += "; chosen of {jobs} such jobs by {conflict}"
+        self.principal.kill(job, S.PENDING, Reason("redirection", text, facts))
+
+
+def _divided(
+    resources: Mapping[str, int], reserved: int, processors: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """What the rest of a node's processors has of its resources, and what the reserved ones."""
+    share = {name: amount * reserved // processors for name, amount in resources.items()}
+    return {name: amount - share[name] for name, amount in resources.items()}, share
+
+
+def _part(event: NodeJoined, processors: int, resources: Mapping[str, int]) -> Event:
+    """Give what a node that joins brings to one group; with nothing now it may have had some."""
+    if processors < 1:
+        return NodeLost(event.at, event.node)
+    return msgspec.structs.replace(event, processors=processors, reserved=0, resources=resources)

@@ -1,0 +1,1 @@
+"""State of a decision core: queue, allocations, expected releases, reservations."""

@@ -1,0 +1,1 @@
+"""Driving a core by a virtual clock."""

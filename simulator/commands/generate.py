@@ -1,0 +1,106 @@
+"""``reshape workload generate``: a trace, or a file of resizable jobs, drawn from a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from reshape.cli.helptext import example
+from scheduler.text.counts import counted
+from simulator.traces import swf
+from simulator.traces.files import check_place, replace_all
+from simulator.workloads import workload_file
+from simulator.workloads.estimates import LEAST_LONGEST_S
+from simulator.workloads.generate import PRIO, Wanted, make, prio
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--jobs", type=click.IntRange(min=2), help="How many (1000; of prio 120).")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option("--processors", type=click.IntRange(min=2), help="Of the machine (128; of prio 400).")
+@click.option("--load", type=float, help="Offered load (that of the model, else 0.7).")
+@click.option("--queue", type=float, help="Instead: mean ready queue of EASY, found by simulating.")
+@click.option("--resources", type=click.IntRange(min=0), default=0, help="Further resources.")
+@click.option(
+    "--law",
+    type=click.Choice(["uniform", "exponential"]),
+    default="uniform",
+    show_default=True,
+    help="How requirements of several resources spread.",
+)
+@click.option(
+    "--estimates",
+    type=click.Choice(["exact", "tsafrir"]),
+    default="exact",
+    show_default=True,
+    help="What users request.",
+)
+@click.option(
+    "--longest", type=click.IntRange(min=LEAST_LONGEST_S), help="Largest request, seconds (64800)."
+)
+@click.option("--set", "fields", multiple=True, metavar="NAME=VALUE", help="Model parameter.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True)
+@example(
+    "reshape workload generate lublin --jobs 10000 --processors 256 -o lublin.swf.gz",
+    "reshape workload generate prio --set resizable=0.5 --seed 3 -o half.yaml",
+    "reshape workload generate feitelson96 --queue 64 --resources 3 --seed 2 -o k4.swf",
+)
+def generate(
+    model: str,
+    jobs: int | None,
+    seed: int,
+    processors: int | None,
+    longest: int | None,
+    fields: tuple[str, ...],
+    output: Path,
+    **options: object,
+) -> None:
+    """Draw jobs from MODEL (feitelson96, lublin or prio); the same seed, the same bytes.
+
+    The first two make a trace, prio a workload file of resizable jobs, which simulate reads, too.
+    """
+    if options["load"] is not None and options["queue"] is not None:
+        raise click.UsageError("--load and --queue both say how fast jobs arrive; give one")
+    if longest is not None and options["estimates"] != "tsafrir":
+        raise click.UsageError("--longest says something with --estimates tsafrir alone")
+    parameters: dict[str, object] = {} if processors is None else {"processors": processors}
+    for field in fields:
+        name, equals, value = field.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {field!r} has no value; write --set {field}=VALUE")
+        parameters[name] = value
+    if model == PRIO:
+        _check_prio(output)
+        parameters |= {} if jobs is None else {"jobs": jobs}
+        check_place(output)
+        drawn, workload = prio(parameters, seed)
+        told = f"model {PRIO}, seed {seed}, {drawn}"
+        replace_all({output: workload_file.encode(workload, told)})
+        click.echo(f"{output}: {counted(len(workload.jobs), 'job')} of model {model}")
+        return
+    if not output.name.removesuffix(".gz").endswith(".swf"):
+        raise click.UsageError(f"{output} does not end in .swf or .swf.gz")
+    check_place(output)
+    given = options if longest is None else options | {"longest_s": longest}
+    wanted = Wanted(model, jobs or 1000, seed, parameters=parameters, **given)  # type: ignore[arg-type]
+    trace = make(wanted)
+    swf.write(output, trace)
+    click.echo(f"{output}: {counted(len(trace), 'job')} of model {model}")
+
+
+def _check_prio(output: Path) -> None:
+    """Refuse what says something about a trace alone."""
+    context = click.get_current_context()
+    for name in ("load", "queue", "resources", "law", "estimates", "longest"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--{name} says nothing about model {PRIO}, which has rates, estimates and sizes of"
+                " its own; see --set"
+            )
+    if output.suffix not in workload_file.ENDINGS:
+        raise click.UsageError(
+            f"{output} does not end in .yaml: a trace cannot express jobs that are resized"
+        )

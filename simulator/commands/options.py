@@ -1,0 +1,80 @@
+"""Options that several commands share: the normalisation rules of traces, fields of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import click
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import changed, scenario
+from simulator.traces.normalise import Rules
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HELP = {
+    "processors": "Which number of processors counts where both are known.",
+    "larger": "Jobs larger than the machine.",
+    "overrun": "Runs longer than requested.",
+    "without_request": "Jobs without requested time.",
+    "without_run": "Jobs without run time.",
+    "duplicates": "Jobs with a number seen before.",
+    "ties": "Order of jobs submitted in the same second.",
+    "priority": "Where a job's priority comes from.",
+}
+
+
+def rule_options(command: F) -> F:
+    """Add an option for each rule of `Rules`."""
+    hints = get_type_hints(Rules)
+    for name, text in reversed(_HELP.items()):
+        flag = "--size" if name == "processors" else f"--{name.replace('_', '-')}"
+        option = click.option(
+            flag,
+            f"rule_{name}",
+            type=click.Choice(get_args(hints[name])),
+            default=getattr(Rules(), name),
+            show_default=True,
+            help=text,
+        )
+        command = option(command)
+    return command
+
+
+def rules_of(options: dict[str, Any], *, exact: bool = False) -> Rules:
+    """Rules that the options name."""
+    return msgspec.convert(
+        {name: options[f"rule_{name}"] for name in _HELP} | {"exact": exact}, Rules
+    )
+
+
+def set_fields(texts: Iterable[str]) -> dict[str, str]:
+    """Read what ``--set FIELD=VALUE`` says.
+
+    Raises
+    ------
+    click.UsageError : a text has no value.
+    """
+    fields = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {text!r} has no value; write --set {text}=VALUE")
+        fields[name] = value
+    return fields
+
+
+def scenario_of(base: Scenario | str, changes: Mapping[str, Any]) -> Scenario:
+    """Scenario, or that of a name, with fields changed as options say.
+
+    Raises
+    ------
+    click.UsageError : the name, a field or a value is wrong.
+    """
+    try:
+        return changed(scenario(base) if isinstance(base, str) else base, changes)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None

@@ -1,0 +1,76 @@
+"""``reshape plot``: pictures of the results of ``reshape simulate --out``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reshape.cli.helptext import example
+from reshape.errors import ReshapeError
+from simulator.results import jobs_csv
+from simulator.traces.files import check_place, replace_all
+
+FORMATS = ("png", "svg")
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--format", "formats", default=",".join(FORMATS), show_default=True)
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (metrics.json's).")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory (that of the results).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example(
+    "reshape simulate trace.swf --select first-fit --out results",
+    "reshape plot results --format png",
+)
+def plot(
+    directory: Path, formats: str, processors: int | None, out: Path | None, as_json: bool
+) -> None:
+    """Draw gantt, load and queue from the jobs.csv in DIRECTORY, as PNG and SVG.
+
+    The Gantt chart shows processors where they were told apart (--select), else how many were in
+    use. Any jobs.csv in the columns of Batsim will do.
+    """
+    chosen = [form.strip().lower() for form in formats.split(",")]
+    for form in chosen:
+        if form not in FORMATS:
+            raise click.UsageError(f"--format {form}: must be {' or '.join(FORMATS)}, or both")
+    jobs = jobs_csv.read(directory / jobs_csv.NAME)
+    metrics = _metrics(directory / "metrics.json")
+    size = processors or int(metrics.get("processors", jobs.machine()))
+    if size < jobs.machine():
+        raise ReshapeError(
+            f"{directory / jobs_csv.NAME}: a job held processor {jobs.machine() - 1}, the machine"
+            f" has {size}; give --processors {jobs.machine()} or more"
+        )
+    about = [jobs.workload, str(metrics.get("policy", "")), f"{size} processors"]
+    target = out or directory
+    check_place(target / "gantt.png", make_parent=True)
+
+    from scheduler.pictures.style import encode  # late: matplotlib is slow to load
+    from simulator.results.pictures import PICTURES, Scene
+
+    scene = Scene(jobs, size, ", ".join(part for part in about if part))
+    # Each is drawn anew, for what was written before leaves its traces in the layout.
+    files = {
+        target / f"{name}.{form}": encode(draw(scene), form)
+        for name, draw in PICTURES.items()
+        for form in chosen
+    }
+    replace_all(files)
+    told = {"jobs": len(jobs), "processors": size, "pictures": [str(path) for path in files]}
+    click.echo(json.dumps(told) if as_json else "\n".join(map(str, files)))
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    """What metrics.json says; nothing if there is none."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ReshapeError(f"{path}: cannot be read: {error}") from None
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,251 @@
+"""``reshape replay``: a live run's journal through the core again, as it was or as it could be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from reshape.cli.helptext import example
+from reshape.errors import ReshapeError
+from reshape.speedup import FORMS, Formula, Tabulated, parse
+from scheduler.policies.scenario import Scenario
+from scheduler.replay.compare import Comparison, compare
+from scheduler.replay.journal_reader import Batch, reading
+from scheduler.text.counts import counted
+from simulator.commands.options import scenario_of, set_fields
+from simulator.engine.costs import Costs
+from simulator.engine.outcomes import Metrics
+from simulator.live_runs import recorded
+
+#: A replay of so many batches takes long enough to show how far it is.
+MANY = 20_000
+
+#: What a re-simulated run is compared by, and how people call it.
+_SHOWN = {
+    "jobs": "jobs",
+    "mean_turnaround_s": "mean turnaround, s",
+    "mean_wait_s": "mean wait, s",
+    "mean_execution_s": "mean execution, s",
+    "makespan_s": "makespan, s",
+    "utilization": "utilisation",
+    "expansions": "expansions",
+    "contractions": "contractions",
+}
+
+
+#: Steps that take longer the more processes they have, and how people call them.
+_STEPS = {
+    "start": "start of a job",
+    "end": "end of a job",
+    "point": "resize point",
+    "group": "new group",
+    "join": "join",
+    "leave": "leave",
+}
+
+
+class FormulaText(click.ParamType[Formula]):
+    """A speedup model that holds for every size."""
+
+    name = "MODEL"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Formula:
+        """Read the text of an option."""
+        try:
+            model = parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if isinstance(model, Tabulated):
+            self.fail("sizes never run need a formula, not a table", param, ctx)
+        formula: Formula = model
+        return formula
+
+
+@click.command()
+@click.argument("journal", type=click.Path(path_type=Path))
+@click.option("--policy", help="What if this scenario had decided? Simulated anew.")
+@click.option(
+    "--set", "fields", multiple=True, metavar="FIELD=VALUE", help="What if, field by field."
+)
+@click.option("--predict", is_flag=True, help="Simulate what the submissions alone tell.")
+@click.option(
+    "--costs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Journal to measure starts, joins, moves and ends in, instead of this one; several give"
+    " them together.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Simulations, whose mean counts; each draws its costs from those measured.",
+)
+@click.option(
+    "--speedup",
+    type=FormulaText(),
+    default="prio",
+    show_default=True,
+    help=f"For sizes a job never ran on: {FORMS.partition(' or ')[0]}.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example(
+    "reshape replay ~/.reshape",
+    "reshape replay journal.db --policy easy",
+    "reshape replay journal.db --set resizing.min_benefit=0.2 --json",
+)
+def replay(
+    journal: Path,
+    policy: str | None,
+    fields: tuple[str, ...],
+    predict: bool,
+    costs: tuple[Path, ...],
+    runs: int,
+    speedup: Formula,
+    as_json: bool,
+) -> None:
+    """Replay JOURNAL, the journal of a service or its directory.
+
+    Its events go through the decision core again, and every order is compared with the one of
+    then. The exit code is 1 at the first difference, which is printed with the reasons.
+
+    With --policy or --set the run is simulated anew, from its submissions and the iteration times
+    and resize costs measured in it; with --predict from its submissions alone, and with what the
+    machine takes for starts, resizes and ends, measured in it or in the journals of --costs.
+    """
+    simulates = policy is not None or bool(fields) or predict
+    context = click.get_current_context()
+    for name in () if simulates else ("costs", "runs", "speedup"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--{name} says something about a simulation; give --policy, --set or --predict"
+            )
+    with reading(journal) as records:
+        batches, damage = records.salvaged()
+        if damage and not batches:
+            raise ReshapeError(damage)
+        submissions = {job: its for job, _, its in records.jobs()} if predict else {}
+    told = compare(_shown(batches))
+    result = _facts(told, damage)
+    if simulates:
+        run = recorded.Recorded.of(batches)
+        chosen = _chosen(run.core.scenario, policy, fields)
+        cost = recorded.costs(*map(_other, costs)) if costs else recorded.costs(run)
+        simulated = {}
+        if policy is not None or fields:
+            jobs = recorded.measured(run, speedup)
+            simulated["what_if"] = recorded.simulate(run, chosen, jobs, cost, runs)
+        if predict:
+            jobs = recorded.submitted(run, submissions, cost)
+            simulated["predicted"] = recorded.simulate(run, chosen, jobs, cost, runs)
+        result |= {"scenario": chosen.name, "left_out": run.left_out, "runs": runs}
+        result |= _outcomes(run.result().metrics(), simulated) | {"costs": _costs(cost)}
+    click.echo(msgspec.json.encode(result).decode() if as_json else _text(told, result))
+    if damage:
+        click.echo(f"reshape: the journal's end is missing: {damage}", err=True)
+    sys.exit(told.difference is not None)
+
+
+def _shown(batches: list[Batch]) -> Iterator[Batch]:
+    """Give the batches, with a bar for people if there are many."""
+    if len(batches) < MANY or not sys.stderr.isatty():
+        yield from batches
+        return
+    with click.progressbar(batches, label="replay", file=sys.stderr) as bar:
+        yield from bar
+
+
+def _chosen(base: Scenario, policy: str | None, fields: tuple[str, ...]) -> Scenario:
+    """Scenario of a run that is simulated anew: that of the journal, unless said otherwise."""
+    return scenario_of(base if policy is None else policy, set_fields(fields))
+
+
+def _other(journal: Path) -> recorded.Recorded:
+    with reading(journal) as records:
+        return recorded.Recorded.of(records.batches())
+
+
+def _facts(told: Comparison, damage: str) -> dict[str, Any]:
+    """What a replay found, for programs."""
+    found = told.difference
+    return {
+        "events": told.events,
+        "decisions": told.decisions,
+        "resizes": told.resizes,
+        "identical": found is None,
+        "difference": None if found is None else {"batch": found.batch, "lines": found.lines},
+        "damage": damage,
+    }
+
+
+def _outcomes(live: Metrics, simulated: dict[str, recorded.Simulated]) -> dict[str, Any]:
+    """Metrics of the live run and means of the simulated ones, for programs."""
+    means = {"live": live} | {name: its.metrics for name, its in simulated.items()}
+    facts: dict[str, Any] = {name: msgspec.to_builtins(its) for name, its in means.items()}
+    facts["spread_pct"] = {name: its.spread_pct for name, its in simulated.items()}
+    if "predicted" in simulated:
+        facts["error_pct"] = recorded.error_pct(live, simulated["predicted"].metrics)
+    return facts
+
+
+def _costs(cost: Costs) -> dict[str, Any]:
+    """What the simulations rest on, for programs, without the single measurements."""
+    facts: dict[str, Any] = msgspec.to_builtins(cost)
+    for step in facts.values():
+        if isinstance(step, dict):
+            del step["spread"]
+    return facts
+
+
+def _text(told: Comparison, result: dict[str, Any]) -> str:
+    """Lines for people."""
+    found = told.difference
+    identical = f"{counted(told.decisions, 'decision')} identical"
+    if found is None:
+        resizes = counted(told.resizes, "resize")
+        lines = [f"{counted(told.events, 'event')}, {identical}, {resizes} among them"]
+    else:
+        lines = [f"after {identical} the first that is not (batch {found.batch}):", *found.lines]
+    columns = [name for name in ("live", "what_if", "predicted") if name in result]
+    if not columns:
+        return "\n".join(lines)
+    if result["left_out"]:
+        jobs = ", ".join(map(str, result["left_out"]))
+        lines.append(f"left out, as they never started or have not ended: jobs {jobs}")
+    lines += _told(result)
+    lines.append(f"{'':20}" + "".join(f"{name.replace('_', '-'):>12}" for name in columns))
+    for field, label in _SHOWN.items():
+        values = [result[name][field] for name in columns]
+        shown = [f"{v:12.3f}" if isinstance(v, float) else f"{v:12}" for v in values]
+        lines.append(f"{label:20}" + "".join(shown))
+    if "error_pct" in result:
+        error = result["error_pct"]
+        lines.append(f"error of the predicted mean turnaround: {error:+.1f} %")
+    return "\n".join(lines)
+
+
+def _told(result: dict[str, Any]) -> list[str]:
+    """Say what the simulations rest on, and how far they differ."""
+    cost, times = result["costs"], "once" if result["runs"] == 1 else f"{result['runs']} times"
+    lines = [f"simulated {times}: scenario {result['scenario']}; seconds that the machine takes:"]
+    for name, label in _STEPS.items():
+        step = cost[name]
+        each = f" + {step['each_s']:.3f} a process" if step["each_s"] else ""
+        lines.append(f"    {label:16}{step['fixed_s']:.3f}{each}")
+    if cost["bytes_per_s"] < inf:
+        lines.append(f"    {'move':16}{cost['bytes_per_s'] / 1e6:.0f} MB/s")
+    for name, spread in result["spread_pct"].items():
+        if result["runs"] > 1:
+            what = name.replace("_", "-")
+            lines.append(f"{what}: mean turnarounds of the simulations differ by {spread:.1f} %")
+    return lines

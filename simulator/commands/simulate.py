@@ -1,0 +1,293 @@
+"""``reshape simulate``: a trace through the decision core, as fast as it goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from reshape.cli.helptext import example
+from reshape.cli.options import FiniteRange
+from reshape.errors import nearest
+from scheduler.config import machine_file as platform
+from scheduler.policies.registry import known
+from scheduler.policies.scenario import Scenario
+from simulator import resizable
+from simulator.commands.options import rule_options, rules_of, scenario_of, set_fields
+from simulator.commands.usage import Usage, uncollected
+from simulator.resizable import resizable_options
+from simulator.results import jobs_csv, paraver
+from simulator.results.schedule import Schedule
+from simulator.run import run
+from simulator.traces import swf
+from simulator.traces.files import check_place, replace_all
+from simulator.traces.normalise import NEEDED, Report, Rules, machine_size, normalise
+from simulator.workloads import workload_file
+
+ESTIMATES_EXACT = "exact"
+COUNT = "count"
+#: Options for workload files; for traces of which no job is resizable; of which some are.
+OF_FILES = frozenset(
+    ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
+     "kill_at_reservation", "fields", "tau", "out", "as_json", "seed")
+)  # fmt: skip
+OF_RIGID = frozenset(("event_order", "select", "machine_file", "contiguity_speedup", "paraver"))
+OF_RESIZABLE = frozenset(
+    ("speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost", "seed")
+)
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@click.option("--policy", default="easy", show_default=True, help="Scenario or policy, by name.")
+@click.option("--reservations", type=click.IntRange(min=0), help="Waiting jobs that hold one.")
+@click.option("--queue-order", help="fcfs, sjf, lxwf, priority or another by name.")
+@click.option("--backfill-order", help="Order in which jobs are tried behind the first one.")
+@click.option("--estimates", help="user, exact (run times), tsafrir or another by name.")
+@click.option(
+    "--event-order",
+    type=click.Choice(["batch", "sequential"]),
+    default="batch",
+    show_default=True,
+    help="One scheduling pass an instant, or one an event.",
+)
+@click.option(
+    "--select",
+    default=COUNT,
+    show_default=True,
+    help="count, or tell processors apart: first-fit, contiguous, tree, tree-relaxed.",
+)
+@click.option(
+    "--machine",
+    "machine_file",
+    type=click.Path(path_type=Path),
+    help="Nodes and network; see docs/machines.md.",
+)
+@click.option(
+    "--contiguity-speedup",
+    type=FiniteRange(min=0, max=1, max_open=True),
+    help="Share of its run time that a job saves where its processors are contiguous.",
+)
+@click.option("--kill-at-reservation", is_flag=True, help="EASY's reservation is enforced.")
+@click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="Field of the policy.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Only the first ones, by submission.")
+@click.option("--tau", type=FiniteRange(min=0, min_open=True), default=60.0, show_default=True)
+@resizable_options
+@rule_options
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for all results.")
+@click.option("--swf", "swf_file", type=click.Path(path_type=Path), help="Trace with the waits.")
+@click.option("--paraver", is_flag=True, help="Also put a Paraver trace into --out; may be large.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example(
+    "reshape simulate KTH-SP2.swf.gz",
+    "reshape simulate HPC2N.swf.gz --policy easy --backfill-order sjf --json",
+    "reshape simulate trace.swf --policy conservative --swf waits.swf.gz",
+    "reshape simulate trace.swf --policy fcfs-pr --resizable 0.5 --speedup amdahl:serial=0.02",
+    "reshape simulate workload.yaml --policy fcfs-pr",
+    "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
+)
+@uncollected()
+def simulate(trace: Path, **options: Any) -> None:
+    """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
+
+    Or those of a workload of resizable jobs, a file in YAML; or make a share of the trace's jobs
+    resizable. See docs/simulator.md.
+    """
+    usage = Usage()
+    of_file = trace.suffix in workload_file.ENDINGS
+    _check_kind(of_file, bool(options["resizable"]))
+    if of_file or options["resizable"]:
+        _simulate_resizable(trace, options, usage)
+        return
+    rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
+    chosen = chosen_scenario(options, rules)
+    machine_file: Path | None = options["machine_file"]
+    machine = None if machine_file is None else platform.read(machine_file)
+    out: Path | None = options["out"]
+    if options["paraver"] and out is None:
+        raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
+    _check_places(options)
+    writes_swf = options["swf_file"] is not None or out is not None
+    read = swf.read(trace, fields=swf.FIELDS if writes_swf else NEEDED, lenient=options["lenient"])
+    if machine is None:
+        machine = platform.flat(options["processors"] or machine_size(read))
+    schedule, report = run(
+        read,
+        machine,
+        chosen,
+        rules,
+        event_order=options["event_order"],
+        counted=options["select"] == COUNT,
+        first=options["jobs"],
+        contiguity_speedup=options["contiguity_speedup"],
+    )
+    numbers = schedule.numbers(options["tau"])
+    result: dict[str, Any] = {"trace": read.path, "policy": options["policy"]}
+    result |= {"processors": machine.processors} | msgspec.structs.asdict(numbers)
+    if schedule.fragmentation is not None:
+        result |= msgspec.structs.asdict(schedule.fragmentation)
+    result |= {"report": msgspec.structs.asdict(report)}
+    workload = trace.name.removesuffix(".gz").removesuffix(".swf")
+    files = {}
+    if options["swf_file"] is not None:
+        files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
+    if out is not None:
+        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, workload)
+        if options["paraver"]:
+            began = (read.declared("UnixStartTime") or 0) + int(schedule.jobs.submitted[0])
+            jobs = jobs_csv.Jobs.of(schedule, workload)
+            for name, data in paraver.encode(jobs, machine.processors, began).items():
+                files[out / name] = data
+        files[out / "schedule.swf"] = swf_bytes(schedule, read, options["policy"])
+        files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
+    replace_all(files)
+    result |= usage.so_far(len(schedule.jobs))
+    click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> None:
+    """Simulate a workload file, or a trace of which a share is made resizable."""
+    rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
+    chosen = chosen_scenario(options, rules)
+    out: Path | None = options["out"]
+    _check_places(options)
+    result: dict[str, Any] = {"trace": str(trace), "policy": options["policy"]}
+    read, jobs, report = None, None, None
+    if trace.suffix in workload_file.ENDINGS:
+        workload = workload_file.read(trace, options["seed"])
+        processors = options["processors"] or workload.processors
+        if processors is None:
+            raise click.UsageError(f"{trace} names no processors; give --processors")
+    else:
+        fields = NEEDED if options["swf_file"] is None and out is None else swf.FIELDS
+        read = swf.read(trace, fields=fields, lenient=options["lenient"])
+        processors = options["processors"] or machine_size(read)
+        jobs, report = normalise(read, processors, rules)
+        jobs = jobs if options["jobs"] is None else jobs.first(options["jobs"])
+        workload = resizable.of_trace(jobs, processors, options)
+    schedule, found = resizable.run(workload, processors, chosen, jobs=jobs)
+    result |= {"processors": processors} | resizable.numbers(schedule, found, options["tau"])
+    if report is not None:
+        result |= {"report": msgspec.structs.asdict(report)}
+    files = {}
+    if read is not None and options["swf_file"] is not None:
+        files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
+    if out is not None:
+        name = trace.name.removesuffix(".gz").rpartition(".")[0]
+        sizes = {outcome.job: outcome.sizes for outcome in found.outcomes}
+        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, name, sizes)
+        files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
+    replace_all(files)
+    result |= usage.so_far(len(schedule.jobs))
+    click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _check_places(options: Mapping[str, Any]) -> None:
+    """Find out before anything is simulated whether the results can be written."""
+    out: Path | None = options["out"]
+    for place in (options["swf_file"], out and out / jobs_csv.NAME):
+        if place is not None:
+            check_place(place, make_parent=place.parent == out)
+
+
+def _check_kind(of_file: bool, made_resizable: bool) -> None:
+    """Refuse options that say nothing about this kind of workload."""
+    context = click.get_current_context()
+    given = {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    }
+    for name, option in given.items():
+        if of_file and name not in OF_FILES:
+            raise click.UsageError(f"{option} says nothing about a workload file; leave it")
+        if made_resizable and name in OF_RIGID:
+            raise click.UsageError(f"{option} does not go with --resizable; leave one of them")
+        if not of_file and not made_resizable and name in OF_RESIZABLE:
+            raise click.UsageError(f"{option} says something with --resizable alone; give it")
+
+
+def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
+    """Put the scenario together that the options name.
+
+    Raises
+    ------
+    click.UsageError : a name, a value, or options that do not go together.
+    """
+    changes: dict[str, Any] = {}
+    for option, field in (
+        ("reservations", "backfill.reservations"),
+        ("queue_order", "order"),
+        ("backfill_order", "backfill_order"),
+    ):
+        if options[option] is not None:
+            changes[field] = options[option]
+    if options["select"] != COUNT:
+        changes["selection"] = options["select"]
+    if options["estimates"] is not None:
+        name, names = options["estimates"], known("estimates")
+        if name != ESTIMATES_EXACT and name not in names and ":" not in name:
+            offered = nearest(name, (ESTIMATES_EXACT, *names))
+            raise click.UsageError(f"unknown estimates {name!r}{offered}")
+        changes["estimates"] = "user" if name == ESTIMATES_EXACT else name
+    if options["kill_at_reservation"]:
+        changes["backfill.kill_at_reservation"] = True
+    base = scenario_of(options["policy"], {})
+    chosen = scenario_of(base, changes | set_fields(options["fields"]))
+    _check(options, rules, base, chosen)
+    return chosen
+
+
+def _check(options: dict[str, Any], rules: Rules, base: Scenario, chosen: Scenario) -> None:
+    """Refuse options that contradict each other or would be ignored."""
+    asked, named = options["reservations"], base.backfill.reservations
+    if asked is not None and named != 1 and asked != named:
+        raise click.UsageError(
+            f"--policy {options['policy']} is backfilling of "
+            f"{'all' if named is None else named} reservations, not of {asked};"
+            " give --policy easy with --reservations"
+        )
+    if options["backfill_order"] is not None and chosen.backfill.reservations != 1:
+        raise click.UsageError(
+            "--backfill-order says something with 1 reservation (EASY) alone; otherwise jobs are"
+            " tried in the --queue-order"
+        )
+    if options["processors"] is not None and options["machine_file"] is not None:
+        raise click.UsageError("--machine says how many processors there are; leave --processors")
+    if options["contiguity_speedup"] is not None and options["select"] == COUNT:
+        raise click.UsageError(
+            "--contiguity-speedup with --select count: nobody knows where jobs are; give --select"
+            " tree or another that tells processors apart"
+        )
+    if getattr(chosen.selection, "needs_network", False) and options["machine_file"] is None:
+        raise click.UsageError(
+            f"--select {options['select']} needs a machine with a network; give --machine FILE"
+        )
+    if options["kill_at_reservation"] and rules.overrun != "keep":
+        raise click.UsageError(
+            f"--kill-at-reservation with --overrun {rules.overrun}: no job outlives its estimate;"
+            " give --overrun keep"
+        )
+
+
+def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
+    """The trace with its wait column filled, as a file."""
+    note = f"waits simulated by reshape, policy {policy}, {schedule.processors} processors"
+    return swf.encode(schedule.trace(trace), note)
+
+
+def as_text(result: dict[str, Any], report: Report | None) -> str:
+    """Lines for people."""
+    lines = [] if report is None else [report.sentence]
+    for name, value in result.items():
+        if name != "report":
+            shown = f"{value:.10g}" if isinstance(value, float) else value
+            lines.append(f"{name:22} {shown}")
+    return "\n".join(lines)

@@ -1,0 +1,222 @@
+"""``reshape study``: many runs of one function, in parallel, and the report of all."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.errors import ReshapeError, nearest
+from scheduler.text.counts import counted
+from simulator.study.runner import RUNS, Failure, Here, Record, as_json, outcomes, processes
+from simulator.study.study import (
+    TRACES,
+    Parameters,
+    Report,
+    Row,
+    Study,
+    function,
+    missing_traces,
+    read_study,
+    shipped_studies,
+    shipped_traces,
+)
+from simulator.traces.files import check_place
+
+ARCHIVE = "https://www.cs.huji.ac.il/labs/parallel/workload/logs.html"
+SHOWN_FAILURES = 5
+WRITTEN = ("report.json", "report.txt")
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--seeds", metavar="N|LIST", help="Instead of those of the study file.")
+@click.option(
+    "--set", "changes", multiple=True, metavar="PARAMETER=VALUE", help="A value, or a list."
+)
+@click.option(
+    "--traces",
+    envvar="RESHAPE_TRACES",
+    default=".",
+    type=click.Path(path_type=Path),
+    help="Directory of the traces (RESHAPE_TRACES, else the current one).",
+)
+@click.option(
+    "-j", "--workers", type=click.IntRange(min=1), help="Processes (one for each processor)."
+)
+@click.option("--mpi", is_flag=True, help="Run on the ranks of the mpiexec that started this.")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory of all results.")
+@click.option("--fresh", is_flag=True, help="Run again what is done already.")
+@click.option("--json", is_flag=True, help="Print one JSON object.")
+@example(
+    "reshape study backfilling --seeds 5",
+    "reshape study my.yaml --traces ~/traces --out results --set 'load=[0.8, 1]'",
+    "mpiexec -n 9 reshape study my.yaml --mpi --traces ~/traces --out results",
+)
+def study(name: str | None, workers: int | None, mpi: bool, **options: Any) -> None:
+    """Run the study NAME, one that comes with the package or a YAML file of your own.
+
+    Without NAME, list the studies there are. With --out, runs are kept as they are done: after an
+    interruption the same command computes what is missing.
+    """
+    if name is None:
+        click.echo(_listing())
+        return
+    if mpi and workers is not None:
+        raise click.UsageError("--workers with --mpi: mpiexec -n says how many; leave one out")
+    width = _ranks() - 1 if mpi else workers or len(os.sched_getaffinity(0))
+    with _pool(width, mpi) as pool:
+        if pool is not None:  # this is not one of the ranks that only work
+            _study(name, pool, width, **options)
+
+
+def _study(
+    name: str,
+    pool: Executor,
+    width: int,
+    *,
+    seeds: str | None,
+    changes: tuple[str, ...],
+    traces: Path,
+    out: Path | None,
+    fresh: bool,
+    json: bool,
+) -> None:
+    chosen = read_study(_file(name), changes, seeds)
+    if missing := missing_traces(chosen, traces):
+        raise ReshapeError(
+            f"not in {traces.absolute()}: {', '.join(missing)}; put them there (from {ARCHIVE}),"
+            " or name their directory by --traces DIR or RESHAPE_TRACES"
+        )
+    if out is not None:
+        check_place(out / "report.json", make_parent=True)
+    with Record(chosen, out, fresh=fresh) as record:
+        _run_missing(chosen, record, pool, width, traces, kept=out is not None)
+        report = _report(chosen, record.rows(), out)
+        data = as_json(report.data)
+        written = msgspec.json.format(data, indent=2) + b"\n", f"{report.text}\n".encode()
+        record.finish({**dict(zip(WRITTEN, written, strict=True)), **report.files})
+    click.echo(data if json else report.text)
+
+
+def _run_missing(
+    chosen: Study, record: Record, pool: Executor, width: int, traces: Path, *, kept: bool
+) -> None:
+    """Compute what is not on record.
+
+    Raises
+    ------
+    ReshapeError : runs failed; it names them.
+    """
+    from rich.console import Console
+
+    from simulator.study.progress import Progress
+
+    missing = [run | {TRACES: str(traces.absolute())} for run in chosen.runs if run not in record]
+    before, failed = len(chosen.runs) - len(missing), []
+    with Progress(Console(stderr=True), chosen.title, before, len(chosen.runs)) as progress:
+        try:
+            for run, outcome in outcomes(chosen, missing, pool, width, processes):
+                if isinstance(outcome, Failure):
+                    failed.append((run, outcome))
+                else:
+                    record.add(run, outcome)
+                    progress.step()
+        except BaseException:  # nobody waits for the runs under way
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
+    if failed:
+        failed.sort(key=lambda pair: missing.index(pair[0]))  # not as the workers came to them
+        raise ReshapeError(_told(failed, len(missing), kept))
+
+
+def _told(failed: list[tuple[Parameters, Failure]], runs: int, kept: bool) -> str:
+    """Say which runs failed, and why."""
+    lines = [f"{len(failed)} of {counted(runs, 'run')} failed"]
+    lines[0] += "; the others are kept" if kept else "; --out DIR would keep the others"
+    for run, failure in failed[:SHOWN_FAILURES]:
+        values = ", ".join(f"{key}={value!r}" for key, value in run.items() if key != TRACES)
+        lines.append(f"  {values or 'the only run'}: {failure.message}")
+    if len(failed) > SHOWN_FAILURES:
+        lines.append(f"  and {len(failed) - SHOWN_FAILURES} more")
+    details = next((failure.details for _, failure in failed if failure.details), "")
+    return "\n".join(lines) + (f"\nthe first of them in full:\n{details}" if details else "")
+
+
+def _report(chosen: Study, rows: list[Row], out: Path | None) -> Report:
+    from simulator.study.report import means
+
+    if chosen.report is None:
+        return means(rows, out)
+    try:
+        report = function(chosen.report, chosen.folder)(rows, out)
+    except ReshapeError:
+        raise
+    except Exception:
+        raise ReshapeError(
+            f"{chosen.report} failed; no report was written:\n{traceback.format_exc()}"
+        ) from None
+    if not isinstance(report, Report):
+        raise ReshapeError(
+            f"{chosen.report} must give a simulator.study.study.Report, got {report!r}"
+        )
+    for name in report.files:
+        if Path(name).name != name or name in (RUNS, *WRITTEN):
+            raise ReshapeError(f"{chosen.report}: {name!r} is no name for a file beside {RUNS}")
+    return report
+
+
+def _file(name: str) -> Path:
+    """Study file of a name: one that comes with the package, else a path."""
+    shipped = shipped_studies()
+    if name in shipped:
+        return shipped[name]
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return path
+    raise click.UsageError(f"there is no study {name!r}{nearest(name, shipped)}")
+
+
+def _listing() -> str:
+    from scheduler.text.located import Located
+    from scheduler.text.tables import Table, render
+
+    rows = [(name, Located.read(file).values["study"]) for name, file in shipped_studies().items()]
+    table = render(Table(["NAME", "STUDY"], rows, left=frozenset({"NAME", "STUDY"})))
+    return "\n".join([table, "", "traces that come along:", *map(str, shipped_traces())])
+
+
+def _ranks() -> int:
+    """How many processes mpiexec started.
+
+    Raises
+    ------
+    click.UsageError : one alone.
+    """
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.size < 2:
+        raise click.UsageError(
+            "--mpi needs mpiexec and at least 2 processes, the first of which hands out the runs;"
+            " write mpiexec -n 5 reshape study ... --mpi"
+        )
+    return MPI.COMM_WORLD.size
+
+
+def _pool(width: int, mpi: bool) -> AbstractContextManager[Executor | None]:
+    """Give what computes; under MPI, all ranks but the first serve it until it is closed."""
+    if mpi:
+        from mpi4py.futures import MPICommExecutor
+
+        return cast(AbstractContextManager[Executor | None], MPICommExecutor())
+    return processes(width) if width > 1 else Here()

@@ -1,0 +1,164 @@
+"""``reshape workload``: what is in a trace, and the same trace in another form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+
+from reshape.cli.helptext import example
+from reshape.cli.options import FiniteRange
+from scheduler.text.counts import counted
+from simulator.commands.generate import generate
+from simulator.commands.options import rule_options, rules_of
+from simulator.traces import swf
+from simulator.traces.files import check_place, replace_all
+from simulator.traces.normalise import NEEDED, Report, TraceJobs, machine_size, normalise
+from simulator.traces.weeks import choose, cut
+
+DAY_S = 86400.0
+
+
+@click.group()
+def workload() -> None:
+    """Look at traces in the Standard Workload Format and convert them."""
+
+
+workload.add_command(generate)
+
+
+@workload.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@rule_options
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example("reshape workload info trace.swf.gz --json")
+def info(trace: Path, processors: int | None, lenient: bool, as_json: bool, **rules: Any) -> None:
+    """Tell what is odd about a trace, and what the rules leave of it."""
+    read = swf.read(trace, fields=NEEDED, lenient=lenient)
+    size = processors or machine_size(read)
+    jobs, report = normalise(read, size, rules_of(rules))
+    facts = summary(jobs, size)
+    if as_json:
+        told = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}
+        click.echo(json.dumps(told))
+        return
+    click.echo(_text(read, report, facts))
+
+
+@workload.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("to", type=click.Path(path_type=Path))
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@example("reshape workload convert trace.swf.gz trace.csv")
+def convert(trace: Path, to: Path, lenient: bool) -> None:
+    """Write TRACE as TO, in the form its name says: .swf or .csv, either with .gz behind it."""
+    form = to.name.removesuffix(".gz").rpartition(".")[2]
+    if form not in ("swf", "csv"):
+        raise click.UsageError(f"{to} ends neither in .swf nor in .csv (nor in .gz behind that)")
+    check_place(to)
+    read = swf.read(trace, lenient=lenient)
+    replace_all({to: swf.encode(read) if form == "swf" else _csv(read)})
+    click.echo(f"{to}: {counted(len(read), 'job')}")
+
+
+@workload.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Directory.")
+@click.option("--weeks", "count", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--utilization", type=FiniteRange(min=0), default=0.7, show_default=True, help="At least."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@example("reshape workload weeks RICC.swf.gz --weeks 20 --utilization 0.7 -o weeks")
+def weeks(
+    trace: Path,
+    out: Path,
+    count: int,
+    utilization: float,
+    seed: int,
+    processors: int | None,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Cut busy weeks out of TRACE, each a trace of its own in the directory of -o.
+
+    A week has the jobs submitted in its 168 hours, whole. Its utilization is what the log's jobs
+    held of the machine in it. If more weeks than wanted are busy enough, the seed draws.
+    """
+    read = swf.read(trace, lenient=lenient)
+    choice = choose(read, processors or machine_size(read), count, utilization, seed)
+    stem = trace.name.removesuffix(".gz").removesuffix(".swf")
+    files = {
+        out / f"{stem}-week-{week.number:03}.swf.gz": swf.encode(
+            cut(read, week), f"week {week.number}, from second {week.begin:.15g} of {trace.name} on"
+        )
+        for week in choice.weeks
+    }
+    report = msgspec.to_builtins(choice) | {"trace": read.path, "seed": seed}
+    files[out / "weeks.json"] = (json.dumps(report, indent=2) + "\n").encode()
+    for path in files:
+        check_place(path, make_parent=True)
+    replace_all(files)
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(choice.sentence)
+    if len(choice.weeks) < count:
+        click.echo(
+            f"{counted(count, 'week')} wanted: there are no more of that utilization", err=True
+        )
+    for week in choice.weeks:
+        jobs = counted(week.jobs, "job")
+        click.echo(f"week {week.number:3}  utilization {week.utilization:.3f}  {jobs}")
+
+
+def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:
+    """Numbers that describe jobs on a machine of so many processors; times in seconds.
+
+    `offered_load` is the work of the jobs over what the machine could do between the first and the
+    last submission.
+    """
+    span = float(jobs.submitted[-1] - jobs.submitted[0])
+    work = float((jobs.run * jobs.processors).sum())
+    return {
+        "jobs": len(jobs),
+        "processors": processors,
+        "users": int((np.unique(jobs.users) >= 0).sum()),
+        "span_s": span,
+        "offered_load": work / (processors * span) if span else None,
+        "mean_run_s": float(jobs.run.mean()),
+        "median_run_s": float(np.median(jobs.run)),
+        "mean_estimate_s": float(jobs.estimate.mean()),
+        "mean_processors": float(jobs.processors.mean()),
+        "largest_processors": int(jobs.processors.max()),
+    }
+
+
+def _text(trace: swf.Trace, report: Report, facts: dict[str, Any]) -> str:
+    lines = [report.sentence]
+    if trace.oddities.first_skipped:
+        lines.append(f"first line skipped: {trace.oddities.first_skipped}")
+    for name, value in facts.items():
+        lines.append(f"{name:20} {value:.6g}" if isinstance(value, float) else f"{name:20} {value}")
+    lines.append(f"{'span in days':20} {facts['span_s'] / DAY_S:.1f}")
+    return "\n".join(lines)
+
+
+def _csv(trace: swf.Trace) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(swf.FIELDS)
+    columns = (trace.columns[field].tolist() for field in swf.FIELDS)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue().encode()

@@ -1,0 +1,1 @@
+"""Simulated jobs: how they run, resize and end."""

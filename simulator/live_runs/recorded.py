@@ -1,0 +1,354 @@
+"""A live run as its journal tells it, made into a workload for the simulator.
+
+Two ways to the jobs: what was *measured* of them (iteration times by size, for what-if runs), or
+what their *submissions* say (for a prediction that has not seen the run). Both need what this
+machine takes for starts, joins, moves and ends: `Costs`, measured from a journal, this one or those
+of other runs. They vary from time to time, and which job finds processors free at its resize point
+hangs on fractions of a second; so a run is simulated several times, each cost drawn from those that
+were measured, and the mean counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from statistics import fmean, stdev
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ReshapeError
+from reshape.speedup import Formula, Prio, Tabulated
+from reshape.wire.messages import Submission
+from reshape.wire.pace import ASK_EVERY_S
+from scheduler.model.events import (
+    JobSpec,
+    JobStarted,
+    NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+)
+from scheduler.model.job import FINAL, Job, Resize
+from scheduler.model.orders import Contract, Expand
+from scheduler.policies.scenario import Scenario
+from scheduler.replay.compare import begun, replay
+from scheduler.replay.journal_reader import Batch
+from scheduler.sites.two_groups import Redirecting
+from simulator.engine.costs import Costs, Takes
+from simulator.engine.engine import Engine
+from simulator.engine.jobs import SimJob
+from simulator.engine.outcomes import Metrics, Outcome, Result
+
+#: Model for sizes on which a job never ran, if its program tells none.
+UNKNOWN: Formula = Prio()
+
+
+#: (Processes, seconds) of each time that a step was taken.
+Times: TypeAlias = list[tuple[float, float]]
+#: From when on, processes, seconds.
+Launched: TypeAlias = tuple[float, int, float]
+
+
+class Recorded(msgspec.Struct):
+    """A live run.
+
+    Parameters
+    ----------
+    core : as it was at the end of the journal.
+    first, last : first and last resize point of each job that came to one.
+    points : seconds a resize point between two others that no iteration accounts for, where no
+        resize came in between; by the processes of the job.
+    groups : (from when on, processes, seconds) of each group that came up to join.
+    joins, leaves : how long groups took to join and to leave, by the processes of the job then, and
+        of those that left.
+    moves : bytes of a job's data, and the seconds of its move.
+    busy_s : processor-seconds that each job held.
+    """
+
+    core: Redirecting
+    first: dict[int, ResizePoint] = {}
+    last: dict[int, ResizePoint] = {}
+    points: Times = []
+    groups: list[Launched] = []
+    joins: Times = []
+    leaves: Times = []
+    moves: Times = []
+    busy_s: dict[int, float] = {}
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> Recorded:
+        """Replay a journal."""
+        core, batches = begun(batches)
+        run = cls(core)
+        steady: set[int] = set()  # jobs that nothing has happened to since their last point
+        under_way: dict[int, Resize] = {}
+        held: dict[int, tuple[float, int]] = {}  # since when, processors
+        for batch, orders in replay(batches, core):
+            at = batch.events[0].at
+            named = {what.job for what in (*batch.events, *orders) if hasattr(what, "job")}
+            if any(type(event) is NodeLost for event in batch.events):
+                named |= held.keys()
+            for number in named:
+                since, processors = held.pop(number, (at, 0))
+                run.busy_s[number] = run.busy_s.get(number, 0.0) + processors * (at - since)
+                if groups := core.jobs[number].groups:
+                    held[number] = at, sum(map(len, groups.values()))
+            for event in batch.events:
+                if type(event) is ResizePoint:
+                    run._point(event, event.job in steady)
+                    steady.add(event.job)
+                elif isinstance(event, ResizeDone | ResizeFailed | JobStarted):
+                    steady.discard(event.job)
+                if type(event) is ResizeDone and event.job in under_way:
+                    run._resized(event, under_way.pop(event.job))
+            for order in orders:
+                if isinstance(order, Expand | Contract):
+                    resize = run.core.jobs[order.job].resize
+                    if resize is not None:
+                        under_way[order.job] = resize
+            steady -= {order.job for order in orders if isinstance(order, Contract)}
+        return run
+
+    def _resized(self, event: ResizeDone, resize: Resize) -> None:
+        times, data_bytes = event.times, self.core.jobs[event.job].history.data_bytes
+        if not resize.expands:
+            leave_s = event.at - resize.at - times.pause_s
+            self.leaves.append((resize.old - resize.new, max(0.0, leave_s)))
+        elif times.start_s > 0:  # else its report got lost
+            self.groups.append((resize.at, resize.new - resize.old, times.start_s))
+            self.joins.append((resize.new, times.join_s + times.plan_s + times.resume_s))
+        if data_bytes > 0 and times.move_s > 0:
+            self.moves.append((data_bytes, times.move_s))
+
+    def _point(self, event: ResizePoint, steady: bool) -> None:
+        self.first.setdefault(event.job, event)
+        before = self.last.get(event.job)
+        if steady and before is not None and event.iteration > before.iteration:
+            passed, size = event.iteration - before.iteration, self.core.jobs[event.job].size
+            seconds = (event.at - before.at) / passed - event.iteration_s
+            self.points.append((size, max(0.0, seconds)))
+        self.last[event.job] = event
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Jobs that started and ended, by number."""
+        return [
+            job
+            for job in self.core.jobs.values()
+            if job.state in FINAL and job.started_at is not None
+        ]
+
+    @property
+    def left_out(self) -> list[int]:
+        """Jobs that never started or have not ended."""
+        there = {job.id for job in self.jobs}
+        return sorted(self.core.jobs.keys() - there)
+
+    def result(self) -> Result:
+        """What the live run gave."""
+        outcomes = sorted(map(Outcome.of, self.jobs), key=lambda outcome: outcome.ended_at)
+        busy_s = sum(self.busy_s[job.id] for job in self.jobs)
+        return Result(outcomes, self.core.machine.installed, busy_s, self.left_out)
+
+
+def costs(*runs: Recorded) -> Costs:
+    """Measure what the machine took in some runs; 0 where they give nothing to measure."""
+    starts: Times = []
+    groups: Times = []
+    for run in runs:
+        begun = _starts(run)
+        together = _sharing([*begun, *run.groups])
+        starts += together[: len(begun)]
+        groups += together[len(begun) :]
+    moved, move_s = (
+        sum(column)
+        for column in zip((0, 0.0), *(m for run in runs for m in run.moves), strict=True)
+    )
+    return Costs(
+        Takes.fitted(starts),
+        Takes.fitted([end for run in runs for end in _ends(run)]),
+        Takes.fitted([point for run in runs for point in run.points]),
+        Takes.fitted(groups),
+        Takes.fitted([join for run in runs for join in run.joins]),
+        Takes.fitted([leave for run in runs for leave in run.leaves]),
+        **({"bytes_per_s": moved / move_s} if moved else {}),
+    )
+
+
+def _sharing(launched: list[Launched]) -> Times:
+    """Seconds of each launch, by its processes and those of others that came up meanwhile."""
+    times = []
+    for i, (at, processes, seconds) in enumerate(launched):
+        others = 0.0
+        for j, (other_at, other, other_s) in enumerate(launched):
+            if j != i and other_s > 0:
+                together = min(at + seconds, other_at + other_s) - max(at, other_at)
+                others += other * max(0.0, together) / other_s
+        times.append((processes + others, seconds))
+    return times
+
+
+def _starts(run: Recorded) -> list[Launched]:
+    """Start of each job that came to resize points."""
+    starts = []
+    for job in _regular(run):
+        assert job.started_at is not None
+        first = run.first[job.id]
+        start_s = max(0.0, first.at - first.iteration_s - job.started_at)
+        starts.append((job.started_at, job.spec.processors, start_s))
+    return starts
+
+
+def _ends(run: Recorded) -> Times:
+    """End of each of them, by its processes then."""
+    return [(job.size, _remainder(run, job)[1]) for job in _regular(run)]
+
+
+def _regular(run: Recorded) -> list[Job]:
+    return [job for job in run.jobs if job.id in run.first and not job.restarts]
+
+
+def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:
+    """Jobs as they were measured; one that did not end by itself has the work that it did.
+
+    Parameters
+    ----------
+    unknown : model for sizes beyond those a job was measured on.
+    """
+    cost = costs(run)
+    return [_measured(run, job, cost, unknown) for job in run.jobs]
+
+
+def _measured(run: Recorded, job: Job, cost: Costs, unknown: Formula) -> SimJob:
+    assert job.started_at is not None
+    assert job.ended_at is not None
+    history = job.history
+    times = {size: history.time_s(size) for size in set(history.visits)}
+    table = {size: seconds for size, seconds in times.items() if seconds}
+    if not job.spec.resizable or not table or job.id not in run.last:
+        around_s = cost.start.of(job.spec.processors) + cost.end.of(job.size)
+        ran_s = max(0.0, job.ended_at - job.started_at - around_s)
+        return SimJob(job.submitted_at, job.spec, ran_s)
+    model = Tabulated(table, beyond=unknown)
+    return SimJob(
+        job.submitted_at,
+        _with_topology(job),
+        model.time(job.spec.processors),
+        run.last[job.id].iteration + _remainder(run, job)[0],
+        model,
+        max((times.moved_bytes for times in job.times), default=0),
+    )
+
+
+def _with_topology(job: Job) -> JobSpec:
+    """What the user asked for, with the topology that the program declared."""
+    return msgspec.structs.replace(job.spec, topology=job.topology)
+
+
+def _remainder(run: Recorded, job: Job) -> tuple[int, float]:
+    """Iterations after the last resize point, and the seconds that were left over at the end.
+
+    Between the last question and the end there is one iteration, or as many as take no longer than
+    a job waits between two questions.
+    """
+    assert job.ended_at is not None
+    last = run.last[job.id]
+    seconds = job.ended_at - last.at
+    iteration_s = job.history.predict_s(job.size) or last.iteration_s
+    if iteration_s <= 0:
+        return 1, max(0.0, seconds)
+    iterations = max(1, min(int(seconds / iteration_s), ceil(ASK_EVERY_S / iteration_s)))
+    return iterations, max(0.0, seconds - iterations * iteration_s)
+
+
+def submitted(run: Recorded, submissions: Mapping[int, Submission], cost: Costs) -> list[SimJob]:
+    """Jobs as their submissions say, and nothing of what became of them.
+
+    Parameters
+    ----------
+    cost : of what a resize point takes, which rigid programs come to as well.
+
+    Raises
+    ------
+    ReshapeError : a program is none whose times its command line tells.
+    """
+    return [_submitted(job, submissions[job.id], cost) for job in run.jobs]
+
+
+def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
+    words = submission.argv
+    if "apps.synthetic" not in words:
+        raise ReshapeError(
+            f"job {job.id} runs {' '.join(words)}: only the command line of apps.synthetic tells"
+            " how long it takes; what-if runs (--policy) go by measured times instead"
+        )
+    from apps.synthetic import arguments  # it alone knows what its options mean
+
+    options = arguments(words[words.index("apps.synthetic") + 1 :])
+    spec, model, start = job.spec, options.speedup, options.start_size
+    if start is not None and spec.resizable and job.topology is not None:
+        sizes = job.topology.valid_sizes(spec.processors, spec.max_processors or spec.processors)
+        model = Tabulated({size: 1 / model.factor(start, size) for size in sizes})
+    iteration_s = options.seconds / options.speedup.factor(
+        start or spec.processors, spec.processors
+    )
+    if not spec.resizable:  # the simulator asks such jobs nothing between start and end
+        iteration_s += cost.point.of(spec.processors)
+    mib = options.mib << 20
+    return SimJob(
+        job.submitted_at, spec, iteration_s, max(1, options.iterations), model, data_bytes=mib
+    )
+
+
+class Simulated(msgspec.Struct, frozen=True):
+    """Several simulations of a run.
+
+    Parameters
+    ----------
+    metrics : their means.
+    spread_pct : standard deviation of the mean turnaround between them, per cent of it.
+    """
+
+    metrics: Metrics
+    spread_pct: float
+
+    @classmethod
+    def of(cls, runs: Sequence[Metrics]) -> Simulated:
+        """Sum up at least one."""
+        names = Metrics.__struct_fields__
+        columns = ([getattr(run, name) for run in runs] for name in names)
+        means = Metrics(*(_mean(column) for column in columns))
+        turnarounds = [run.mean_turnaround_s for run in runs]
+        spread_s = stdev(turnarounds) if len(runs) > 1 else 0.0
+        return cls(means, 100 * spread_s / means.mean_turnaround_s)
+
+
+def simulate(
+    run: Recorded, scenario: Scenario, jobs: list[SimJob], cost: Costs, runs: int
+) -> Simulated:
+    """Run jobs several times on the machine of a recorded run, all of it up.
+
+    Parameters
+    ----------
+    cost : measured times, drawn anew each time.
+    """
+    nodes, like = run.core.machine.nodes.values(), run.core.principal.machine
+    kill = run.core.kill_at_walltime
+    rngs = [np.random.default_rng(seed) for seed in range(runs)]
+    cores = (Redirecting.on(scenario, nodes, like, kill_at_walltime=kill) for _ in rngs)
+    engines = (
+        Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
+    )
+    return Simulated.of([engine.run().metrics() for engine in engines])
+
+
+def error_pct(live: Metrics, simulated: Metrics) -> float:
+    """How far the simulated mean turnaround is from the live one, per cent."""
+    return 100 * (simulated.mean_turnaround_s / live.mean_turnaround_s - 1)
+
+
+def _mean(values: list[Any]) -> Any:
+    """Mean of numbers; the number itself where they are the same."""
+    return values[0] if len(set(values)) == 1 else fmean(values)

@@ -1,0 +1,223 @@
+"""``jobs.csv``: a line for each job, in the columns of Batsim that evalys reads, too.
+
+Where jobs can be resized there is one column more, their sizes over time: ``0:4 62.5:8`` is 4
+processors from second 0 on and 8 from 62.5 on, up to the end.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.errors import ReshapeError
+from scheduler.model.procset import ProcSet
+from simulator.results.schedule import Schedule
+
+NAME = "jobs.csv"
+#: Columns in the order of Batsim 4.
+COLUMNS = (
+    "job_id", "workload_name", "profile", "submission_time", "requested_number_of_resources",
+    "requested_time", "success", "final_state", "starting_time", "execution_time", "finish_time",
+    "waiting_time", "turnaround_time", "stretch", "allocated_resources",
+)  # fmt: skip
+REJECTED = "REJECTED"
+SIZES = "sizes"
+Sizes = Sequence[tuple[float, int]]  # (time, processors from then on)
+
+
+class Held(NamedTuple):
+    """Spans of time in each of which a job held so many processors; (m,) each.
+
+    Parameters
+    ----------
+    begin, end : float64, seconds.
+    processors : int64.
+    """
+
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+    processors: NDArray[np.int64]
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """Jobs that ran, as pictures and traces for other tools need them; (n,) each.
+
+    Parameters
+    ----------
+    workload : name, for titles.
+    numbers : for people, each different.
+    submitted, started, ended : float64, seconds.
+    processors : int64.
+    allocated : the processors of each job, or None if they were not told apart.
+    sizes : of each job over time; None: those in `processors`, from start to end.
+    """
+
+    workload: str
+    numbers: list[str]
+    submitted: NDArray[np.float64]
+    started: NDArray[np.float64]
+    ended: NDArray[np.float64]
+    processors: NDArray[np.int64]
+    allocated: list[ProcSet] | None
+    sizes: Sequence[Sizes] | None = None
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self.numbers)
+
+    @classmethod
+    def of(cls, schedule: Schedule, workload: str) -> Jobs:
+        """Take over the jobs of a schedule that ran."""
+        there = np.flatnonzero(~np.isnan(schedule.ended))
+        names, held = _names(schedule), schedule.allocated
+        return cls(
+            workload,
+            [names[place] for place in there],
+            schedule.jobs.submitted[there],
+            schedule.started[there],
+            schedule.ended[there],
+            schedule.jobs.processors[there],
+            None if held is None else [held[place + 1] for place in there.tolist()],
+        )
+
+    @property
+    def held(self) -> Held:
+        """How many processors were held when."""
+        if self.sizes is None:
+            return Held(self.started, self.ended, self.processors)
+        spans = [
+            (begin, then, size)
+            for sizes, end in zip(self.sizes, self.ended.tolist(), strict=True)
+            for (begin, size), (then, _) in pairwise([*sizes, (end, 0)])
+        ]
+        begin, end, processors = (np.array(column) for column in zip(*spans, strict=True))
+        return Held(begin.astype(np.float64), end.astype(np.float64), processors.astype(np.int64))
+
+    def machine(self) -> int:
+        """Processors that a machine must have at least to have run these jobs.
+
+        Without allocations that is the largest job, which may be too few.
+        """
+        if self.allocated is None:
+            return int(self.held.processors.max())
+        return 1 + max(held.intervals[-1][1] for held in self.allocated if held)
+
+
+def encode(schedule: Schedule, workload: str, sizes: Mapping[int, Sizes] | None = None) -> bytes:
+    """Write the jobs of a schedule; one that could not run is REJECTED.
+
+    Parameters
+    ----------
+    sizes : of each job that ran, by its place in the schedule from 1, if jobs were resized.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    rows = _rows(schedule, workload)
+    if sizes is None:
+        writer.writerow(COLUMNS)
+    else:
+        writer.writerow((*COLUMNS, SIZES))
+        rows = [(*row, _told(sizes.get(place, ()))) for place, row in enumerate(rows, 1)]
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _told(sizes: Sizes) -> str:
+    return " ".join(f"{at}:{size}" for at, size in sizes)
+
+
+def _sizes(text: str) -> list[tuple[float, int]]:
+    pairs = [part.split(":") for part in text.split()]
+    return [(float(at), int(size)) for at, size in pairs]
+
+
+def read(path: Path) -> Jobs:
+    """Read a ``jobs.csv``, ours or Batsim's.
+
+    Raises
+    ------
+    ReshapeError : it cannot be read, lacks a column, no job in it ran, or a field is wrong (told
+        with file, line and column).
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise ReshapeError(f"{path}: no column {missing[0]}; is it a jobs.csv?")
+            lines = [(reader.line_num, row) for row in reader if row["final_state"] != REJECTED]
+    except OSError as error:
+        raise ReshapeError(f"{path}: cannot be read: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ReshapeError(f"{path}: is no table: {error}") from None
+    if not lines:
+        raise ReshapeError(f"{path}: no job in it ran")
+    held = [_field(path, line, row, "allocated_resources", ProcSet.parse) for line, row in lines]
+    resized = SIZES in lines[0][1]
+    sizes = [_field(path, line, row, SIZES, _sizes) for line, row in lines] if resized else None
+
+    def column(name: str, kind: Any) -> NDArray[Any]:
+        return np.array([_field(path, line, row, name, kind) for line, row in lines])
+
+    return Jobs(
+        lines[0][1]["workload_name"],
+        [row["job_id"] for _, row in lines],
+        column("submission_time", float),
+        column("starting_time", float),
+        column("finish_time", float),
+        column("requested_number_of_resources", int),
+        held if all(held) else None,
+        sizes,
+    )
+
+
+def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> Any:
+    try:
+        return kind(row[name] or "")
+    except (TypeError, ValueError):
+        raise ReshapeError(f"{path}:{line}: {name}: {row[name]!r} makes no sense") from None
+
+
+def _names(schedule: Schedule) -> list[str]:
+    """Numbers of the trace; one that was there before gets its place behind it."""
+    numbers = schedule.jobs.numbers.tolist()
+    first = {number: place for place, number in reversed([*enumerate(numbers)])}
+    return [
+        str(number) if first[number] == place else f"{number}#{place + 1}"
+        for place, number in enumerate(numbers)
+    ]
+
+
+def _rows(schedule: Schedule, workload: str) -> list[tuple[Any, ...]]:
+    jobs, run = schedule.jobs, schedule.ended - schedule.started
+    table = zip(
+        _names(schedule),
+        jobs.submitted.tolist(),
+        jobs.processors.tolist(),
+        jobs.estimate.tolist(),
+        schedule.started.tolist(),
+        run.tolist(),
+        schedule.killed.tolist(),
+        strict=True,
+    )
+    rows: list[tuple[Any, ...]] = []
+    for place, (number, at, size, asked, start, run_s, killed) in enumerate(table, 1):
+        job = number, workload, number, at, size, asked
+        if start != start:
+            rows.append((*job, 0, REJECTED, *[""] * 7))
+            continue
+        state = "COMPLETED_WALLTIME_REACHED" if killed else "COMPLETED_SUCCESSFULLY"
+        turnaround = start + run_s - at
+        held = "" if schedule.allocated is None else str(schedule.allocated[place])
+        stretch = turnaround / run_s if run_s else ""
+        times = (start, run_s, start + run_s, start - at, turnaround, stretch)
+        rows.append((*job, int(not killed), state, *times, held))
+    return rows

@@ -1,0 +1,234 @@
+"""Pictures of a schedule: Gantt chart, load and queue, readable for ten jobs or a million.
+
+What a thousand pixels cannot show one by one is averaged, so that a picture stays small and true:
+a Gantt chart of many jobs becomes an image whose pixels are as dark as they are covered, and a line
+of many steps the mean of each pixel's span, with its largest value above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from scheduler.pictures import style as drawing
+from simulator.results import raster, series
+from simulator.results.jobs_csv import Jobs
+from simulator.results.series import Series
+
+Floats = NDArray[np.float64]
+#: More rectangles than this become an image of so many rows and columns.
+MOST_BOXES = 1500
+IMAGE = 500, 1400
+#: More steps than this are averaged over so many spans.
+SPANS = 1000
+#: Jobs up to this number have theirs written on them.
+MOST_NUMBERS = 60
+_SIZES = matplotlib.colormaps["viridis_r"]
+_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0))
+
+
+class Scene(NamedTuple):
+    """What all pictures of a schedule share.
+
+    Parameters
+    ----------
+    processors : of the machine.
+    about : behind the title, such as workload and policy.
+    """
+
+    jobs: Jobs
+    processors: int
+    about: str
+
+    @property
+    def origin(self) -> float:
+        """Time of the first submission, seconds."""
+        return float(self.jobs.submitted.min())
+
+    @property
+    def span(self) -> float:
+        """From the first submission to the last end, seconds; not 0."""
+        return float(self.jobs.ended.max()) - self.origin or 1.0
+
+    @property
+    def unit(self) -> tuple[str, float]:
+        """Unit of the axis of time, and its seconds."""
+        return next((unit for unit in reversed(_UNITS) if self.span >= 3 * unit[1]), _UNITS[0])
+
+    def figure(self, what: str, height: float) -> Figure:
+        """Begin a picture."""
+        return drawing.new_figure(height, f"{what}: {self.about}")
+
+    def dress(self, axes: Axes, label: str) -> None:
+        """Label the axes."""
+        drawing.quiet(axes)
+        axes.set_facecolor(drawing.GROUND)
+        axes.set_xlim(0, self.span / self.unit[1])
+        axes.set_ylabel(label)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+    def name_time(self, axes: Axes) -> None:
+        """Say what the axis of time is."""
+        axes.set_xlabel(f"time since the first submission ({self.unit[0]})")
+
+    def norm(self) -> LogNorm:
+        """Scale of the sizes of jobs."""
+        return LogNorm(1, max(2, int(self.jobs.held.processors.max())))
+
+
+def gantt(scene: Scene) -> Figure:
+    """Who ran when and where, the colour being the size; where is not known: how many ran."""
+    figure = scene.figure("Schedule", 5.2)
+    axes = figure.subplots()
+    if scene.jobs.allocated is None:
+        _stacked(axes, scene)
+        figure.legend(
+            title="processors of a job", loc="outside right upper", frameon=False, reverse=True
+        )
+    else:
+        boxes, owners = _boxes(scene)
+        colours = _SIZES(scene.norm()(scene.jobs.processors[owners]))[:, :3]
+        if len(boxes) > MOST_BOXES:
+            _image(axes, scene, boxes, colours)
+        else:
+            _rectangles(axes, scene, boxes, colours, owners)
+        axes.set_ylim(-0.5, scene.processors - 0.5)
+        scale = ScalarMappable(scene.norm(), _SIZES)
+        bar = figure.colorbar(scale, ax=axes, label="processors of the job", pad=0.01, aspect=40)
+        powers = range(int(np.log2(max(2, int(scene.jobs.processors.max())))) + 1)
+        bar.set_ticks([2**power for power in powers], labels=[str(2**power) for power in powers])
+        bar.minorticks_off()
+    scene.dress(axes, "processor" if scene.jobs.allocated is not None else "processors in use")
+    scene.name_time(axes)
+    return figure
+
+
+def load(scene: Scene) -> Figure:
+    """Processors in use, and those that waiting jobs want."""
+    figure = scene.figure("Load", 5.2)
+    used, wanted = figure.subplots(2, 1, sharex=True)
+    _area(used, scene, series.in_use(scene.jobs), "#2a6f97", peaks=False)
+    used.axhline(scene.processors, color=drawing.INK, linewidth=0.9, linestyle=(0, (4, 2)))
+    used.set_ylim(0, 1.08 * scene.processors)
+    scene.dress(used, "processors in use")
+    used.set_title(f"dashed: the machine, {scene.processors}", loc="right", fontsize=9)
+    _area(wanted, scene, series.demand(scene.jobs), drawing.WAITING)
+    scene.dress(wanted, "processors wanted\nby waiting jobs")
+    scene.name_time(wanted)
+    return figure
+
+
+def queue(scene: Scene) -> Figure:
+    """Jobs that wait."""
+    figure = scene.figure("Queue", 3.6)
+    axes = figure.subplots()
+    _area(axes, scene, series.waiting(scene.jobs), drawing.WAITING)
+    scene.dress(axes, "jobs waiting")
+    scene.name_time(axes)
+    return figure
+
+
+PICTURES: dict[str, Callable[[Scene], Figure]] = {"gantt": gantt, "load": load, "queue": queue}
+
+
+def _boxes(scene: Scene) -> tuple[Floats, NDArray[np.int64]]:
+    """Rectangles as left, low, right, high in units of the axes, and the job of each."""
+    assert scene.jobs.allocated is not None
+    intervals = [held.intervals for held in scene.jobs.allocated]
+    owners = np.repeat(np.arange(len(intervals)), [len(parts) for parts in intervals])
+    ranges = np.array([pair for parts in intervals for pair in parts], dtype=np.float64)
+    ranges = ranges.reshape(-1, 2)
+    begin = (scene.jobs.started - scene.origin) / scene.unit[1]
+    end = (scene.jobs.ended - scene.origin) / scene.unit[1]
+    columns = begin[owners], ranges[:, 0] - 0.5, end[owners], ranges[:, 1] + 0.5
+    return np.stack(columns, axis=1), owners
+
+
+def _rectangles(
+    axes: Axes, scene: Scene, boxes: Floats, colours: Floats, owners: NDArray[np.int64]
+) -> None:
+    corners = boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
+    axes.add_collection(
+        PolyCollection([*corners], facecolors=colours, edgecolors="white", linewidths=0.4)
+    )
+    if len(scene.jobs) > MOST_NUMBERS:
+        return
+    for (left, low, right, high), colour, owner in zip(boxes, colours, owners, strict=True):
+        wide = (right - left) * scene.unit[1] > 0.03 * scene.span
+        if wide and high - low > 0.03 * scene.processors:
+            dark = float(np.dot(colour, (0.3, 0.6, 0.1))) < 0.5
+            axes.text(
+                (left + right) / 2,
+                (low + high) / 2,
+                scene.jobs.numbers[owner],
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white" if dark else drawing.INK,
+                clip_on=True,
+            )
+
+
+def _image(axes: Axes, scene: Scene, boxes: Floats, colours: Floats) -> None:
+    rows, columns = min(IMAGE[0], scene.processors), IMAGE[1]
+    width = scene.span / scene.unit[1]
+    scale = columns / width, rows / scene.processors
+    pixels = (boxes + np.array([0, 0.5, 0, 0.5])) * (*scale, *scale)
+    pixels = np.clip(pixels, 0, (columns, rows, columns, rows))
+    ground = matplotlib.colors.to_rgb(drawing.GROUND)
+    axes.imshow(
+        raster.blend(pixels, colours, (rows, columns), ground),
+        extent=(0, width, -0.5, scene.processors - 0.5),
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+    )
+
+
+def _stacked(axes: Axes, scene: Scene) -> None:
+    """Processors in use by jobs of up to 1, 4, 16, ... processors, above one another."""
+    sizes = scene.jobs.held.processors
+    classes = np.ceil(np.log2(np.maximum(sizes, 1)) / 2).astype(np.int64)
+    floor, edges = np.zeros(SPANS), _edges(scene)
+    for power in range(int(classes.max()) + 1):
+        if not (classes == power).any():
+            continue
+        means, _ = series.in_use(scene.jobs, classes == power).between(edges)
+        least, most = 4**power // 4 + 1, min(4**power, int(sizes.max()))
+        colour = _SIZES(scene.norm()(most))
+        name = f"{least}-{most}" if least < most else str(most)
+        x = (edges - scene.origin) / scene.unit[1]
+        axes.stairs(floor + means, x, baseline=floor, fill=True, color=colour, label=name)
+        floor = floor + means
+    axes.axhline(scene.processors, color=drawing.INK, linewidth=0.9, linestyle=(0, (4, 2)))
+    axes.set_ylim(0, 1.08 * scene.processors)
+
+
+def _edges(scene: Scene) -> Floats:
+    return np.linspace(scene.origin, scene.origin + scene.span, SPANS + 1)
+
+
+def _area(axes: Axes, scene: Scene, drawn: Series, colour: str, *, peaks: bool = True) -> None:
+    """Draw every step, or means over spans of time where there are too many."""
+    if len(drawn.times) <= SPANS:
+        edges, values = np.append(drawn.times, drawn.times[-1]), drawn.values
+    else:
+        edges = _edges(scene)
+        values, largest = drawn.between(edges)
+        if peaks:
+            x = (edges - scene.origin) / scene.unit[1]
+            axes.stairs(largest, x, color=drawing.INK, linewidth=0.4)
+            axes.set_title("area: mean, line: largest of each span", loc="right", fontsize=9)
+    x = (edges - scene.origin) / scene.unit[1]
+    axes.stairs(values, x, fill=True, color=colour, alpha=0.75)
+    axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))

@@ -1,0 +1,73 @@
+"""How much of something there was when: processors in use, jobs that wait, what they want."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.pictures.steps import steps
+from simulator.results.jobs_csv import Jobs
+
+Floats = NDArray[np.float64]
+
+
+class Series(NamedTuple):
+    """A quantity that changes in steps; 0 before the first.
+
+    Parameters
+    ----------
+    times : (m,) ascending, seconds.
+    values : (m,) from each time on.
+    """
+
+    times: Floats
+    values: Floats
+
+    def between(self, edges: Floats) -> tuple[Floats, Floats]:
+        """Mean and largest value in each of the intervals between edges; the last value stays.
+
+        Parameters
+        ----------
+        edges : (b + 1,) ascending.
+
+        Returns
+        -------
+        (b,) means and (b,) maxima
+        """
+        widths = np.diff(self.times, append=self.times[-1:])
+        sums = np.concatenate([[0.0], np.cumsum(self.values * widths)])
+        there = np.searchsorted(self.times, edges, side="right")  # steps made until each edge
+        begun = np.maximum(there - 1, 0)
+        at_edge = np.where(there > 0, self.values[begun], 0.0)
+        integral = np.where(there > 0, sums[begun] + at_edge * (edges - self.times[begun]), 0.0)
+        means = np.diff(integral) / np.diff(edges)
+        first, behind = there[:-1], np.searchsorted(self.times, edges[1:], side="left")
+        pairs = np.stack([first, np.maximum(first, behind)], axis=1).ravel()
+        peaks = np.maximum.reduceat(np.append(self.values, 0.0), pairs)[::2]
+        return means, np.where(behind > first, np.maximum(at_edge[:-1], peaks), at_edge[:-1])
+
+
+def in_use(jobs: Jobs, chosen: NDArray[np.bool_] | None = None) -> Series:
+    """Processors held by jobs, or in some of the spans of `Jobs.held`."""
+    held = jobs.held
+    return _held(held.begin, held.end, held.processors.astype(np.float64), chosen)
+
+
+def waiting(jobs: Jobs) -> Series:
+    """Jobs that wait."""
+    return _held(jobs.submitted, jobs.started, np.ones(len(jobs)), None)
+
+
+def demand(jobs: Jobs) -> Series:
+    """Processors that waiting jobs want."""
+    return _held(jobs.submitted, jobs.started, jobs.processors.astype(np.float64), None)
+
+
+def _held(
+    begins: Floats, ends: Floats, amounts: Floats, chosen: NDArray[np.bool_] | None
+) -> Series:
+    if chosen is not None:
+        begins, ends, amounts = begins[chosen], ends[chosen], amounts[chosen]
+    return Series(*steps(np.concatenate([begins, ends]), np.concatenate([amounts, -amounts])))

@@ -1,0 +1,1 @@
+"""Study of KRES: balancing K resources."""

@@ -1,0 +1,1 @@
+"""Study of LOC: locality-aware allocation."""

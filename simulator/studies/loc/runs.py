@@ -1,0 +1,158 @@
+"""What contiguous places cost, and from which speed-up on they pay: LOC, section 4, figures 2 to 5.
+
+LOC: J. A. Pascual and J. Miguel-Alonso, Effects of job placement on scheduling performance,
+EHU-KAT-IK-09-08. A run is one trace under one policy and one selection; in those with a contiguous
+selection every job's time t becomes t (1 - s). The threshold is the s from which on the mean total
+time, wait plus run, is below that of the non-contiguous selection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler.config import machine_file as platform
+from scheduler.policies.scenarios import scenario
+from scheduler.text.tables import Table, render
+from simulator.run import run as simulate
+from simulator.studies.loc.curves import TOTAL, WAIT, Curve, Curves, curves_of
+from simulator.study.study import Report, Row, trace_path
+from simulator.traces import swf
+from simulator.traces.normalise import NEEDED, Rules, machine_size
+
+#: "We consider all the jobs important", whatever became of them; jobs may outlive their estimates.
+RULES = Rules(overrun="keep", without_run="keep")
+_EASY = {"backfill.kill_at_reservation": True}
+#: Scenario and its changes. "easy" keeps a place for the head; "easy-number" reserves a number of
+#: processors, as if any would do, which is all that the paper says.
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "fcfs": ("fcfs", {}),
+    "easy": ("easy", _EASY),
+    "easy-number": ("easy", _EASY | {"backfill.reserve": "number"}),
+}
+MINUTE_S = 60.0
+#: What the paper says of the thresholds (section 4); of FCFS and EASY on HPC2N "about the same".
+PAPER_THRESHOLD = {
+    ("HPC2N", "fcfs"): "around 0.25",
+    **dict.fromkeys([("HPC2N", "easy"), ("HPC2N", "easy-number")], "around 0.25"),
+    **dict.fromkeys([("SDSC", "easy"), ("SDSC", "easy-number")], "0.25 to 0.30"),
+    **dict.fromkeys([("LLNL", "easy"), ("LLNL", "easy-number")], "slightly above SDSC's"),
+}
+PAPER_RATIO = "7 to 100"  #: figure 2, over all traces and policies: nothing more is printed
+
+
+def run(parameters: Mapping[str, Any]) -> dict[str, float]:
+    """Simulate a trace under one policy and selection.
+
+    Parameters
+    ----------
+    parameters : `trace`; `k`, `levels` (of the tree); `policy` (of `POLICIES`); `select`;
+        `speedup` (s, in contiguous places alone); `jobs` (only the first so many; null: all).
+
+    Returns
+    -------
+    means in minutes, as in the paper; shares from 0 to 1.
+    """
+    trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
+    machine = platform.tree(machine_size(trace), parameters["k"], parameters["levels"])
+    base, changes = POLICIES[parameters["policy"]]
+    changes = changes | {"selection": parameters["select"]}
+    schedule, _ = simulate(
+        trace,
+        machine,
+        scenario(base, changes),
+        RULES,
+        counted=False,
+        first=parameters["jobs"],
+        contiguity_speedup=parameters["speedup"] or None,
+    )
+    numbers, lost = schedule.numbers(), schedule.fragmentation
+    assert lost is not None, "processors are told apart"
+    there = ~np.isnan(schedule.ended)
+    return {
+        "jobs": numbers.jobs,
+        "unstarted": numbers.unstarted,
+        "killed": numbers.killed,
+        WAIT: numbers.mean_wait_s / MINUTE_S,
+        "mean_run_min": float((schedule.ended - schedule.started)[there].mean()) / MINUTE_S,
+        TOTAL: numbers.mean_turnaround_s / MINUTE_S,
+        "utilization": numbers.utilization,
+        "external_fragmentation": lost.external_fragmentation,
+    }
+
+
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Tables of the paper's numbers beside ours, and pictures of its figures."""
+    from simulator.studies.loc.pictures import pictures  # late: it needs matplotlib
+
+    curves = curves_of(rows)
+    text = "\n\n".join(
+        [
+            "Waiting time with contiguous places over that without, speed-up 0 (LOC figure 2;"
+            f" the paper: from {PAPER_RATIO} times)",
+            _costs(curves),
+            "Speed-up from which on contiguous places pay",
+            _thresholds(curves),
+            "Mean total time (wait + run) and mean wait, minutes, by speed-up (LOC figures 3 to 5)",
+            *(f"{label}, {policy}\n{_table(curve)}" for (label, policy), curve in curves.items()),
+        ]
+    )
+    data = {
+        "curves": [
+            {
+                "trace": label,
+                "policy": policy,
+                "cost": curve.cost(),
+                "threshold": curve.threshold(),
+                "paper_threshold": PAPER_THRESHOLD.get((label, policy)),
+                "non_contiguous": dict(curve.flat),
+                "contiguous": [{"speedup": s} | dict(p) for s, p in curve.points.items()],
+            }
+            for (label, policy), curve in curves.items()
+        ]
+    }
+    return Report(text, msgspec.to_builtins(data), pictures(curves))
+
+
+def _costs(curves: Curves) -> str:
+    lines = [
+        [label, policy, _number(curve.flat[WAIT]), _number(curve.points[0][WAIT]), f"{cost:.2f}"]
+        for (label, policy), curve in curves.items()
+        if (cost := curve.cost()) is not None
+    ]
+    head = ["trace", "policy", "wait anywhere", "wait contiguous", "ratio"]
+    return render(Table(head, lines, left=frozenset({"trace", "policy"})))
+
+
+def _thresholds(curves: Curves) -> str:
+    lines = []
+    for (label, policy), curve in curves.items():
+        if len(curve.points) > 1:
+            found, paper = curve.threshold(), PAPER_THRESHOLD.get((label, policy), "-")
+            lines.append([label, policy, paper, "none" if found is None else f"{found:.2f}"])
+    head = ["trace", "policy", "paper", "ours"]
+    return render(Table(head, lines, left=frozenset({"trace", "policy", "paper"})))
+
+
+def _table(curve: Curve) -> str:
+    head = ["speed-up", "total", "wait", "run", "utilization", "external", "killed"]
+    shown = [("anywhere", curve.flat), *((f"{s:.2f}", p) for s, p in curve.points.items())]
+    lines = [
+        [
+            name,
+            *(_number(point[column]) for column in (TOTAL, WAIT, "mean_run_min")),
+            f"{point['utilization']:.3f}",
+            f"{point['external_fragmentation']:.3f}",
+            f"{point['killed']:.0f}",
+        ]
+        for name, point in shown
+    ]
+    return render(Table(head, lines))
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}"

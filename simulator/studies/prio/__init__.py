@@ -1,0 +1,1 @@
+"""Study of PRIO: priority-enabled scheduling of resizable jobs."""

@@ -1,0 +1,92 @@
+"""The runs of the PRIO study by scenario and mix, and what is compared mix by mix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from simulator.results.statistics import Interval, mean_interval
+from simulator.study.study import Row
+
+Result: TypeAlias = Mapping[str, Any]
+#: Takes a number out of a run.
+Pick: TypeAlias = Callable[[Result], float]
+
+
+def name_of(parameters: Mapping[str, Any]) -> str:
+    """Name of a case: "pba-pr", "pba-pr 50 %", "static with priority"."""
+    name = str(parameters["scenario"])
+    if parameters["user_priorities"]:
+        return f"{name} with priority"
+    share = parameters["resizable"]
+    return name if share in (0, 1) else f"{name} {100 * share:g} %"
+
+
+def of(field: str, size: str | None = None, user: str | None = None) -> Pick:
+    """Pick the mean of a field over all jobs, or those of a size, or of a user's class."""
+    if size is None and user is None:
+        return lambda result: float(result[field])
+
+    def pick(result: Result) -> float:
+        groups = [
+            group
+            for name, group in result["groups"].items()
+            if size in (None, name.split()[0]) and user in (None, name.split()[1])
+        ]
+        jobs = sum(group["jobs"] for group in groups)
+        return float(sum(group["jobs"] * group[field] for group in groups if group["jobs"]) / jobs)
+
+    return pick
+
+
+class Mixes:
+    """Results of all cases, on the mixes (seeds) that all of them were run on.
+
+    Parameters
+    ----------
+    cases : name -> seed -> result.
+    seeds : in ascending order.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.cases: dict[str, dict[int, Result]] = {}
+        for row in rows:
+            runs = self.cases.setdefault(name_of(row.parameters), {})
+            runs[row.parameters["seed"]] = row.result
+        common = [set(runs) for runs in self.cases.values()]
+        self.seeds = sorted(set.intersection(*common)) if common else []
+
+    def __contains__(self, name: str) -> bool:
+        """Whether this case was run."""
+        return name in self.cases
+
+    def values(self, name: str, pick: Pick) -> list[float]:
+        """Number of each mix under a case, in the order of the seeds."""
+        return [pick(self.cases[name][seed]) for seed in self.seeds]
+
+    def mean(self, name: str, pick: Pick) -> Interval:
+        """Mean over the mixes."""
+        return mean_interval(self.values(name, pick))
+
+    def improvement(self, name: str, pick: Pick, base: str = "static") -> Interval:
+        """By how many per cent a case is below another, the mean over the mixes."""
+        return mean_interval(self.improvements(name, pick, base))
+
+    def improvements(self, name: str, pick: Pick, base: str = "static") -> list[float]:
+        """By how many per cent a case is below another, mix by mix."""
+        pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
+        return [100 * (1 - value / reference) if reference else 0.0 for value, reference in pairs]
+
+    def gain(self, name: str, pick: Pick, base: str = "static") -> Interval:
+        """By how much a case is above another, the mean over the mixes."""
+        pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
+        return mean_interval([value - reference for value, reference in pairs])
+
+    def spread(self, name: str, pick: Pick) -> tuple[float, float, float, float, float]:
+        """Mean, standard deviation, largest, smallest and range over the mixes (tables 2 and 4)."""
+        values = self.values(name, pick)
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        low, high = min(values), max(values)
+        return sum(values) / len(values), deviation, high, low, high - low

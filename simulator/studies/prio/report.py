@@ -1,0 +1,184 @@
+"""The report of the PRIO study: tables 1 to 5 beside the paper's, claims, figures, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scheduler.text.tables import Table, render
+from simulator.results.statistics import Interval
+from simulator.studies.prio import paper
+from simulator.studies.prio.claims import COMPLETION, EXECUTION, UTILIZATION, WAIT, Claim, claims
+from simulator.studies.prio.mixes import Mixes, of
+from simulator.study.report import shown
+from simulator.study.study import Report, Row
+
+SHARES = {0: "static", 25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
+#: Rows of table 5, and the case that gives each.
+TABLE_5 = {
+    "static": "static",
+    "static with priority": "static with priority",
+    "pba-pr": "pba-pr 50 %",
+    "pba-pr with priority": "pba-pr with priority",
+}
+
+
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Put the paper's numbers beside ours."""
+    mixes = Mixes(rows)
+    judged = claims(mixes)
+    n = len(mixes.seeds)
+    parts = [
+        f"{n} job mixes; ours as mean ± half of the 95 % interval; improvements over static are"
+        " means over the mixes; in brackets the paper's",
+        *_tables(mixes),
+        _claims_text(judged),
+    ]
+    data = {
+        "mixes": n,
+        "scenarios": _scenarios(mixes),
+        "resizable": _shares(mixes),
+        "priorities": _priorities(mixes),
+        "claims": judged,
+    }
+    files: dict[str, bytes] = {}
+    if out is not None:
+        from simulator.studies.prio.figures import figures  # late: matplotlib is slow to load
+
+        files = figures(mixes)
+    return Report("\n\n".join(parts), msgspec.to_builtins(data), files)
+
+
+def _tables(mixes: Mixes) -> list[str]:
+    """Tables 1 to 5, those whose cases were run."""
+    there = [name for name in paper.NAMES if name in mixes and "static" in mixes]
+    tables = [_table_1(mixes, there), _table_2(mixes, there), _table_3(mixes, there)]
+    shares = {share: name for share, name in SHARES.items() if name in mixes}
+    return [*tables, _table_4(mixes, shares), _table_5(mixes)]
+
+
+def _table_1(mixes: Mixes, names: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        theirs = paper.TABLE_1[name]
+        ours = [mixes.mean(name, UTILIZATION)]
+        for pick in (COMPLETION, EXECUTION):
+            ours += [mixes.mean(name, pick), mixes.improvement(name, pick)]
+        told = [_beside(o, t) if t is not None else "" for o, t in zip(ours, theirs, strict=True)]
+        told[1] = _beside(ours[1], theirs[1])
+        rows.append([paper.NAMES[name], *told])
+    head = ["SCENARIO", "UTILISATION %", "COMPLETION s", "IMPROV. %", "EXECUTION s", "IMPROV. %"]
+    return _titled("Table 1: completion and execution", head, rows)
+
+
+def _table_2(mixes: Mixes, names: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        pairs = zip(mixes.spread(name, WAIT), paper.TABLE_2[name], strict=True)
+        rows.append([paper.NAMES[name], *(f"{ours:.1f} ({theirs:.1f})" for ours, theirs in pairs)])
+    head = ["SCENARIO", "AVERAGE s", "STD. DEV.", "MAX", "MIN", "RANGE"]
+    return _titled("Table 2: queue wait over the mixes", head, rows)
+
+
+def _table_3(mixes: Mixes, names: Sequence[str]) -> str:
+    values = {name: mixes.values(name, COMPLETION) for name in names}
+    rows = []
+    for i, seed in enumerate(mixes.seeds[: len(paper.TABLE_3["static"])]):
+        row = [f"{values[name][i]:.1f} ({paper.TABLE_3[name][i]:.1f})" for name in names]
+        rows.append([f"mix {seed}", *row])
+    for label, place in (("mean", 0), ("st. dev.", 1)):
+        theirs = {name: _mean_and_deviation(paper.TABLE_3[name])[place] for name in names}
+        ours = {name: mixes.spread(name, COMPLETION)[place] for name in names}
+        rows.append([label, *(f"{ours[name]:.1f} ({theirs[name]:.1f})" for name in names)])
+    title = "Table 3: mean completion of each mix, s (mixes are not the paper's)"
+    return _titled(title, ["MIX", *(paper.NAMES[name] for name in names)], rows)
+
+
+def _table_4(mixes: Mixes, shares: dict[int, str]) -> str:
+    rows = []
+    for share, name in shares.items():
+        pairs = zip(mixes.spread(name, WAIT), paper.TABLE_4[share], strict=True)
+        label = f"{share} %" if share else "Static"
+        rows.append([label, *(f"{ours:.1f} ({theirs:.1f})" for ours, theirs in pairs)])
+    head = ["RESIZABLE", "AVERAGE s", "STD. DEV.", "MAX", "MIN", "RANGE"]
+    return _titled("Table 4: queue wait by share of resizable jobs, PBA-PR", head, rows)
+
+
+def _table_5(mixes: Mixes) -> str:
+    rows = []
+    for label, name in TABLE_5.items():
+        if name in mixes:
+            picks = [COMPLETION, *(of("mean_completion_s", user=user) for user in paper.BY_CLASS)]
+            pairs = zip(picks, paper.TABLE_5[label], strict=True)
+            rows.append([label, *(_beside(mixes.mean(name, p), theirs) for p, theirs in pairs)])
+    head = ["SCENARIO", "ALL s", "GOLD s", "PLATINUM s"]
+    return _titled("Table 5: completion by class of user, half of the jobs resizable", head, rows)
+
+
+def _claims_text(judged: Sequence[Claim]) -> str:
+    rows = [
+        [c.claim, "" if c.paper is None else f"{c.paper:g}", _ranged(c.ours), c.verdict]
+        for c in judged
+    ]
+    return _titled("Claims of section 4", ["CLAIM", "PAPER", "OURS", "VERDICT"], rows)
+
+
+def _titled(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    left = frozenset({head[0], "VERDICT"})
+    return f"{title}\n{render(Table(head, rows, left=left))}"
+
+
+def _beside(ours: Interval, theirs: float) -> str:
+    same = ours.half < 1e-9 * abs(ours.mean)  # all mixes alike, but for rounding
+    return f"{f'{ours.mean:g}' if same else shown(ours)} ({theirs:g})"
+
+
+def _ranged(ours: Interval) -> str:
+    return f"{ours.mean:.2f} [{ours.low:.2f}, {ours.high:.2f}]"
+
+
+def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    middle = sum(values) / len(values)
+    return middle, (sum((v - middle) ** 2 for v in values) / (len(values) - 1)) ** 0.5
+
+
+def _scenarios(mixes: Mixes) -> dict[str, Any]:
+    """Numbers of each scenario with their intervals, by our names."""
+    return {
+        name: {
+            "mean_completion_s": mixes.mean(name, COMPLETION),
+            "completion_improvement_pct": mixes.improvement(name, COMPLETION),
+            "mean_execution_s": mixes.mean(name, EXECUTION),
+            "execution_improvement_pct": mixes.improvement(name, EXECUTION),
+            "mean_wait_s": mixes.mean(name, WAIT),
+            "utilization_pct": mixes.mean(name, UTILIZATION),
+        }
+        for name in paper.NAMES
+        if name in mixes and "static" in mixes
+    }
+
+
+def _shares(mixes: Mixes) -> dict[str, Any]:
+    return {
+        str(share): {
+            "completion_improvement_pct": mixes.improvement(name, COMPLETION),
+            "mean_wait_s": mixes.mean(name, WAIT),
+            "utilization_pct": mixes.mean(name, UTILIZATION),
+        }
+        for share, name in SHARES.items()
+        if name in mixes and "static" in mixes
+    }
+
+
+def _priorities(mixes: Mixes) -> dict[str, Any]:
+    return {
+        label: {
+            user: {"mean_completion_s": mixes.mean(name, of("mean_completion_s", user=user))}
+            for user in paper.BY_CLASS
+        }
+        for label, name in TABLE_5.items()
+        if name in mixes
+    }

@@ -1,0 +1,95 @@
+"""The experiments of PRIO section 4: what resizing gains, on the paper's job mixes.
+
+A run is one job mix under one scenario. A mix is a seed; all scenarios, shares of resizable jobs
+and classes of users are compared on the same mixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scheduler.core.core import Core
+from scheduler.model.machine import Machine
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
+from scheduler.text.located import converted
+from simulator.engine.costs import ResizeCost
+from simulator.engine.engine import Engine
+from simulator.engine.outcomes import Outcome
+from simulator.results.statistics import mean
+from simulator.studies.prio.paper import NAMES
+from simulator.workloads.prio import PrioWorkload
+
+SIZES = ("small", "medium", "large")
+USERS = ("gold", "platinum")
+
+
+def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Simulate one mix under one scenario.
+
+    Parameters
+    ----------
+    parameters : `seed`, `scenario`; `resizable`, `user_priorities` and `workload` (other fields of
+        `PrioWorkload`, of its `speedup` those of `Prio`); `set` (fields of the scenario to change;
+        what only another scenario has is left out); `start_s`, `resize_s` (until a job, or a group
+        that joins one, is up, seconds; the job computes on meanwhile) and `pause_s` (an expansion,
+        during which it does not).
+
+    Returns
+    -------
+    means over the jobs, seconds; `utilization_pct`; `expansions`, `contractions`, `killed`; and
+    under `groups` the means of each size and class of user.
+    """
+    workload = _workload(parameters)
+    name = parameters["scenario"]
+    chosen = scenario(name, own_changes(name, parameters["set"]))
+    core = Core(chosen, Machine([("cluster", workload.processors)]))
+    jobs = workload.generate(np.random.default_rng(parameters["seed"]))
+    cost = ResizeCost(start_s=parameters["resize_s"], join_s=parameters["pause_s"])
+    result = Engine(core, jobs, cost=cost, start_s=parameters["start_s"]).run()
+    metrics = result.metrics()
+    kinds: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in result.outcomes:
+        kinds.setdefault((outcome.spec.name, outcome.spec.user), []).append(outcome)
+    return {
+        **_means(result.outcomes),
+        "utilization_pct": 100 * metrics.utilization,
+        "expansions": metrics.expansions,
+        "contractions": metrics.contractions,
+        "killed": metrics.killed,
+        "groups": {
+            f"{size} {user}": _means(kinds.get((size, user), []))
+            for size in SIZES
+            for user in USERS
+        },
+    }
+
+
+def _workload(parameters: Mapping[str, Any]) -> PrioWorkload:
+    fields = dict(parameters["workload"])
+    fields |= {name: parameters[name] for name in ("resizable", "user_priorities")}
+    return converted(fields, PrioWorkload, "workload")
+
+
+def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes without those of fields that only other scenarios have; what none has stays."""
+    of_others = {field for other in NAMES for field in _resizing_fields(scenario(other))}
+    left_out = of_others - _resizing_fields(scenario(name))
+    return {field: changes[field] for field in changes if field not in left_out}
+
+
+def _resizing_fields(chosen: Scenario) -> set[str]:
+    return {f"resizing.{name}" for name in getattr(chosen.resizing, "__struct_fields__", ())}
+
+
+def _means(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Means of some jobs, seconds; the paper's completion time is the turnaround."""
+    return {
+        "jobs": len(outcomes),
+        "mean_completion_s": mean([outcome.turnaround_s for outcome in outcomes]),
+        "mean_execution_s": mean([outcome.execution_s for outcome in outcomes]),
+        "mean_wait_s": mean([outcome.wait_s for outcome in outcomes]),
+    }

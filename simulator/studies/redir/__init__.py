@@ -1,0 +1,1 @@
+"""Study of REDIR: scheduling with redirection."""

@@ -1,0 +1,82 @@
+"""Redirection against EASY with the same processors: figures 1 and 2 of REDIR, on busy weeks.
+
+Faure, Lucarelli, Richard and Trystram, Online scheduling with redirection for parallel jobs, IPDPSW
+2020, sections IV and V. The principal group keeps the machine's processors, the redirection group
+has alpha times as many more; EASY alone has all of them. Run times stand for the walltimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from reshape.errors import ReshapeError
+from scheduler.policies.scenarios import scenario
+from simulator.run import run as simulate
+from simulator.studies.redir.report import as_report
+from simulator.study.study import Report, Row, trace_path
+from simulator.traces import swf
+from simulator.traces.normalise import NEEDED, Rules
+from simulator.traces.swf import Trace
+from simulator.traces.weeks import choose, cut
+
+#: What is kept of a run.
+KEPT = (
+    "jobs", "mean_bounded_slowdown", "max_bounded_slowdown", "mean_wait_s", "utilization",
+    "redirected", "lost_processor_s",
+)  # fmt: skip
+
+
+def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Simulate one week, with redirection or (theta None) without.
+
+    Parameters
+    ----------
+    parameters : `trace`, `processors` (of its machine), `weeks`, `utilization` and `draw` (how they
+        are chosen, see `simulator.traces.weeks`), `week` (from 1), `theta`, `alpha`, `conflict`,
+        `filter`, `tau` (seconds).
+    """
+    path = trace_path(parameters, parameters["trace"])
+    how = (parameters["weeks"], parameters["utilization"], parameters["draw"])
+    processors: int = parameters["processors"]
+    number, week = _week(path, processors, *how, parameters["week"])
+    names = ("theta", "alpha", "conflict", "filter")
+    chosen = scenario("easy", {"redirection": {name: parameters[name] or 0 for name in names}})
+    assert chosen.redirection is not None
+    if parameters["theta"] is None:
+        processors += chosen.redirection.group_size(processors)
+        chosen = scenario("easy")
+    schedule, _ = simulate(week, processors, chosen, Rules(exact=True, overrun="extend"))
+    numbers = msgspec.structs.asdict(schedule.numbers(parameters["tau"]))
+    return {"number": number} | {name: numbers[name] for name in KEPT}
+
+
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Set ratios to EASY beside the paper's claims, with pictures."""
+    return as_report(rows)
+
+
+@lru_cache(maxsize=2)
+def _weeks(
+    path: Path, processors: int, count: int, utilization: float, draw: int
+) -> list[tuple[int, Trace]]:
+    """Weeks of a trace, with their numbers in it; the runs of a process share them."""
+    trace = swf.read(path, fields={*NEEDED, "wait"})
+    choice = choose(trace, processors, count, utilization, draw)
+    return [(week.number, cut(trace, week)) for week in choice.weeks]
+
+
+def _week(
+    path: Path, processors: int, count: int, utilization: float, draw: int, week: int
+) -> tuple[int, Trace]:
+    weeks = _weeks(path, processors, count, utilization, draw)
+    if not 1 <= week <= len(weeks):
+        raise ReshapeError(
+            f"{path.name} has {len(weeks)} weeks with a utilization of at least {utilization:g},"
+            f" no week {week}; lower the utilization or the number of weeks"
+        )
+    return weeks[week - 1]

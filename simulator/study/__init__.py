@@ -1,0 +1,1 @@
+"""Studies: grids of simulations with a report."""

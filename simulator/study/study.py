@@ -1,0 +1,314 @@
+"""A study: one function run at every point of a grid of parameters, then one report of all runs.
+
+A study file says what varies::
+
+    study: Does the order of backfilling matter?
+    run: simulator.studies.backfilling:run
+    report: simulator.studies.backfilling:report      # optional
+    fixed: {trace: small.swf, processors: 64}
+    cases:                                            # combinations written out
+      - {policy: fcfs, backfill_order: null}
+      - {policy: easy, grid: {backfill_order: [fcfs, sjf]}}    # a case may have a grid of its own
+    grid: {load: [0.8, 1.0, 1.2]}                     # every combination, the last varies fastest
+    seeds: 10                                         # 1 to 10; or a list
+
+The runs are cases x grid x seeds, in this order. `run(parameters)` gives plain data of a run, and
+`report(rows, out)` makes a `Report` of all of them; both are ordinary functions at the top of a
+module, so that other processes find them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import yaml
+
+from reshape.errors import ConfigError, ReshapeError, nearest
+from scheduler.text.located import Located, Origin, Place
+
+Parameters: TypeAlias = dict[str, Any]
+SEED = "seed"
+TRACES = "traces"
+#: What the name of a trace ends in, wherever it stands among the parameters.
+ENDINGS = (".swf", ".swf.gz")
+_INSTALLED = Path(__file__).parents[1] / "examples"
+#: Where the studies and traces are that come with the package: installed, or in a source tree.
+SHIPPED = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2] / "examples"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A run that is done: its parameters (without `traces`) and what it gave, as plain data."""
+
+    parameters: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a study found.
+
+    Parameters
+    ----------
+    text : printed.
+    data : a JSON object: printed by ``--json``, and the contents of report.json.
+    files : name -> contents, such as pictures; put into the directory of ``--out``.
+    """
+
+    text: str
+    data: Mapping[str, Any] = {}
+    files: Mapping[str, bytes] = {}
+
+
+class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in a study file; see the head of this module."""
+
+    study: str
+    run: str
+    report: str | None = None
+    fixed: dict[str, Any] = {}
+    cases: list[dict[str, Any]] = []
+    grid: dict[str, Any] = {}  # lists; `_check` can say which is none, its line and name
+    seeds: int | list[int] | None = None
+
+
+class Study(msgspec.Struct, frozen=True):
+    """A study that can be run.
+
+    Parameters
+    ----------
+    title : for people.
+    run, report : functions as ``module:function``; no report: `simulator.study.report.means`.
+    folder : of the study file; modules beside it may be named.
+    runs : parameters of each run, in order; no two are equal.
+    """
+
+    title: str
+    run: str
+    report: str | None
+    folder: str
+    runs: list[Parameters]
+
+
+def read_study(file: Path, changes: Iterable[str] = (), seeds: str | None = None) -> Study:
+    """Read a study file and lay options over it.
+
+    Parameters
+    ----------
+    changes : texts ``parameter=value``, the value as in YAML. A list replaces what the parameter
+        varies over, or makes a fixed one vary; of cases, those with such a value are kept.
+    seeds : text that stands for the field `seeds`.
+
+    Raises
+    ------
+    ConfigError : names file, line and field, or the option; or a function cannot be imported.
+    """
+    tree = Located.read(file)
+    plan = tree.convert(StudyFile)
+    plan = _written_out(tree, plan)
+    _check(tree, plan)
+    for text in changes:
+        plan = _changed(plan, text)
+    if seeds is not None:
+        plan = _seeded(plan, seeds)
+    folder = str(file.resolve().parent)
+    for field, target in (("run", plan.run), ("report", plan.report)):
+        if target is not None:
+            try:
+                function(target, folder)
+            except ReshapeError as error:
+                tree.fail((field,), str(error))
+    runs = list(_runs(plan))
+    if len({identity(plan.run, run) for run in runs}) < len(runs):
+        tree.fail(("cases",), "two runs have the same parameters; keep one")
+    return Study(plan.study, plan.run, plan.report, folder, runs)
+
+
+def identity(target: str, parameters: Mapping[str, Any]) -> bytes:
+    """What makes a run the same run: its function and parameters, but not where traces are."""
+    named = {name: value for name, value in parameters.items() if name != TRACES}
+    return msgspec.json.encode([target, named], order="deterministic")
+
+
+def function(target: str, folder: str) -> Callable[..., Any]:
+    """Look up ``module:function``; the module may also be a file in a folder.
+
+    Raises
+    ------
+    ReshapeError : it cannot be imported, or is no function.
+    """
+    if folder not in sys.path:
+        sys.path.append(folder)
+    module_name, colon, name = target.partition(":")
+    if not (colon and module_name and name):
+        raise ReshapeError(f"{target!r} is no function; write module:function")
+    try:
+        module = import_module(module_name)
+    except Exception as error:  # whatever the module does when it is run
+        raise ReshapeError(
+            f"{target!r} cannot be imported: {type(error).__name__}: {error}; the module must be"
+            f" installed, or a file in {folder}"
+        ) from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        names = [known for known, thing in vars(module).items() if callable(thing)]
+        raise ReshapeError(f"module {module_name!r} has no function {name!r}{nearest(name, names)}")
+    return found  # type: ignore[no-any-return]
+
+
+def trace_path(parameters: Mapping[str, Any], name: str) -> Path:
+    """Where a trace is: in the directory of ``--traces``, or among those that come with us.
+
+    Raises
+    ------
+    ReshapeError : in neither.
+    """
+    folder = Path(parameters.get(TRACES, "."))
+    for path in (folder / name, SHIPPED / "traces" / name):
+        if path.is_file():
+            return path
+    raise ReshapeError(f"there is no trace {name} in {folder}")
+
+
+def missing_traces(study: Study, folder: Path) -> list[str]:
+    """Names of the traces that the runs need and that are not there, each once."""
+    parameters = {TRACES: str(folder)}
+    missing: list[str] = []
+    for name in dict.fromkeys(name for run in study.runs for name in _trace_names(run)):
+        try:
+            trace_path(parameters, name)
+        except ReshapeError:
+            missing.append(name)
+    return missing
+
+
+def shipped_studies() -> dict[str, Path]:
+    """Study files that come with the package, by name."""
+    files = {file.stem: file for file in (SHIPPED / "studies").glob("*.yaml")}
+    return dict(sorted(files.items()))
+
+
+def shipped_traces() -> list[Path]:
+    """Traces that come with the package."""
+    files = sorted((SHIPPED / "traces").iterdir())
+    return [file for file in files if file.name.endswith(ENDINGS)]
+
+
+def _trace_names(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value.endswith(ENDINGS):
+        yield value
+    elif isinstance(value, Mapping):
+        for below in value.values():
+            yield from _trace_names(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from _trace_names(below)
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> list[Parameters]:
+    """Every combination, the last parameter varying fastest."""
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def _runs(plan: StudyFile) -> Iterator[Parameters]:
+    seeds = plan.seeds if plan.seeds is not None else []
+    numbers = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+    seeded: list[Parameters] = [{SEED: seed} for seed in numbers] or [{}]
+    for case, point, seed in product(plan.cases or [{}], _points(plan.grid), seeded):
+        yield plan.fixed | case | point | seed
+
+
+def _written_out(tree: Located, plan: StudyFile) -> StudyFile:
+    """Give the plan with each case that has a grid of its own as cases without."""
+    cases: list[Parameters] = []
+    for i, case in enumerate(plan.cases):
+        rest, grid = dict(case), case.get("grid", {})
+        rest.pop("grid", None)
+        place = ("cases", i, "grid")
+        if not isinstance(grid, dict):
+            tree.fail(place, f"must be a mapping of parameters to lists, got {grid!r}")
+        _check_lists(tree, place, grid)
+        for name in grid:
+            if name in rest:
+                tree.fail((*place, name), "is given in the case itself too; keep one")
+        cases += [rest | point for point in _points(grid)]
+    return msgspec.structs.replace(plan, cases=cases)
+
+
+def _check_lists(tree: Located, place: Place, grid: Mapping[str, Any]) -> None:
+    for name, values in grid.items():
+        if not isinstance(values, list):
+            tree.fail((*place, name), f"must be a list, got {values!r}; or put it outside the grid")
+        if not values:
+            tree.fail((*place, name), "has no values; give at least one, or leave it out")
+
+
+def _check(tree: Located, plan: StudyFile) -> None:
+    """Refuse parameters that are named in two places or are ours, and what runs nothing."""
+    groups: list[tuple[Place, Mapping[str, Any]]] = [(("fixed",), plan.fixed)]
+    groups += [(("cases",), case) for case in plan.cases]
+    groups += [(("grid",), plan.grid)]
+    seen: dict[str, str] = {}
+    for place, group in groups:
+        for name in group:
+            here = str(place[0])
+            if name in (SEED, TRACES):
+                mend = "give `seeds`" if name == SEED else "give --traces DIR"
+                tree.fail((*place, name), f"is set by the runner; {mend} instead")
+            if seen.setdefault(name, here) != here:
+                tree.fail((*place, name), f"is given under {seen[name]} too; keep one")
+    _check_lists(tree, ("grid",), plan.grid)
+    if isinstance(plan.seeds, list) and not plan.seeds:
+        tree.fail(("seeds",), "has no values; give at least one, or leave it out")
+    if isinstance(plan.seeds, int) and plan.seeds < 1:
+        tree.fail(("seeds",), f"must be a number >= 1 or a list, got {plan.seeds}")
+
+
+def _changed(plan: StudyFile, text: str) -> StudyFile:
+    """Lay ``parameter=value`` over a plan; see `read_study`."""
+    option = f"option --set {text}"
+    name, equals, written = text.partition("=")
+    if not equals or not name:
+        raise ConfigError("write it as parameter=value", file=option)
+    value = _yaml(written, option)
+    values = value if isinstance(value, list) else [value]
+    if name in plan.grid or (name in plan.fixed and isinstance(value, list)):
+        if not values:
+            raise ConfigError("has no values; give at least one", file=option)
+        fixed = {known: v for known, v in plan.fixed.items() if known != name}
+        return msgspec.structs.replace(plan, fixed=fixed, grid=plan.grid | {name: values})
+    if name in plan.fixed:
+        return msgspec.structs.replace(plan, fixed=plan.fixed | {name: value})
+    there = [case[name] for case in plan.cases if name in case]
+    if there:
+        cases = [case for case in plan.cases if name in case and case[name] in values]
+        if not cases:
+            known = ", ".join(dict.fromkeys(map(str, there)))
+            raise ConfigError(f"no case has this value; there are {known}", file=option)
+        return msgspec.structs.replace(plan, cases=cases)
+    if name == SEED:
+        raise ConfigError("give --seeds N, or --seeds '[1, 2]', instead", file=option)
+    known_names = {*plan.fixed, *plan.grid, *(name for case in plan.cases for name in case)}
+    raise ConfigError(f"unknown parameter {name!r}{nearest(name, known_names)}", file=option)
+
+
+def _seeded(plan: StudyFile, text: str) -> StudyFile:
+    origin = Origin(f"option --seeds {text}")
+    tree = Located()
+    tree.put(("study",), plan.study, origin)
+    tree.put(("run",), plan.run, origin)
+    tree.put(("seeds",), _yaml(text, origin.source or ""), origin)
+    read = tree.convert(StudyFile)
+    _check(tree, read)
+    return msgspec.structs.replace(plan, seeds=read.seeds)
+
+
+def _yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{text!r} is no YAML value", file=source) from None

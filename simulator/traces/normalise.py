@@ -1,0 +1,325 @@
+"""From the lines of a trace to jobs that can be run: rules for everything that is missing or odd.
+
+Each rule is an option with a default, and each job it touches is counted in a `Report`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.errors import ReshapeError
+from scheduler.model.events import JobSpec
+from scheduler.text.counts import counted, grouped
+from simulator.traces.swf import RESOURCE, Trace
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+#: Columns of a trace that `normalise` looks at.
+NEEDED = (
+    "job", "submit", "run", "processors", "requested_processors", "requested_time", "user", "queue",
+)  # fmt: skip
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is done about the odd jobs of a trace; the first choice is the default.
+
+    Parameters
+    ----------
+    processors : "requested" takes the processors requested, those allocated where none are;
+        "allocated" the other way round.
+    larger : jobs of more processors than the machine: "drop" them, "cap" them to all of the
+        machine, or "error".
+    overrun : jobs that ran longer than requested: "cut" the run at the request (as a system that
+        kills at the walltime would have), "extend" the request to the run, or "keep" both, so that
+        they outlive their estimates.
+    without_request : jobs that requested no time: the "run" time stands for the request, or "drop".
+    without_run : jobs whose run time is not above 0 (never started, or unknown): "drop" them, or
+        "keep" them as jobs of 0 s that requested at least 1 s.
+    duplicates : jobs of a number seen before: "keep", "drop" or "error".
+    ties : jobs submitted in the same second come in the order of the "file" or of their "number".
+    priority : user-assigned priority: "none", or "queue", the number of the queue, larger first.
+    exact : run times stand for the requests.
+    """
+
+    processors: Literal["requested", "allocated"] = "requested"
+    larger: Literal["drop", "cap", "error"] = "drop"
+    overrun: Literal["cut", "extend", "keep"] = "cut"
+    without_request: Literal["run", "drop"] = "run"
+    without_run: Literal["drop", "keep"] = "drop"
+    duplicates: Literal["keep", "drop", "error"] = "keep"
+    ties: Literal["file", "number"] = "file"
+    priority: Literal["none", "queue"] = "none"
+    exact: bool = False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was found in a trace and what became of it: numbers of jobs, or of lines.
+
+    Parameters
+    ----------
+    jobs, kept : in the trace; left by the rules.
+    without_time : without a submit time (always dropped).
+    without_size : neither requested nor allocated processors (always dropped).
+    without_run, without_request, without_requested_processors : not above 0 in the trace.
+    overrun : ran longer than requested.
+    larger : of more processors than the machine.
+    duplicates : with the number of an earlier one.
+    unsorted : submitted before the one in the line above.
+    comments_inside, blank_lines, short_lines, fractions, skipped_lines : see `Oddities`.
+    """
+
+    jobs: int
+    kept: int
+    without_time: int
+    without_size: int
+    without_run: int
+    without_request: int
+    without_requested_processors: int
+    overrun: int
+    larger: int
+    duplicates: int
+    unsorted: int
+    comments_inside: int
+    blank_lines: int
+    short_lines: int
+    fractions: int
+    skipped_lines: int
+
+    @property
+    def sentence(self) -> str:
+        """Jobs and everything that is odd about them, in one sentence."""
+        told = [
+            f"{grouped(getattr(self, name))} {words}"
+            for name, words in _WORDS.items()
+            if getattr(self, name)
+        ]
+        found = f"{counted(self.jobs, 'job')}: " + (", ".join(told) or "nothing odd")
+        return f"{found}; {grouped(self.kept)} kept"
+
+
+_WORDS = {
+    "without_request": "without requested time",
+    "without_requested_processors": "without requested processors",
+    "overrun": "ran longer than requested",
+    "without_run": "without run time",
+    "without_size": "without processors",
+    "without_time": "without submit time",
+    "larger": "larger than the machine",
+    "duplicates": "with a number seen before",
+    "unsorted": "out of order",
+    "short_lines": "lines of fewer than 18 fields",
+    "fractions": "fractions where whole numbers belong",
+    "comments_inside": "comments between the jobs",
+    "blank_lines": "blank lines",
+    "skipped_lines": "malformed lines skipped",
+}
+
+
+class TraceJobs(msgspec.Struct, frozen=True):
+    """Rigid jobs in the order of their submission; the core knows them by 1, 2, ...
+
+    Parameters
+    ----------
+    lines : (n,) int64, index of each job in the trace.
+    numbers : (n,) int64, its number in the trace, for people; may repeat.
+    submitted, run, estimate : (n,) float64, seconds.
+    processors : (n,) int64.
+    users : (n,) int64, -1 unknown.
+    priorities : (n,) float64, larger is more urgent.
+    cut : (n,) bool, whether the run was cut at the request.
+    resources : (n, k) int64, amounts of further resources; names : what they are called.
+    """
+
+    lines: Ints
+    numbers: Ints
+    submitted: Floats
+    run: Floats
+    estimate: Floats
+    processors: Ints
+    users: Ints
+    priorities: Floats
+    cut: Bools
+    resources: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self.numbers)
+
+    def first(self, count: int) -> TraceJobs:
+        """Only the first so many."""
+        fields = msgspec.structs.asdict(self).items()
+        names = {"names": self.names}
+        return TraceJobs(**{name: column[:count] for name, column in fields} | names)
+
+    def run_times(self) -> list[float]:
+        """Run times in order, seconds."""
+        return self.run.tolist()  # type: ignore[no-any-return]
+
+    def submit_times(self) -> list[float]:
+        """Times of submission in order, seconds."""
+        return self.submitted.tolist()  # type: ignore[no-any-return]
+
+    def specs(self) -> list[JobSpec]:
+        """What each asks for, in order; people submit the same again, so that many share one."""
+        users, user = np.unique(self.users, return_inverse=True)
+
+        @cache
+        def spec(
+            processors: int, estimate: float, user: int, priority: float, *amounts: int
+        ) -> JobSpec:
+            name = str(users[user]) if users[user] >= 0 else ""
+            resources = {n: a for n, a in zip(self.names, amounts, strict=True) if a}
+            return JobSpec(processors, estimate, user=name, priority=priority, resources=resources)
+
+        columns = [self.processors, self.estimate, user, self.priorities, *self.resources.T]
+        return list(map(spec, *(column.tolist() for column in columns)))
+
+
+def normalise(
+    trace: Trace, processors: int, rules: Rules | None = None
+) -> tuple[TraceJobs, Report]:
+    """Apply the rules to a trace that shall run on a machine of so many processors.
+
+    Raises
+    ------
+    ReshapeError : a rule says "error" and there is such a job, or no job is left.
+    """
+    rules = Rules() if rules is None else rules
+    column = {name: _column(trace, name) for name in NEEDED}
+    sizes = _sizes(column, rules)
+    requested, run = column["requested_time"], np.maximum(column["run"], 0.0)
+    repeated = _repeated(trace.columns["job"])
+    names, resources, capacities = _resources(trace)
+    found = {
+        "without_time": column["submit"] < 0,
+        "without_size": sizes < 1,
+        "without_run": run <= 0,
+        "without_request": requested <= 0,
+        "without_requested_processors": column["requested_processors"] <= 0,
+        "overrun": (requested > 0) & (run > requested),
+        "larger": (sizes > processors) | (resources > capacities).any(axis=1),
+        "duplicates": repeated,
+    }
+    for name in ("larger", "duplicates"):
+        if getattr(rules, name) == "error" and found[name].any():
+            line = int(np.argmax(found[name]))
+            _refuse(trace, name, line, sizes, processors)
+    keep = ~(found["without_time"] | found["without_size"])
+    for name in ("larger", "duplicates", "without_run", "without_request"):
+        if getattr(rules, name) == "drop":
+            keep &= ~found[name]
+    lines = _ordered(np.flatnonzero(keep), column, rules)
+    if not len(lines):
+        raise ReshapeError(
+            f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
+            " by these rules; see `reshape workload info`"
+        )
+    requested, run, overrun = requested[lines], run[lines], found["overrun"][lines]
+    estimate = np.where(requested > 0, requested, run)
+    if rules.overrun == "cut":
+        run = np.minimum(run, estimate)
+    elif rules.overrun == "extend":
+        estimate = np.maximum(run, estimate)
+    jobs = TraceJobs(
+        lines=lines,
+        numbers=trace.columns["job"][lines].astype(np.int64),
+        submitted=column["submit"][lines],
+        run=run,
+        estimate=np.maximum(run if rules.exact else estimate, np.where(run > 0, 0.0, 1.0)),
+        processors=np.minimum(sizes[lines], processors).astype(np.int64),
+        users=column["user"][lines].astype(np.int64),
+        priorities=column["queue"][lines] * (rules.priority == "queue"),
+        cut=overrun & (rules.overrun == "cut"),
+        resources=np.minimum(resources[lines], capacities),
+        names=names,
+    )
+    unsorted = int((np.diff(column["submit"]) < 0).sum())
+    counts = {name: int(mask.sum()) for name, mask in found.items()}
+    odd = msgspec.structs.asdict(trace.oddities)
+    del odd["first_skipped"]
+    return jobs, Report(jobs=len(trace), kept=len(lines), unsorted=unsorted, **counts, **odd)
+
+
+def machine_size(trace: Trace) -> int:
+    """Processors of the machine a trace comes from, by its header.
+
+    Raises
+    ------
+    ReshapeError : the header does not say.
+    """
+    names = ("MaxProcs", "MaxNodes")
+    for name in names:
+        declared = trace.declared(name)
+        if declared:
+            return declared
+    said = [f"{name}: {text}" for name in names if (text := trace.said(name)) is not None]
+    what = f"says {', '.join(said)}, no number above 0" if said else f"has no {' or '.join(names)}"
+    raise ReshapeError(
+        f"{trace.path}: the header {what}; give --processors N"
+        f" (the largest job asks for {int(_sizes_of_largest(trace))})"
+    )
+
+
+def _resources(trace: Trace) -> tuple[tuple[str, ...], Ints, Ints]:
+    """Names of the further resources, (n, k) amounts that jobs hold, (k,) what the machine has."""
+    capacities = trace.capacities()
+    columns = [_column(trace, RESOURCE + name) for name in capacities]
+    amounts = np.stack(columns, axis=1) if columns else np.zeros((len(trace), 0))
+    has = np.array(list(capacities.values()), dtype=np.int64)
+    return tuple(capacities), np.maximum(np.ceil(amounts), 0).astype(np.int64), has
+
+
+def _sizes_of_largest(trace: Trace) -> float:
+    names = ("processors", "requested_processors")
+    return float(max(_column(trace, name).max() for name in names))
+
+
+def _column(trace: Trace, name: str) -> Floats:
+    """Column as float64; -1 everywhere if it was not read."""
+    if name in trace.columns:
+        return trace.columns[name].astype(np.float64)
+    return np.full(len(trace), -1.0)
+
+
+def _sizes(column: dict[str, Floats], rules: Rules) -> Floats:
+    first, second = column["requested_processors"], column["processors"]
+    if rules.processors == "allocated":
+        first, second = second, first
+    return np.floor(np.where(first > 0, first, second))
+
+
+def _repeated(numbers: NDArray[np.int64] | Floats) -> Bools:
+    """Which numbers came before."""
+    order = np.argsort(numbers, kind="stable")
+    repeated = np.zeros(len(numbers), dtype=np.bool_)
+    repeated[order[1:]] = numbers[order[1:]] == numbers[order[:-1]]
+    return repeated
+
+
+def _ordered(lines: Ints, column: dict[str, Floats], rules: Rules) -> Ints:
+    """Bring them in the order of submission."""
+    if rules.ties == "number":
+        return lines[np.lexsort((column["job"][lines], column["submit"][lines]))]
+    return lines[np.argsort(column["submit"][lines], kind="stable")]
+
+
+def _refuse(trace: Trace, name: str, line: int, sizes: Floats, processors: int) -> None:
+    number = int(trace.columns["job"][line])
+    if name == "larger" and sizes[line] <= processors:
+        what = "asks for more of a further resource than the header's Resources name"
+        mend = "--larger drop leaves such jobs out, --larger cap gives them all there is"
+    elif name == "larger":
+        what = f"asks for {counted(int(sizes[line]), 'processor')}, the machine has {processors}"
+        mend = "--larger drop leaves such jobs out, --larger cap gives them the whole machine"
+    else:
+        what = "is in the trace more than once"
+        mend = "--duplicates keep runs them all, --duplicates drop the first of each"
+    raise ReshapeError(f"{trace.path}: job {number} {what}; {mend}")

@@ -1,0 +1,348 @@
+"""The Standard Workload Format, version 2.2: eighteen numbers a line, comments behind ``;``.
+
+A whole block of lines is read at once (`simulator.traces.plain_lines`). One in which anything is
+odd (a comment between the jobs, a line of other than 18 fields, a token that is no plain integer)
+is read line by line instead, and only there errors are looked for, with file, line and field.
+
+An extension for further resources: a header comment ``; Resources: memory=1024 licences=8`` names
+them and says how much the machine has of each; a line then has a 19th, 20th, ... number, what the
+job holds of each (-1 or missing: nothing). Readers that know eighteen fields find them as before.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ReshapeError
+from scheduler.text.counts import counted
+from simulator.traces.files import replace_all
+from simulator.traces.plain_lines import Column, columns_of, whole
+
+FIELDS = (
+    "job", "submit", "wait", "run", "processors", "cpu", "memory", "requested_processors",
+    "requested_time", "requested_memory", "status", "user", "group", "executable", "queue",
+    "partition", "preceding", "think",
+)  # fmt: skip
+#: What the fields are called in the standard, for messages.
+NAMES = (
+    "job number", "submit time", "wait time", "run time", "allocated processors", "CPU time",
+    "used memory", "requested processors", "requested time", "requested memory", "status",
+    "user", "group", "executable", "queue", "partition", "preceding job", "think time",
+)  # fmt: skip
+REQUIRED = 5  # fields a line must have at least: those that say what ran, when and how large
+WIDTH = len(FIELDS)
+FRACTIONS = (FIELDS.index("cpu"), FIELDS.index("memory"))  # fields that need not be whole
+RESOURCE = "resource:"  # what the name of a column begins with that tells of a further resource
+BLOCK = 4 << 20  # bytes read at once
+
+_BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
+
+
+class TraceError(ReshapeError):
+    """A trace that cannot be read."""
+
+
+class Oddities(msgspec.Struct):
+    """What is unusual about the lines of a trace.
+
+    Parameters
+    ----------
+    comments_inside : comment lines after the first job.
+    blank_lines : lines with nothing in them.
+    short_lines : lines of fewer than 18 fields; what is missing counts as -1.
+    fractions : fields that should be whole and are not; they stay as they are.
+    skipped_lines : malformed lines left out by `lenient`.
+    first_skipped : what was wrong with the first of them.
+    """
+
+    comments_inside: int = 0
+    blank_lines: int = 0
+    short_lines: int = 0
+    fractions: int = 0
+    skipped_lines: int = 0
+    first_skipped: str = ""
+
+
+class Trace(msgspec.Struct):
+    """A trace as it stands in its file.
+
+    Parameters
+    ----------
+    path : where it was read, for messages.
+    header : comment lines, without line ends, in their order.
+    columns : field -> (n,) int64, or float64 where some value is no whole number; -1 is unknown.
+        Those of further resources are called ``resource:NAME``.
+    """
+
+    path: str
+    header: list[str]
+    columns: dict[str, Column]
+    oddities: Oddities
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self.columns["job"])
+
+    def declared(self, name: str) -> int | None:
+        """First number in a header field such as ``MaxProcs``; None if there is none."""
+        digits = (self.said(name) or "").split("(")[0].split()
+        return int(digits[0]) if digits and digits[0].isdecimal() else None
+
+    def said(self, name: str) -> str | None:
+        """Text of a header field such as ``MaxProcs``; None if there is no such field."""
+        for line in self.header:
+            key, colon, value = line.lstrip("; \t").partition(":")
+            if colon and key.strip().lower() == name.lower():
+                return value.strip()
+        return None
+
+    def capacities(self) -> dict[str, int]:
+        """How much of each further resource the machine has, by the header."""
+        for line in self.header:
+            found = _resources(line)
+            if found:
+                return found
+        return {}
+
+
+def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = False) -> Trace:
+    """Read a trace, plain or gz.
+
+    Parameters
+    ----------
+    fields : columns to keep (``job`` always is): a reader of few is faster and smaller.
+    lenient : leave out malformed lines and count them, instead of an error.
+
+    Raises
+    ------
+    TraceError : there is no such file, it is empty or holds no job, it ends too early, or a line
+        is malformed (told with file, line and field).
+    """
+    wanted = [i for i, field in enumerate(FIELDS) if field in fields or i == 0]
+    reader = _Reader(str(path), wanted, lenient)
+    for block in _blocks(path):
+        reader.take(block)
+    return reader.finish()
+
+
+def write(path: str | Path, trace: Trace, note: str = "") -> None:
+    """Write a trace as SWF, gz if the name says so; the file is there whole or not at all.
+
+    Parameters
+    ----------
+    trace : missing columns are written as -1.
+    note : a comment line put behind the header.
+
+    Raises
+    ------
+    ReshapeError : it cannot be written; an old file stays.
+    """
+    replace_all({Path(path): encode(trace, note)})
+
+
+def encode(trace: Trace, note: str = "") -> bytes:
+    """Text of a trace in SWF, see `write`."""
+    header = [line if line.startswith(";") else f"; {line}" for line in trace.header]
+    header += [f"; Note: {note}"] if note else []
+    columns = [
+        _texts(trace.columns[field]) if field in trace.columns else ["-1"] * len(trace)
+        for field in FIELDS
+    ]
+    columns += [
+        _texts(column) for name, column in trace.columns.items() if name.startswith(RESOURCE)
+    ]
+    lines = [*header, *map(" ".join, zip(*columns, strict=True))]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _texts(column: Column) -> list[str]:
+    if column.dtype == np.int64:
+        return list(map(str, column.tolist()))
+    return [str(int(v)) if v == int(v) else f"{v:.15g}" for v in column.tolist()]
+
+
+def _blocks(path: str | Path) -> Iterator[bytes]:
+    """Bytes of a file, unpacked, in blocks of whole lines."""
+    try:
+        with open(path, "rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.open(raw) if packed else raw as file:
+                mark = file.read(len(BOM_UTF8))  # which some editors put before the text
+                rest = b"" if mark == BOM_UTF8 else mark
+                while block := file.read(BLOCK):
+                    end = block.rfind(b"\n") + 1
+                    if end:
+                        yield rest + block[:end]
+                        rest = b""
+                    rest += block[end:]
+                    if len(rest) >= BLOCK:
+                        raise TraceError(f"{path}: no line ends in {BLOCK} bytes; is it a trace?")
+            if rest:
+                yield rest + b"\n"
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"{path}: the packed data is damaged or cut off ({error})") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+class _Reader:
+    """Puts a trace together from blocks of lines."""
+
+    def __init__(self, path: str, wanted: Sequence[int], lenient: bool) -> None:
+        self.path, self.wanted, self.lenient = path, wanted, lenient
+        self.names = list(FIELDS)
+        self.lines = 0  # read so far
+        self.header: list[str] = []
+        self.parts: list[list[Column]] = []
+        self.oddities = Oddities()
+
+    def take(self, block: bytes) -> None:
+        """Read some lines: all at once if they are plain, else one by one."""
+        header = 0
+        while block.startswith(b";", header):
+            header = block.index(b"\n", header) + 1
+        if header:
+            self._odd(block[:header])
+            block = block[header:]
+        if block and b";" not in block:
+            columns = columns_of(block, self.wanted, len(self.names), FRACTIONS)
+            if columns is not None:
+                self.parts.append(columns)
+                self.lines += block.count(b"\n")
+                return
+        self._odd(block)
+
+    def finish(self) -> Trace:
+        """Give the trace.
+
+        Raises
+        ------
+        TraceError : there is no job in it.
+        """
+        if not sum(len(part[0]) for part in self.parts):
+            what = "has no jobs, only comments" if self.header else "is empty"
+            raise TraceError(f"{self.path}: the trace {what}{self._skipped()}")
+        columns = {
+            self.names[field]: np.concatenate([part[i] for part in self.parts])
+            for i, field in enumerate(self.wanted)
+        }
+        return Trace(self.path, self.header, columns, self.oddities)
+
+    def _skipped(self) -> str:
+        odd = self.oddities
+        skipped = f"{odd.skipped_lines} malformed lines were skipped, the first: "
+        return f" ({skipped}{odd.first_skipped})" if odd.skipped_lines else ""
+
+    def _odd(self, block: bytes) -> None:
+        """Look at each line; runs of plain ones between comments are read at once."""
+        lines = block.split(b"\n")[:-1]
+        rows: list[list[float]] = []
+        i = 0
+        while i < len(lines):
+            line = lines[i].strip()
+            if line.startswith(b";"):
+                self._comment(lines[i], self.lines + i + 1, bool(rows))
+            elif not line:
+                self.oddities.blank_lines += 1
+            elif i == 0 or lines[i - 1].lstrip().startswith(b";"):
+                plain = self._until_comment(lines, i)
+                if plain is not None:
+                    self._add(rows)
+                    rows = []
+                    self.parts.append(plain)
+                    i += len(plain[0])
+                    continue
+                self._line(line, self.lines + i + 1, rows)
+            else:
+                self._line(line, self.lines + i + 1, rows)
+            i += 1
+        self.lines += len(lines)
+        self._add(rows)
+
+    def _until_comment(self, lines: list[bytes], first: int) -> list[Column] | None:
+        last = first
+        while last < len(lines) and b";" not in lines[last]:
+            last += 1
+        text = b"\n".join(lines[first:last]) + b"\n"
+        return columns_of(text, self.wanted, len(self.names), FRACTIONS)
+
+    def _comment(self, line: bytes, number: int, inside: bool) -> None:
+        text = line.decode("utf-8", "replace").rstrip()
+        self.header.append(text)
+        if inside or self.parts:
+            self.oddities.comments_inside += 1
+            return
+        try:
+            resources = _resources(text)
+        except ValueError as error:
+            raise TraceError(f"{self.path}:{number}: {error}") from None
+        if resources and len(self.names) == WIDTH:
+            self.wanted = [*self.wanted, *range(WIDTH, WIDTH + len(resources))]
+            self.names += [RESOURCE + name for name in resources]
+
+    def _add(self, rows: list[list[float]]) -> None:
+        if rows:
+            table = np.array(rows, dtype=np.float64)
+            self.parts.append([whole(table[:, field]) for field in self.wanted])
+
+    def _line(self, line: bytes, number: int, rows: list[list[float]]) -> None:
+        """Read one line, or say what is wrong with it."""
+        try:
+            rows.append(self._fields(line))
+        except ValueError as error:
+            message = f"{self.path}:{number}: {error}"
+            if not self.lenient:
+                raise TraceError(f"{message}; --lenient leaves such lines out") from None
+            self.oddities.skipped_lines += 1
+            self.oddities.first_skipped = self.oddities.first_skipped or message
+
+    def _fields(self, line: bytes) -> list[float]:
+        before, semicolon, _ = line.partition(b";")
+        tokens = before.translate(_BLANKS).split()
+        width = len(self.names)
+        if not REQUIRED <= len(tokens) <= width:
+            raise ValueError(f"{counted(len(tokens), 'field')}, not {width}")
+        values = []
+        for i, token in enumerate(tokens):
+            try:
+                value = float(token)
+            except ValueError:
+                value = np.nan
+            if not np.isfinite(value) or b"_" in token:
+                text = token.decode("utf-8", "replace")
+                name = NAMES[i] if i < WIDTH else self.names[i]
+                raise ValueError(f"field {i + 1} ({name}): {text!r} is no number")
+            values.append(value)
+        odd = self.oddities
+        odd.comments_inside += bool(semicolon)
+        odd.short_lines += len(values) < width
+        odd.fractions += sum(v != int(v) for i, v in enumerate(values) if i not in FRACTIONS)
+        return values + [-1.0] * (width - len(values))
+
+
+def _resources(line: str) -> dict[str, int]:
+    """Further resources that a header line names, and how much there is of each.
+
+    Raises
+    ------
+    ValueError : it means to and is malformed.
+    """
+    key, _, value = line.lstrip("; \t").partition(":")
+    if key.strip().lower() != "resources":
+        return {}
+    found: dict[str, int] = {}
+    for part in value.split():
+        name, equals, amount = part.partition("=")
+        if not (name and equals and amount.isdecimal()) or name in found:
+            mend = "write ; Resources: memory=1024 licences=8"
+            raise ValueError(f"{part!r} is no NAME=AMOUNT, or is named twice; {mend}")
+        found[name] = int(amount)
+    return found

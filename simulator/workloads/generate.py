@@ -1,0 +1,148 @@
+"""A whole trace from a model: jobs, requirements, estimates, and times of submission for a load.
+
+PRIO's model makes resizable jobs, which a trace cannot express; its workload is a file of jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ConfigError, nearest
+from reshape.speedup import parse
+from scheduler.text.located import converted
+from simulator.traces.swf import Trace
+from simulator.workloads.drawn import Drawn, Floats, poisson
+from simulator.workloads.estimates import TsafrirEstimates
+from simulator.workloads.feitelson96 import Feitelson96
+from simulator.workloads.lublin import Lublin
+from simulator.workloads.prio import PrioWorkload
+from simulator.workloads.rate import arrival_for_queue, mean_queue
+from simulator.workloads.requirements import Law, factors, requirements
+from simulator.workloads.workload_file import Workload
+
+Model: TypeAlias = Feitelson96 | Lublin
+MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}
+PRIO = "prio"  # the model of resizable jobs
+DEFAULT_LOAD = 0.7  # of a model that says nothing of arrivals
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a trace shall be like.
+
+    Parameters
+    ----------
+    model, jobs, seed : which model, how many jobs of it, what they are drawn by.
+    parameters : of the model, by name; numbers may be text.
+    load : offered load (processor-seconds asked for, over those there are while jobs are
+        submitted), or queue : mean ready queue of EASY; None and None: as the model has it.
+    resources : number of further resources; law : how requirements spread.
+    estimates : "exact", or "tsafrir" with the largest estimate `longest_s`.
+    """
+
+    model: str
+    jobs: int
+    seed: int
+    parameters: Mapping[str, Any] = {}
+    load: float | None = None
+    queue: float | None = None
+    resources: int = 0
+    law: Law = "uniform"
+    estimates: str = "exact"
+    longest_s: int = TsafrirEstimates().longest_s
+
+
+def model_of(name: str, parameters: Mapping[str, Any]) -> Model:
+    """Model of this name with some parameters changed.
+
+    Raises
+    ------
+    ConfigError : an unknown model or parameter (the nearest is offered), or a wrong value.
+    """
+    if name not in MODELS:
+        raise ConfigError(f"unknown model {name!r}{nearest(name, (*MODELS, PRIO))}", field="model")
+    return converted(parameters, MODELS[name], name)
+
+
+def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Workload]:
+    """Draw the workload of PRIO section 4: that of the same seed in `reshape study prio`.
+
+    Parameters
+    ----------
+    parameters : of `PrioWorkload`, by name; numbers, and the speedup model, may be text.
+
+    Raises
+    ------
+    ConfigError : an unknown parameter, or a wrong value.
+    """
+    fields = dict(parameters)
+    if isinstance(fields.get("speedup"), str):
+        try:
+            fields["speedup"] = msgspec.to_builtins(parse(fields["speedup"]))
+        except ValueError as error:
+            raise ConfigError(str(error), field=f"{PRIO}.speedup") from None
+    model = converted(fields, PrioWorkload, PRIO)
+    return model, Workload(model.processors, model.generate(np.random.default_rng(seed)))
+
+
+def make(wanted: Wanted) -> Trace:
+    """Make the trace: the same wishes give the same bytes.
+
+    Raises
+    ------
+    ConfigError : see `model_of`; a load or a queue that is not above 0, or not finite.
+    ReshapeError : no rate of arrival gives the wanted queue.
+    """
+    for name in ("load", "queue"):
+        value = getattr(wanted, name)
+        if value is not None and not 0 < value < inf:
+            raise ConfigError(f"must be > 0 and finite, got {value}", field=name)
+    model = model_of(wanted.model, wanted.parameters)
+    capacity = model.processors
+    jobs_rng, needs_rng, arrivals_rng, estimates_rng = np.random.default_rng(wanted.seed).spawn(4)
+    drawn = model.generate(wanted.jobs, jobs_rng)
+    resources = {f"r{i}": capacity for i in range(2, wanted.resources + 2)}
+    if resources:
+        random = factors(wanted.jobs, wanted.resources + 1, wanted.law, needs_rng)
+        needs = requirements(drawn.processors, capacity, random)
+        drawn = msgspec.structs.replace(drawn, processors=needs[:, 0], resources=needs[:, 1:])
+    if wanted.estimates == "tsafrir":
+        guesses = TsafrirEstimates(longest_s=wanted.longest_s)
+        estimates = guesses.generate(np.maximum(np.rint(drawn.run), 1), estimates_rng)
+        drawn = msgspec.structs.replace(drawn, estimate=estimates.astype(np.float64))
+    at = drawn.submitted
+    at = poisson(wanted.jobs, arrivals_rng) if at is None else at
+    scale = _scale(wanted, drawn, at, capacity, resources)
+    told = msgspec.to_builtins(wanted) | {"parameters": msgspec.to_builtins(model)}
+    header = [
+        "; Version: 2.2",
+        "; Computer: none, generated by reshape workload generate",
+        *(f"; Note: {name} {value}" for name, value in told.items() if value is not None),
+        f"; Note: mean time between submissions {scale * float(at[-1]) / len(at):.6g} s",
+    ]
+    return drawn.arriving(at * scale).trace(capacity, header, resources)
+
+
+def _scale(
+    wanted: Wanted, drawn: Drawn, at: Floats, capacity: int, resources: Mapping[str, int]
+) -> float:
+    """What times of submission are multiplied by for the load that is wanted."""
+    load = wanted.load
+    if load is None and drawn.submitted is None:
+        load = DEFAULT_LOAD
+    full = drawn.work / (capacity * float(at[-1] - at[0])) if len(at) > 1 else 1.0
+    if wanted.queue is None:
+        return full / load if load is not None else 1.0
+
+    from scheduler.policies.scenarios import scenario
+    from simulator.run import run
+
+    def queue_at(scale: float) -> float:
+        trace = drawn.arriving(at * scale).trace(capacity, resources=resources)
+        return mean_queue(run(trace, capacity, scenario("easy"))[0])
+
+    return arrival_for_queue(wanted.queue, queue_at, full).mean_arrival_s

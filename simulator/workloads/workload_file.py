@@ -1,0 +1,216 @@
+"""A workload written down in YAML: resizable and rigid jobs, or a generator, and what resizes cost.
+
+::
+
+    processors: 16
+    cost: {start_s: 0.4, join_s: 0.05, bytes_per_s: 1e9}   # all 0 if left out
+    start_s: 0.5                                           # ... of a job; and end_s
+    jobs:
+      - {at: 0, processors: 2, max_processors: 8, topology: "arbitrary:step=2", walltime: "5:00",
+         iterations: 20, iteration_s: 4, speedup: "prio:alpha=0.9", data_mib: 64}
+      - {at: 3, processors: 4, walltime: 120, iteration_s: 90}
+    prio: {jobs: 120, resizable: 0.5}                      # instead of jobs: the workload of PRIO 4
+    seed: 1                                                # ... drawn with this seed
+"""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ConfigError
+from reshape.speedup import Model, Speedup, parse, written
+from reshape.topology import Topology
+from scheduler.model.events import JobSpec
+from scheduler.text.located import Located, Place, converted
+from scheduler.text.times import parse_walltime
+from simulator.engine.costs import ResizeCost
+from simulator.engine.jobs import SimJob
+from simulator.workloads.prio import PrioWorkload
+
+ENDINGS = (".yaml", ".yml")
+
+
+class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job as the file says it; times in seconds, a walltime also as 10:00.
+
+    Parameters
+    ----------
+    at, iteration_s, iterations : as of `SimJob`; a rigid job needs but one iteration.
+    max_processors, topology : largest size and valid sizes; without the former it is rigid.
+    speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
+    data_mib : data that moves at a resize.
+    """
+
+    at: float
+    processors: int
+    walltime: float | str
+    iteration_s: float
+    iterations: int = 1
+    max_processors: int | None = None
+    topology: str | None = None
+    speedup: str | None = None
+    data_mib: float = 0.0
+    name: str = ""
+    user: str = ""
+    queue: str = "main"
+    priority: float = 0.0
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in a workload file; see the head of this module."""
+
+    processors: int | None = None
+    jobs: list[JobLine] = []
+    prio: dict[str, Any] = {}
+    seed: int = 0
+    cost: dict[str, Any] = {}
+    start_s: float = 0.0
+    end_s: float = 0.0
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A workload ready to run.
+
+    Parameters
+    ----------
+    processors : of the machine, if the file says so.
+    jobs : in any order.
+    cost, start_s, end_s : as the engine takes them.
+    """
+
+    processors: int | None
+    jobs: list[SimJob]
+    cost: ResizeCost = ResizeCost()
+    start_s: float = 0.0
+    end_s: float = 0.0
+
+
+def read(file: Path, seed: int | None = None) -> Workload:
+    """Read a workload.
+
+    Parameters
+    ----------
+    seed : instead of the file's.
+
+    Raises
+    ------
+    ConfigError : names file, line and field, the value and the mend.
+    """
+    tree = Located.read(file)
+    said = tree.convert(File)
+    if bool(said.jobs) == ("prio" in tree.values):
+        tree.fail((), "must have either jobs or prio (a generator), and only one of them")
+    for name in ("start_s", "end_s"):
+        if not 0 <= getattr(said, name) < np.inf:
+            tree.fail((name,), f"must be >= 0, got {getattr(said, name)}")
+    if said.processors is not None and said.processors < 1:
+        tree.fail(("processors",), f"must be >= 1, got {said.processors}")
+    cost = _struct(tree, ("cost",), ResizeCost)
+    if said.jobs:
+        jobs = [_job(tree, number, line) for number, line in enumerate(said.jobs)]
+        return Workload(said.processors, jobs, cost, said.start_s, said.end_s)
+    if said.processors is not None:
+        tree.values["prio"].setdefault("processors", said.processors)
+    prio = _struct(tree, ("prio",), PrioWorkload)
+    jobs = prio.generate(np.random.default_rng(said.seed if seed is None else seed))
+    return Workload(prio.processors, jobs, cost, said.start_s, said.end_s)
+
+
+def encode(workload: Workload, comment: str) -> bytes:
+    """Write a workload as `read` reads it, a line a job; speedups are models with a name.
+
+    Parameters
+    ----------
+    comment : first line.
+    """
+    whole = {name: getattr(workload, name) for name in ("processors", "start_s", "end_s")}
+    data: dict[str, Any] = {name: value for name, value in whole.items() if value}
+    if workload.cost != ResizeCost():
+        data["cost"] = {k: v for k, v in msgspec.structs.asdict(workload.cost).items() if v != inf}
+    data["jobs"] = [msgspec.to_builtins(_line(job)) for job in workload.jobs]
+    import yaml  # see scheduler/text/located.py
+
+    text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=inf)
+    return f"# {comment}\n{text}".encode()
+
+
+def _line(job: SimJob) -> JobLine:
+    spec, model = job.spec, job.speedup
+    assert isinstance(model, Model | None)
+    assert not spec.resources
+    return JobLine(
+        job.at,
+        spec.processors,
+        spec.walltime_s,
+        job.iteration_s,
+        job.iterations,
+        spec.max_processors,
+        None if spec.topology is None else str(spec.topology),
+        None if model is None else written(model),
+        job.data_bytes / 2**20,
+        spec.name,
+        spec.user,
+        spec.queue,
+        spec.priority,
+    )
+
+
+def _struct(tree: Located, place: Place, kind: Any) -> Any:
+    """Make a struct of a mapping; errors name the field below `place`."""
+    values = tree.get(place)
+    values = {} if values is None else values
+    try:
+        return converted(values, kind)  # YAML takes 1e9 for text
+    except ConfigError as error:
+        field = error.field or error.message.split(" ")[0]
+        below = field.split(".") if error.field or field in values else ()
+        tree.fail((*place, *below), error.message)
+
+
+def _job(tree: Located, number: int, line: JobLine) -> SimJob:
+    """Check a job beyond its types."""
+    place: Place = ("jobs", number)
+
+    def read_as(field: str, make: Any, text: Any) -> Any:
+        try:
+            return make(text)
+        except ValueError as error:
+            tree.fail((*place, field), str(error))
+
+    walltime_s = line.walltime
+    if isinstance(walltime_s, str):
+        walltime_s = float(read_as("walltime", parse_walltime, walltime_s))
+    topology: Topology | None = None
+    if line.topology is not None:
+        topology = read_as("topology", Topology.parse, line.topology)
+    model: Speedup | None = None
+    if line.speedup is not None:
+        model = read_as("speedup", parse, line.speedup)
+    for name in ("at", "walltime", "iteration_s", "data_mib", "priority"):
+        value = getattr(line, name)
+        if not isinstance(value, str) and not isfinite(value):
+            tree.fail((*place, name), f"must be a finite number, got {value}")
+    if line.data_mib < 0:
+        tree.fail((*place, "data_mib"), f"must be >= 0, got {line.data_mib}")
+    try:
+        spec = JobSpec(
+            line.processors,
+            walltime_s,
+            line.max_processors,
+            topology,
+            line.name,
+            line.user,
+            line.queue,
+            line.priority,
+        )
+        if topology is not None:
+            topology.valid_sizes(line.processors, line.max_processors or line.processors)
+        data_bytes = round(line.data_mib * 2**20)
+        return SimJob(line.at, spec, line.iteration_s, line.iterations, model, data_bytes)
+    except ValueError as error:
+        tree.fail(place, str(error))

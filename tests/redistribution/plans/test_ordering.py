@@ -1,0 +1,82 @@
+"""Schedules are inspected themselves: every pair once, nobody twice in one step."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redistribution_cases import draw_layout
+
+from redistribution import BlockCyclic, Cuts, Plan
+from redistribution.plans.ordering import steps
+
+
+@st.composite
+def layout_pairs(draw):
+    def integer(low, high):
+        return draw(st.integers(low, high))
+
+    shape = tuple(integer(1, 12) for _ in range(integer(1, 3)))
+    return draw_layout(integer, shape, ranks=12), draw_layout(integer, shape, ranks=12)
+
+
+def check(plan):
+    """Nobody sends or receives twice in a step; over all steps every pair of ranks occurs once."""
+    schedule = steps(plan)
+    for step in schedule:
+        assert len({sender for sender, _ in step}) == len(step)
+        assert len({receiver for _, receiver in step}) == len(step)
+    scheduled = list(itertools.chain(*schedule))
+    expected = set()
+    for receiver in plan.target_ranks:
+        expected |= {(t.peer, receiver) for t in plan.incoming(receiver) if t.peer != receiver}
+    assert len(scheduled) == len(set(scheduled))
+    assert set(scheduled) == expected
+    # Each rank begins its messages in the order of the steps, and its own part comes first.
+    for rank in plan.source_ranks:
+        turns = [plan.turn(rank, t.peer) for t in plan.outgoing(rank)]
+        assert turns == sorted(set(turns))
+    for rank in plan.target_ranks:
+        turns = [plan.turn(t.peer, rank) for t in plan.incoming(rank)]
+        assert turns == sorted(set(turns))
+    return schedule
+
+
+@settings(max_examples=500, deadline=None)
+@given(layout_pairs(), st.sampled_from(["rotation", "circulant"]), st.randoms())
+def test_no_step_has_contention(pair, ordering, random):
+    source, target = pair
+    ranks = [random.sample(range(14), layout.nprocs) for layout in pair]
+    check(Plan(source, target, *ranks, ordering=ordering))
+
+
+@pytest.mark.parametrize("before", [(1, 2), (2, 2), (2, 3), (3, 4), (4, 4), (5, 1)])
+@pytest.mark.parametrize("after", [(2, 2), (2, 4), (4, 4), (6, 4), (3, 5), (1, 7)])
+def test_circulant_schedules_take_no_more_steps_than_they_must(before, after):
+    """With equal blocks: as many as the busiest rank has partners."""
+    n, block = 840, 2
+    source, target = (BlockCyclic((n, n), (block, block), grid) for grid in (before, after))
+    # Apart from one another, so that nothing stays and every pair is scheduled.
+    ranks = range(source.nprocs), range(source.nprocs, source.nprocs + target.nprocs)
+    schedule = check(Plan(source, target, *ranks, ordering="circulant"))
+    pairs = np.array(list(itertools.chain(*schedule)))
+    # Some rank has that many partners, so fewer steps are impossible.
+    assert len(schedule) == max(np.unique(side, return_counts=True)[1].max() for side in pairs.T)
+    assert len(schedule) <= len(check(Plan(source, target, *ranks)))
+
+
+def test_the_schedule_of_sudarsan_and_ribbens_on_a_small_grid():
+    """2x2 -> 2x4: groups of one row each and two columns; two steps, all four senders in each."""
+    source, target = (BlockCyclic((16, 16), (2, 2), grid) for grid in ((2, 2), (2, 4)))
+    plan = Plan(source, target, range(4), range(10, 18), ordering="circulant")
+    assert [sorted(step) for step in steps(plan)] == [
+        [(0, 10), (1, 11), (2, 14), (3, 15)],
+        [(0, 12), (1, 13), (2, 16), (3, 17)],
+    ]
+
+
+def test_an_unknown_ordering_is_named():
+    layout = Cuts.even((4,), 2)
+    with pytest.raises(ValueError, match=r"one of \('rotation', 'circulant'\), got 'random'"):
+        Plan(layout, layout, ordering="random")

@@ -1,0 +1,181 @@
+"""Memory that outlives its processes, and the restart point that makes it a state of the job."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reshape.data import segments
+from reshape.data.arrays import process_grid
+from reshape.errors import ReshapeError
+from reshape.resizing.restart_point import RESTART_FILE, RestartPoint, has_restart_point
+from reshape.topology import nearly_square
+
+POINT = RestartPoint(epoch=3, iteration=17, size=4, signature=(), state=b"\x80\x04}.")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory."""
+    path = Path("/dev/shm") / f"reshape-segments-{os.getpid()}"
+    yield path
+    if path.exists():
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f8", "<c16", "i1"])
+def test_contents_outlive_the_process(folder: Path, order: segments.Order, dtype: str) -> None:
+    code = (
+        "import os, signal, numpy as np; from pathlib import Path; from reshape import segments;"
+        f"s = segments.create(Path({str(folder)!r}), 'A', 2, 5, (7, 3), {dtype!r}, {order!r});"
+        "assert not s.array.any(); s.array[...] = np.arange(21).reshape(7, 3);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == -9
+    again = segments.reopen(folder, "A", 2, 5, (7, 3), dtype, order)
+    assert np.array_equal(again.array, np.arange(21).reshape(7, 3).astype(dtype))
+    assert again.array.flags.f_contiguous == (order == "F")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "A.e2.r5").stat().st_mode & 0o777 == 0o600
+
+
+def test_new_segment_is_zero_even_if_the_name_is_taken(folder: Path) -> None:
+    old = segments.create(folder, "A", 1, 0, (4,), float, "C")
+    old.array[:] = 7
+    new = segments.create(folder, "A", 1, 0, (4,), float, "C")
+    assert not new.array.any()
+    assert (old.array == 7).all()
+
+
+def test_discarded_segment_can_be_read_not_written(folder: Path) -> None:
+    segment = segments.create(folder, "A", 1, 0, (4,), float, "C")
+    segment.array[:] = 7
+    segment.discard()
+    assert list(folder.iterdir()) == []
+    assert (segment.array == 7).all()
+    with pytest.raises(ValueError, match="read-only"):
+        segment.array[0] = 1
+
+
+def test_no_elements_need_no_file(folder: Path) -> None:
+    segment = segments.create(folder, "A", 1, 0, (0, 9), float, "C")
+    assert segment.outlives
+    assert segment.array.shape == (0, 9)
+    assert segments.reopen(folder, "A", 1, 0, (0, 9), float, "C").array.shape == (0, 9)
+
+
+def test_real_full_file_system_is_no_crash(folder: Path) -> None:
+    """A segment as large as all of shared memory does not fit, and that is seen at once."""
+    whole = os.statvfs("/dev/shm")
+    elements = whole.f_blocks * whole.f_frsize // 8
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as caught:
+        segments._map(_new(folder), os.O_CREAT, (elements + 1,), "i8", "C", 8 * elements + 8)
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_room_is_seen_before_anything_is_allocated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_call(*_: int) -> None:
+        raise AssertionError("allocates what there is no room for")
+
+    free = os.statvfs("/dev/shm")
+    monkeypatch.setattr(os, "posix_fallocate", no_call)
+    size = free.f_blocks * free.f_frsize + 8
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        segments._map(_new(folder), os.O_CREAT, (size,), "i1", "C", size)
+    with pytest.raises(AssertionError, match="allocates"):
+        segments._map(_new(folder), os.O_CREAT, (8,), "i1", "C", 8)
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder / "A.e0.r0"
+
+
+def test_no_room_falls_back_to_private(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    segments._warn_once.cache_clear()
+    for name in "AB":
+        segment = segments.create(folder, name, 1, 0, (4,), float, "C")
+        assert segment.array.shape == (4,)
+        assert not segment.outlives
+    assert [r.getMessage() for r in caplog.records] == [
+        f"arrays go to private memory: No space left on device in {folder}"
+    ]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("shape", "state"), [((5,), "is missing"), ((3,), "has 32 bytes")])
+def test_reopen_what_is_not_there(folder: Path, shape: tuple[int], state: str) -> None:
+    segments.create(folder, "A", 1, 0, (4,), float, "C")
+    epoch = 1 if shape == (3,) else 2
+    with pytest.raises(ReshapeError, match=rf"A\.e{epoch}\.r0 {state}.*submit the job again"):
+        segments.reopen(folder, "A", epoch, 0, shape, float, "C")
+
+
+def test_sweep_keeps_one_epoch_and_what_is_not_ours(folder: Path) -> None:
+    for epoch in (1, 2, 12):
+        segments.create(folder, "A-e2.r1".replace(".", "_"), epoch, 0, (4,), float, "C")
+    (folder / "notes.txt").touch()
+    segments.sweep(folder, keep_epoch=2)
+    assert sorted(p.name for p in folder.iterdir()) == ["A-e2_r1.e2.r0", "notes.txt"]
+
+
+def test_restart_point_is_written_read_and_removed(folder: Path) -> None:
+    assert not has_restart_point(folder)
+    POINT.write(folder)
+    assert has_restart_point(folder)
+    assert [p.name for p in folder.iterdir()] == [RESTART_FILE]
+    assert RestartPoint.read(folder) == POINT
+    assert POINT.load_state() == {}
+    RestartPoint.remove(folder)
+    RestartPoint.remove(folder)
+    assert not has_restart_point(folder)
+
+
+@pytest.mark.parametrize(
+    ("contents", "why"),
+    [(None, "there is no"), (b"", "Ran out of input"), (b"\x80\x04}.", "is no restart point")],
+)
+def test_restart_point_that_is_none(folder: Path, contents: bytes | None, why: str) -> None:
+    folder.mkdir()
+    if contents is not None:
+        (folder / RESTART_FILE).write_bytes(contents)
+    with pytest.raises(ReshapeError, match=rf"cannot restart.*{why}.*submit the job again"):
+        RestartPoint.read(folder)
+
+
+@given(size=st.integers(1, 500), ndim=st.integers(1, 4))
+def test_process_grid(size: int, ndim: int) -> None:
+    grid = process_grid(size, ndim)
+    assert len(grid) == ndim
+    assert np.prod(grid) == size
+    assert list(grid) == sorted(grid)
+    assert ndim != 2 or grid == nearly_square(size)
+    assert ndim != 1 or grid == (size,)
+
+
+@pytest.mark.parametrize(
+    ("size", "grid"), [(1, (1, 1, 1)), (8, (2, 2, 2)), (12, (2, 2, 3)), (30, (2, 3, 5))]
+)
+def test_process_grid_of_three_axes(size: int, grid: tuple[int, ...]) -> None:
+    assert process_grid(size, 3) == grid

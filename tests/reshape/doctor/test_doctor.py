@@ -1,0 +1,260 @@
+"""`reshape doctor` on the real MPI, on broken ones, and what it leaves behind: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+
+from redistribution.copies import kernel
+from reshape.doctor.checks import Check, check_copy_kernel, check_pages, check_shared_memory
+from reshape.doctor.command import Diagnosis, choose_growth, print_diagnosis
+from reshape.doctor.launcher import Launcher
+from reshape.errors import ReshapeError
+from reshape.mpi import clean_environment, mpiexec_path
+
+NAMES = ["python", "cores", "open files", "shared memory", "pages", "copy kernel"]
+MPI_NAMES = ["mpiexec", "library", "two ranks", "connect", "regrow", "spawn"]
+PATIENCE = ("--limit", "30")  # the machine may be busy; a healthy probe needs well below 1 s
+
+
+def doctor(*arguments: str, prefix: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
+    """Exit code and diagnosis; fails if a process of the doctor's is left afterwards."""
+    trace = uuid.uuid4().hex
+    done = subprocess.run(
+        [*prefix, sys.executable, "-m", "reshape", "doctor", "--json", *arguments],
+        env=os.environ | {"DOCTOR_TEST": trace},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert left_behind(trace) == []
+    return done.returncode, json.loads(done.stdout)
+
+
+def left_behind(trace: str) -> list[str]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("DOCTOR_TEST") == trace:
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def statuses(diagnosis: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["status"] for check in diagnosis["checks"]}
+
+
+def test_the_embedded_mpi_is_fit() -> None:
+    code, diagnosis = doctor(*PATIENCE)
+    checks = {check["name"]: check for check in diagnosis["checks"]}
+    assert list(checks) == [*NAMES, *MPI_NAMES]
+    assert {name: checks[name]["status"] for name in MPI_NAMES} == dict.fromkeys(MPI_NAMES, "ok")
+    assert checks["mpiexec"]["result"] == str(mpiexec_path())
+    assert "MPICH" in checks["library"]["result"]
+    assert (code, diagnosis["ready"], diagnosis["growth"]) == (0, True, "joined groups")
+
+
+def test_without_the_compiled_copies_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "compiled", None)
+    check = check_copy_kernel()
+    assert (check.status, check.result) == ("note", "none")
+    assert "C compiler" in check.mend
+    monkeypatch.setattr(kernel, "compiled", object())
+    check = check_copy_kernel()
+    assert (check.status, check.result, check.mend) == ("ok", "compiled", "")
+
+
+def test_under_mpiexec_it_says_the_same() -> None:
+    code, diagnosis = doctor(*PATIENCE, prefix=(str(mpiexec_path()), "-n", "1"))
+    assert (code, diagnosis["growth"]) == (0, "joined groups")
+
+
+def test_a_mend_can_be_copied() -> None:
+    """It stands in a line of its own, however narrow the terminal."""
+    mend = "mount -o remount,huge=within_size /dev/shm (by root), " + "and so on " * 9
+    told = StringIO()
+    found = Diagnosis((Check("pages", "note", "of 4096 bytes", "slow", mend),), "none", "-", False)
+    print_diagnosis(found, Console(file=told, width=60))
+    assert f"Mend of pages: {mend}" in told.getvalue()
+
+
+def test_the_table_for_people() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "reshape", "doctor", *PATIENCE],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert all(name in done.stdout for name in [*NAMES, *MPI_NAMES, "what it means"])
+    assert "Jobs grow by: joined groups" in done.stdout
+    assert done.returncode == 0
+
+
+def test_an_mpiexec_of_another_mpi_gives_singletons(tmp_path: Path) -> None:
+    # What a foreign mpiexec does to our ranks: it starts them, and they do not hear from it.
+    foreign = program(
+        tmp_path / "mpiexec", '#!/bin/sh\nn=$2; shift 2\nfor i in $(seq $n); do "$@"; done\n'
+    )
+    code, diagnosis = doctor("--mpiexec", foreign, *PATIENCE)
+    found = statuses(diagnosis)
+    assert (code, diagnosis["growth"], found["two ranks"]) == (1, "none", "fault")
+    assert {found[name] for name in ("connect", "regrow", "spawn")} == {"skipped"}
+    check = next(check for check in diagnosis["checks"] if check["name"] == "two ranks")
+    assert check["result"] == "two communicators of size 1"
+    assert "pip install mpich mpi4py" in check["mend"]
+
+
+@pytest.mark.parametrize(
+    ("script", "limit", "says"),
+    [
+        ("echo 'no hosts: error in the allocation' >&2; exit 9", "9", "exit code 9: no hosts"),
+        ("exit 0", "9", "no answer"),
+        ("exec sleep 60", "0.5", "not done after 0.5 s"),
+        ("sleep 60 &\nsleep 60", "0.5", "not done after 0.5 s"),
+    ],
+)
+def test_an_mpiexec_that_starts_nothing(tmp_path: Path, script: str, limit: str, says: str) -> None:
+    mpiexec = program(tmp_path / "mpiexec", f"#!/bin/sh\n{script}\n")
+    code, diagnosis = doctor("--mpiexec", mpiexec, "--limit", limit)
+    check = next(check for check in diagnosis["checks"] if check["name"] == "library")
+    assert (code, diagnosis["ready"], check["status"]) == (1, False, "fault")
+    assert says in check["result"]
+
+
+def test_an_mpiexec_that_cannot_be_run(tmp_path: Path) -> None:
+    code, diagnosis = doctor("--mpiexec", program(tmp_path / "mpiexec", "#!/no/such/shell\n"))
+    assert (code, statuses(diagnosis)["library"]) == (1, "fault")
+
+
+@pytest.mark.parametrize("limit", ["0.05", "0.15", "0.25"])
+def test_a_probe_ended_midway_leaves_no_process(limit: str) -> None:
+    doctor("--limit", limit)  # asserts it, whatever the diagnosis is
+
+
+def test_a_probe_ended_midway_leaves_no_shared_memory(tmp_path: Path) -> None:
+    mapped: set[Path] = set()
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    areas = process.memory_maps()
+                except psutil.Error:
+                    continue
+                mapped.update(Path(a.path) for a in areas if a.path.startswith("/dev/shm/mpich"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:  # it accepts, and nobody ever connects
+        run = Launcher(mpiexec_path(), 3.0).run((2, ["groups", str(tmp_path), "0", "1"]))
+    finally:
+        done.set()
+        watcher.join()
+    assert "not done after 3 s" in run.trouble
+    assert mapped, "the ranks were never seen"
+    assert not [path for path in mapped if path.exists()]
+
+
+def test_a_rank_that_raises_is_told_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    run = Launcher(mpiexec_path(), 30.0).run((2, ["groups", str(tmp_path / "no-such"), "0", "1"]))
+    assert "FileNotFoundError" in run.trouble
+    assert time.monotonic() - began < 30, "it waited for the whole patience of the launcher"
+
+
+@pytest.mark.parametrize(
+    ("passed", "growth", "because"),
+    [
+        ({"two ranks", "connect", "regrow", "spawn"}, "joined groups", "repeatedly"),
+        ({"two ranks", "connect", "regrow"}, "joined groups", "repeatedly"),
+        ({"two ranks", "connect", "spawn"}, "spawn", "join once but not repeatedly"),
+        ({"two ranks", "spawn"}, "spawn", "cannot be joined"),
+        ({"two ranks"}, "none", "keep their size"),
+        (set(), "none", "do not run"),
+    ],
+)
+def test_the_way_of_growing(passed: set[str], growth: str, because: str) -> None:
+    chosen, reason = choose_growth(passed)
+    assert chosen == growth
+    assert because in reason
+
+
+def test_shared_memory_that_is_not_there(tmp_path: Path) -> None:
+    check = check_shared_memory(tmp_path / "none")
+    assert check.status == "fault"
+    assert "mount a tmpfs" in check.mend
+    assert check_shared_memory(tmp_path).status in ("ok", "note")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_small_pages_are_told_with_the_mend(tmp_path: Path) -> None:
+    assert check_pages(tmp_path / "none").status == "note"
+    script = (
+        "import sys; from pathlib import Path; from reshape.doctor.checks import check_pages; "
+        "check = check_pages(Path(sys.argv[1])); print(check.status, check.result, check.mend)"
+    )
+    for option, expected in [
+        ("never", f"note of 4096 bytes in {tmp_path} mount -o remount,huge=within_size"),
+        ("within_size", f"ok of 2 MiB in {tmp_path}"),
+    ]:
+        mount = f"mount -t tmpfs -o huge={option} none {tmp_path} && exec {sys.executable} -c "
+        own = ["unshare", "--mount", "--user", "--map-root-user", "sh", "-c"]
+        done = subprocess.run(
+            [*own, f"{mount} '{script}' {tmp_path}"], capture_output=True, text=True, check=False
+        )
+        if "mount" in done.stderr or "unshare" in done.stderr:
+            pytest.skip(f"no file system of one's own can be mounted here: {done.stderr.strip()}")
+        assert done.stdout.startswith(expected), done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mpiexec_beside_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("venv", "site"):
+        (tmp_path / folder).mkdir()
+    site = program(tmp_path / "site" / "mpiexec", "#!/bin/sh\n")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    search = {"PATH": str(tmp_path / "site")}
+    assert str(mpiexec_path(search)) == site
+    beside = program(tmp_path / "venv" / "mpiexec", "#!/bin/sh\n")
+    assert str(mpiexec_path(search)) == beside
+    Path(beside).unlink()
+    with pytest.raises(ReshapeError, match="pip install mpich mpi4py"):
+        mpiexec_path({"PATH": ""})
+
+
+def test_clean_environment_drops_the_world_and_keeps_the_tuning() -> None:
+    world = {
+        "PMI_RANK": "1",
+        "PMIX_ID": "x",
+        "HYDRA_X": "1",
+        "HYDI_CONTROL_FD": "8",
+        "MPI_LOCALRANKID": "0",
+        "MPIR_X": "1",
+    }
+    kept = {"PATH": "/bin", "MPIR_CVAR_CH4_NETMOD": "ofi", "OMP_NUM_THREADS": "1", "MPI_HOME": "/m"}
+    assert clean_environment(world | kept) == kept

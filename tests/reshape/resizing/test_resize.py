@@ -1,0 +1,309 @@
+"""Jobs that grow and shrink for real: mpiexec groups that join, move their data, and leave."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from driver import Driver, Group
+from paths import SUPPORT
+from resizable import sparse
+
+from reshape.topology import Topology
+from reshape.wire import messages as m
+
+PROGRAM = SUPPORT / "resizable.py"
+
+
+def job(folder: Path, iterations: int = 300, seconds: float = 0.0) -> Driver:
+    """A job that goes slowly as long as the test has something to do with it."""
+    driver = Driver(folder, [str(PROGRAM), str(iterations), str(seconds)])
+    driver.pace_s = 0.0 if seconds else 0.02
+    return driver
+
+
+def gone(processes: list[int]) -> bool:
+    return not any(psutil.pid_exists(pid) for pid in processes)
+
+
+def sizes(text: str) -> list[int]:
+    """Sizes the program has seen, if its data was right."""
+    line = next(line for line in text.splitlines() if line.startswith("sizes"))
+    assert line.endswith(" right"), text
+    return [int(word) for word in line.split()[1:-1]]
+
+
+@pytest.mark.parametrize("way", [{}, {"MESSAGES": "1"}], ids=["in memory", "messages"])
+def test_original_group_leaves(tmp_path: Path, way: dict[str, str]) -> None:
+    """2 -> 4 -> 6 -> 2, and the group that began is gone."""
+    with job(tmp_path) as driver:
+        original = driver.start(2, "first", **way)
+        second, third = driver.ready(2, **way), driver.ready(2, **way)
+        leaving = original.processes() + second.processes()
+        assert len(leaving) == 4
+        for group in (second, third):
+            report = driver.join(group)
+            assert report.ok, report.why
+            assert report.times.moved_bytes > 0
+            assert report.times.move_s > 0
+        assert driver.leave(0, 1).ok
+        assert gone(leaving)
+        assert original.process.returncode == second.process.returncode == 0
+        assert sizes(driver.finish()) == [2, 4, 6, 2]
+        assert driver.facts == {"verified": True, "size": 2}
+        assert driver.segments == []
+        assert [hello.size for hello in driver.hellos] == [2]
+
+
+def test_interior_group_leaves_and_another_comes(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        middle, last = driver.ready(2), driver.ready(1)
+        assert driver.join(middle).ok
+        assert driver.join(last).ok
+        assert driver.leave(middle.number).ok
+        assert driver.grow(3).ok
+        assert driver.leave(0, last.number).ok
+        assert sizes(driver.finish()) == [1, 3, 4, 2, 5, 3]
+
+
+def test_epoch_and_bytes_at_resize_points(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        driver.serve(lambda: driver.at is not None)
+        assert driver.at is not None
+        before = driver.at
+        assert (before.epoch, before.size, str(before.topology)) == (0, 1, "arbitrary")
+        data = 61 * 47 * (8 + 4) + 103 * 4 + 103 * 3 * 16 + 2 * 5 * 8
+        data += 53 * (8 + 8) + sparse().nnz * (4 + 8)
+        assert before.registered_bytes == data + 11 * 8
+        serial = driver.grow(2).serial
+        driver.serve(lambda: driver.at is not None and driver.at.size == 3)
+        assert (driver.at.epoch, driver.at.registered_bytes) == (serial, data + 3 * 11 * 8)
+        assert driver.at.iteration > before.iteration
+        assert 0 < driver.at.iteration_s < 5
+        driver.finish()
+
+
+def test_a_decision_that_is_committed_already_is_only_reported_again(tmp_path: Path) -> None:
+    """The service lost the report and repeats itself; the group must not be accepted twice."""
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        group = driver.ready(1)
+        serial = driver.join(group).serial
+        met = driver.met
+        driver.serve(lambda: driver.met > met + 3)
+        met, heard = driver.met, driver.report_count
+        driver.serve(lambda: driver.met > met + 3)
+        assert driver.report_count == heard  # it has been noted
+        driver.reports.clear()
+        driver.decide = lambda _: m.Join(serial=serial, group=group.number, size=1)
+        assert driver.await_report(serial).ok
+        driver.decide = lambda _: m.Proceed()
+        assert sizes(driver.finish()) == [1, 2]
+        assert len(driver.ports) == 1
+
+
+def test_report_is_repeated_until_noted(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        group = driver.ready(1)
+        driver.deaf = True
+        driver.join(group)
+        heard = driver.report_count
+        driver.serve(lambda: driver.report_count > heard + 2)
+        driver.deaf = False
+        heard = driver.report_count
+        driver.serve(lambda: driver.report_count > heard)
+        met = driver.met
+        driver.serve(lambda: driver.met > met + 5)
+        assert driver.report_count == heard + 1
+        driver.finish()
+
+
+@pytest.mark.parametrize("groups", [[0], [5], [0, 1, 2]])
+def test_impossible_leave_is_refused(tmp_path: Path, groups: list[int]) -> None:
+    with job(tmp_path) as driver:
+        driver.start(2, "first")
+        report = driver.leave(*groups)
+        assert not report.ok
+        assert "no group would be left" in report.why or "not part of it" in report.why
+        assert sizes(driver.finish()) == [2]
+        assert driver.segments == []
+
+
+def test_unwanted_group_ends_by_itself(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        group = driver.ready(2)
+        driver.tell(group, m.Abandon(why="the job was contracted"))
+        assert "does not join: the job was contracted" in driver.finish()
+        assert group.process.returncode == 0
+
+
+def cpu_seconds(group: Group) -> float:
+    times = [psutil.Process(pid).cpu_times() for pid in group.processes()]
+    return sum(t.user + t.system for t in times)
+
+
+def test_waiting_group_does_not_spin(tmp_path: Path) -> None:
+    """The cores belong to the running job."""
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        group = driver.ready(2)
+        before, met = cpu_seconds(group), driver.met
+        driver.serve(lambda: driver.met > met + 60)  # more than 1.2 s
+        assert cpu_seconds(group) - before < 0.3
+        driver.tell(group, m.Abandon(why="enough"))
+        driver.finish()
+
+
+def test_other_program_is_not_taken(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        driver.argv[2] = "301"
+        report = driver.grow(1)
+        assert not report.ok
+        assert "app.iterations(300), the group that joins 301" in report.why
+        assert sizes(driver.finish()) == [1]
+
+
+def test_other_registration_is_not_taken(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        report = driver.grow(2, SMALLER="1")
+        assert not report.ok
+        assert "has registered block_cyclic 'a' (shape=(61, 47), block=(5, 4)" in report.why
+        assert "joins block_cyclic 'a' (shape=(60, 47)" in report.why
+        assert driver.grow(1).ok  # the job is as able as before
+        assert sizes(driver.finish()) == [1, 2]
+
+
+def test_unexpected_group_is_not_taken(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first")
+        group, other = driver.ready(1), driver.ready(1)
+        serial = driver.order_join(group)
+        driver.tell(other, m.Connect(port=driver.ports[-1].port))
+        report = driver.await_report(serial)
+        assert not report.ok
+        assert report.why == "expected group 1 of 1 processes, met group 2 of 1"
+        driver.tell(group, m.Abandon(why="not now"))
+        assert sizes(driver.finish()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("no-memory", "no memory for the new layout on rank 1: no more"),
+        ("unmappable", "rank 2 cannot map the data of other processes: [Errno 24] Too many open"),
+        ("corrupt", "the checksum of a has changed in the move"),
+        ("unpicklable", "app.state or the restart point cannot be saved"),
+        ("unloadable", "app.state cannot be restored where the group starts"),
+    ],
+)
+def test_rolled_back_resize_loses_nothing(tmp_path: Path, fault: str, why: str) -> None:
+    with job(tmp_path) as driver:
+        driver.start(2, "first", FAULT=fault)
+        report = driver.grow(2, FAULT=fault)
+        assert not report.ok
+        assert why in report.why
+        driver.serve(lambda: not [name for name in driver.segments if ".e0." not in name])
+        assert sizes(driver.finish()) == [2]
+        assert driver.segments == []
+
+
+def test_full_shared_memory_falls_back_to_private(tmp_path: Path) -> None:
+    """The job runs and resizes; that it cannot restart is said, and no restart point is left."""
+    with job(tmp_path) as driver:
+        driver.start(2, "first", FAULT="full")
+        assert driver.grow(1, FAULT="full").ok
+        assert driver.segments == []
+        text = driver.finish()
+        assert sizes(text) == [2, 3]
+        assert text.count("go to private memory: No space left on device") == 3  # each process
+        assert text.count("no restart point") == 1
+
+
+def test_service_away_and_back(tmp_path: Path) -> None:
+    """The job computes on without its service, at no great cost, and hears it when it is back."""
+    with job(tmp_path, 300, 0.01) as driver:
+        driver.start(2, "first")
+        driver.serve(lambda: driver.met > 5)
+        driver.silence()
+        assert driver.at is not None
+        before = driver.at.iteration
+        time.sleep(1.0)
+        driver.speak_again()
+        met = driver.met
+        driver.serve(lambda: driver.met > met)
+        assert driver.at.iteration > before + 30  # of about 100 in this second
+        assert driver.grow(1).ok
+        assert sizes(driver.finish()) == [2, 3]
+
+
+def test_service_away_at_the_start(tmp_path: Path) -> None:
+    with job(tmp_path, 300, 0.01) as driver:
+        driver.silence()
+        group = driver.start(1, "first")
+        time.sleep(3.0)
+        driver.speak_again()
+        driver.serve(lambda: driver.met > 0)
+        assert sizes(driver.finish()) == [1]
+        assert "starts without its service" in group.text
+
+
+def test_stale_communicator_and_array_cannot_be_used(tmp_path: Path) -> None:
+    with job(tmp_path) as driver:
+        driver.start(1, "first", CHECK_STALE="1")
+        assert driver.grow(1).ok
+        assert "stale communicator raises, stale array is read-only" in driver.finish()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_program_contradicts_its_submission(tmp_path: Path, size: int) -> None:
+    with job(tmp_path) as driver:
+        driver.welcome = m.Welcome(topology=Topology.parse("power-of-2"))
+        group = driver.start(size, "first")
+        driver.serve(lambda: group.process.poll() is not None)
+        assert group.process.returncode != 0
+        assert "submit it with --topology arbitrary, or without" in group.text
+        assert group.text.count("submitted with power-of-2") == 1
+
+
+def descriptors(group: Group) -> list[int]:
+    return [psutil.Process(pid).num_fds() for pid in group.processes()]
+
+
+def resident(group: Group) -> float:
+    return sum(psutil.Process(pid).memory_info().rss for pid in group.processes()) / 2**20
+
+
+@pytest.mark.slow
+def test_hundred_resizes_leak_nothing(tmp_path: Path) -> None:
+    """Grow and shrink 50 times; the group that stays keeps its descriptors and its memory."""
+    shared = set(os.listdir("/dev/shm"))
+    with job(tmp_path, 100_000, 0.001) as driver:
+        first = driver.start(1, "first", STOP_FILE=str(tmp_path / "stop"))
+        following = driver.ready(1, STOP_FILE=str(tmp_path / "stop"))
+        history = []
+        for cycle in range(50):
+            group = following
+            assert driver.join(group).ok
+            if cycle < 49:  # starts while the job computes
+                following = driver.ready(1, STOP_FILE=str(tmp_path / "stop"))
+            assert driver.leave(group.number).ok
+            history.append((max(descriptors(first)), resident(first), len(driver.segments)))
+        descriptors_, megabytes, files = zip(*history, strict=True)
+        assert descriptors_[-1] <= descriptors_[4] + 2
+        assert megabytes[-1] <= megabytes[4] + 10
+        assert files[-1] == files[4] == 10
+        assert [report.ok for report in driver.reports] == [True] * 100
+        (tmp_path / "stop").touch()
+        driver.finish()
+        assert driver.segments == []
+    left = {name for name in os.listdir("/dev/shm") if "reshape-test" in name}
+    assert not left - shared

@@ -1,0 +1,82 @@
+"""When data may be read out of memory instead of being sent, asked of real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from driver import run
+
+from reshape.data import segments
+from reshape.errors import ReshapeError
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from mpi4py import MPI
+from reshape.data.arrays import Array, declare
+from reshape.resizing.shared_memory import shared_epoch
+from reshape.data.job import Job
+from reshape.data import segments
+from reshape.resizing import shared_memory as innode
+
+comm, case = MPI.COMM_WORLD, sys.argv[2]
+folder = Path(sys.argv[1])
+if case == "another folder" and comm.rank == 2:
+    folder = folder / "other"
+    folder.mkdir()
+if case == "another kernel" and comm.rank == 2:
+    innode._boot = lambda: "another"
+if case == "no folder" and comm.rank == 2:
+    folder = folder / "missing"
+job = Job(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)
+if comm.rank < 2:
+    array = job.arrays["a"] = Array(declare("a", "rows", (4,), (0,), "f8", "C"))
+    private = case == "private memory" and comm.rank == 1
+    segment = segments.create(None if private else folder, "a", 5, comm.rank, (2,), "f8", "C")
+    array.place(array.declaration.layout(2), segment)
+assert comm.size == 3
+print(comm.gather(shared_epoch(job, comm, comm.rank < 2)) or "")
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "epoch"),
+    [
+        ("one node", 5),
+        ("another folder", None),
+        ("another kernel", None),
+        ("no folder", None),
+        ("private memory", None),
+    ],
+)
+def test_all_ranks_agree_whether_they_share_memory(
+    tmp_path: Path, case: str, epoch: int | None
+) -> None:
+    done = run(3, "-c", PROGRAM, str(tmp_path), case)
+    assert done.stdout.split("\n").count(str([epoch] * 3)) == 1, done
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_view_of_a_segment_reads_what_is_written_and_cannot_write(
+    tmp_path: Path, order: segments.Order
+) -> None:
+    own = segments.create(tmp_path, "a", 1, 0, (3, 4), "f8", order)
+    seen = segments.view(tmp_path, "a", 1, 0, (3, 4), "f8", order)
+    own.array[...] = np.arange(12.0).reshape(3, 4)
+    assert np.array_equal(seen, own.array)
+    assert seen.flags.f_contiguous == (order == "F")
+    with pytest.raises(ValueError, match="read-only"):
+        seen[0, 0] = 1
+    own.discard()
+    assert seen[2, 3] == 11
+
+
+def test_view_of_what_is_not_there(tmp_path: Path) -> None:
+    segments.create(tmp_path, "a", 1, 0, (4,), "f8", "C")
+    with pytest.raises(ReshapeError, match=r"a\.e1\.r0 has 32 bytes, expected 24"):
+        segments.view(tmp_path, "a", 1, 0, (3,), "f8", "C")
+    with pytest.raises(ReshapeError, match=r"a\.e2\.r0 is missing"):
+        segments.view(tmp_path, "a", 2, 0, (4,), "f8", "C")
+    assert segments.view(tmp_path, "a", 9, 9, (0, 3), "f8", "C").shape == (0, 3)

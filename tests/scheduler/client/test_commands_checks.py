@@ -1,0 +1,228 @@
+"""What commands say without a service: wrong usage, a service that is away, and tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reshape.errors import ReshapeError
+from reshape.topology import Topology
+from reshape.wire.messages import JobInfo, ResizeInfo
+from scheduler.client import tables
+from scheduler.client.submission import job_environment, prepare
+
+CLIENTS = [
+    ["submit", "-n", "1", "--", "true"],
+    ["queue"],
+    ["info"],
+    ["info", "1"],
+    ["history"],
+    ["explain", "last"],
+    ["wait", "1"],
+    ["cancel", "1"],
+    ["stop"],
+]
+
+
+def reshape(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "reshape", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def job_info(**given: object) -> JobInfo:
+    """A running job on 4 of 2 to 8 processors, but for what is given."""
+    values: dict[str, object] = {
+        "job": 3, "name": "lu", "user": "ann", "state": "RUNNING", "code": "R", "requested": 2,
+        "max_processors": 8, "size": 4, "walltime_s": 600.0, "submitted_at": 100.0,
+        "started_at": 110.0, "ended_at": None, "processors": "0-3", "nodes": "local", "reason": "",
+        "exit_code": 0, "signal": 0, "restarts": 0, "iteration": 5, "iteration_s": 0.5,
+        "sizes": [(110.0, 2), (120.0, 4)], "resizes": [], "allocation": [], "facts": {},
+        "output": "/o", "argv": ["python", "-m", "apps.lu"],
+    }  # fmt: skip
+    return JobInfo(**(values | given))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", CLIENTS, ids=" ".join)
+def test_a_service_that_is_away_is_one_error_with_the_mend(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    done = reshape(arguments[0], "--dir", str(tmp_path), *arguments[1:], cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"reshape: error: no scheduler service in {tmp_path}: start it with "
+        f"'reshape serve --dir {tmp_path}', or name its directory with --dir\n"
+    )
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["submit", "-n", "2"], "Missing argument 'PROGRAM"),
+        (["submit", "--", "true"], "Missing option '-n'"),
+        (["submit", "-n", "0", "--", "true"], "0 is not in the range x>=1"),
+        (["submit", "-n", "2", "--topology", "square", "--", "true"], "nearly-square?"),
+        (["submit", "-n", "2", "--walltime", "1:2:3:4", "--", "true"], "'1:2:3:4' is no time"),
+        (["submit", "-n", "2", "--walltime", "0", "--", "true"], "must be above 0, got '0'"),
+        (["submit", "-n", "2", "--wall", "5", "--", "true"], "--walltime"),
+        (["explain", "three"], "'three' is no job: give its number, or 'last'"),
+        (["explain", "0"], "'0' is no job"),
+        (["wait"], "Missing argument"),
+        (["serve", "--processors", "0"], "0 is not in the range x>=1"),
+        (["serve", "--config", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
+        (["queue", "--pars"], "Did you mean '--parsable'?"),
+        (["demo", "--processors", "3"], "3 is not in the range x>=4"),
+        (["demo", "--scenario", "fcfs-rp"], "did you mean fcfs-pr"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_told_with_exit_code_2(arguments: list[str], says: str) -> None:
+    done = reshape(*arguments)
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["serve", "submit", "queue", "info", "history", "explain", "demo"])
+def test_help_shows_an_example(name: str) -> None:
+    done = reshape(name, "--help")
+    assert f"Example:\n    reshape {name}" in done.stdout
+
+
+def test_serve_refuses_a_wrong_configuration_before_it_does_anything(tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text("processors: 4\nscenaro: easy\n")
+    directory = tmp_path / "service"
+    for extra in ([], ["--background"]):
+        done = reshape("serve", "--dir", str(directory), "--config", str(file), *extra)
+        assert done.returncode == 1
+        assert done.stderr == (
+            f"reshape: error: {file}:2: scenaro: unknown field; did you mean scenario?\n"
+        )
+        assert not directory.exists()
+
+
+def test_the_directory_may_come_from_the_environment(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "reshape", "queue"]
+    environment = os.environ | {"RESHAPE_DIR": str(tmp_path / "there")}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert f"no scheduler service in {tmp_path}/there" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "processors", "more", "says"),
+    [
+        ([], 1, {}, "no program to run: give it after the options"),
+        (["no-such-program"], 1, {}, "there is no program 'no-such-program' on PATH"),
+        (["./solve"], 1, {}, "there is no program {cwd}/solve"),
+        (["./plain.py"], 1, {}, "plain.py is not executable: is 'python ./plain.py' meant?"),
+        (["true"], 0, {}, "a job needs at least 1 processor, got 0"),
+        (["true"], 4, {"max_processors": 2}, "--max 2 is below the 4 processors"),
+        (["true"], 3, {"topology": Topology("power-of-2")}, "cannot start on 3 processors"),
+        (["true"], 1, {"walltime_s": 0.0}, "the walltime must be above 0 s, got 0"),
+        (["true"], 1, {"output": "logs/x.out"}, "output's directory {cwd}/logs does not exist"),
+        (["true", "\udcff"], 1, {}, "is no UTF-8 text"),
+    ],
+)
+def test_a_submission_is_checked_before_it_is_sent(
+    argv: list[str], processors: int, more: dict[str, object], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "plain.py").write_text("print(1)\n")
+    options: dict[str, object] = {"walltime_s": 60.0, "cwd": tmp_path, **more}
+    with pytest.raises(ReshapeError) as caught:
+        prepare(argv, processors, **options)  # type: ignore[arg-type]
+    assert says.format(cwd=tmp_path) in str(caught.value)
+
+
+def test_a_submission_says_where_and_with_what_the_job_runs(tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "NAME": "value", "ODD": "\udcff"}
+    found = prepare(
+        ["python", "-u", "-m", "apps.lu", "--n", "4"],
+        2,
+        walltime_s=60.0,
+        environment=environment,
+        cwd=tmp_path,
+    )
+    beside = str(Path(sys.executable).absolute().parent)
+    assert found.environment == {"PATH": f"{beside}:/usr/bin:/bin", "NAME": "value"}
+    assert (found.cwd, found.name) == (str(tmp_path), "apps.lu")
+    assert job_environment(found.environment) == found.environment
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["python", "-m", "apps.lu", "-n", "4"], "apps.lu"),
+        (["python3.12", "-X", "dev", "dir/solve.py"], "solve.py"),
+        (["python", "dir/solve.py", "-m"], "solve.py"),
+        (["/usr/bin/python3", "-c", "print(1)"], "python3"),
+        (["./bin/solver", "--fast"], "solver"),
+        (["python"], "python"),
+    ],
+)
+def test_a_job_is_named_after_its_program(argv: list[str], name: str) -> None:
+    assert tables.plain_name(argv) == name
+
+
+def test_the_queue_looks_like_squeue() -> None:
+    waiting = job_info(
+        job=12, name="wait|er", state="PENDING", code="PD", size=0, max_processors=None,
+        started_at=None, nodes="", reason="2 processors wanted, 0 free",
+    )  # fmt: skip
+    table = tables.queue_table([job_info(), waiting], now=110.0 + 3723)
+    assert tables.render(table).splitlines() == [
+        "JOBID  NAME     USER  ST      TIME  NODES  PROCS(SIZE/MAX)  NODELIST(REASON)",
+        "    3  lu       ann   R   01:02:03      1              4/8  local",
+        "   12  wait|er  ann   PD  00:00:00      0              2/2  (2 processors wanted, 0 free)",
+    ]
+    assert tables.render(table, parsable=True).splitlines()[1:] == [
+        "3|lu|ann|R|01:02:03|1|4/8|local",
+        "12|wait/er|ann|PD|00:00:00|0|2/2|(2 processors wanted, 0 free)",
+    ]
+
+
+def test_history_tells_sizes_times_and_how_a_job_ended() -> None:
+    ended = job_info(
+        state="FAILED", code="F", ended_at=200.0, exit_code=0, signal=9, reason="killed",
+        sizes=[(110.0, 2), (120.0, 4), (125.0, 4), (130.0, 6), (140.0, 4), (200.0, 0)],
+    )  # fmt: skip
+    row = dict(zip(*_columns(tables.history_table([ended], now=300.0)), strict=True))
+    assert row["EXITCODE"] == "0:9"
+    assert row["SIZES"] == "2-4-6-4"
+    assert (row["WAIT"], row["RUN"]) == ("00:00:10", "00:01:30")
+    assert tables.exit_status(ended) == 137
+
+
+def test_resizes_are_told_in_milliseconds() -> None:
+    resize = ResizeInfo(
+        at=115.0, serial=1, old=2, new=4, outcome="done", reason="", start_s=1.5, join_s=0.02,
+        plan_s=0.001, move_s=0.0305, resume_s=0.002, moved_bytes=3 * 2**20,
+    )  # fmt: skip
+    headings, row = _columns(tables.resize_table(job_info(resizes=[resize])))
+    assert dict(zip(headings, row, strict=True)) == {
+        "RESIZE": "1", "AT": "+5.0s", "SIZE": "2-4", "START": "1500.0", "JOIN": "20.0",
+        "PLAN": "1.0", "MOVE": "30.5", "RESUME": "2.0", "MIB": "3.00", "OUTCOME": "done",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"state": "COMPLETED"}, 0),
+        ({"state": "FAILED", "exit_code": 3}, 3),
+        ({"state": "TIMEOUT", "signal": 15}, 143),
+        ({"state": "CANCELLED"}, 1),
+    ],
+)
+def test_the_exit_status_of_a_job_is_that_of_a_shell(given: dict[str, object], status: int) -> None:
+    assert tables.exit_status(job_info(**given)) == status
+
+
+def _columns(table: tables.Table) -> tuple[list[str], list[str]]:
+    (row,) = table.rows
+    return list(table.headings), list(row)

@@ -1,0 +1,367 @@
+"""Configuration: the order of the sources, and errors that name file, line, field and the mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from reshape.errors import ConfigError
+from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig, reserved
+from scheduler.config.sources import load_config
+from scheduler.model.events import JobSpec
+from scheduler.model.job import Job
+from scheduler.model.network import Tree
+from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.resizing.queued_first import PbaPr
+from scheduler.policies.resizing.running_first import MaxBPr
+from scheduler.policies.scenarios import from_data, to_data
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "site.yaml"
+
+
+def test_defaults_offer_the_processors_of_this_process() -> None:
+    config = load_config(None, {}, {})
+    assert [node.name for node in config.nodes] == ["local"]
+    assert config == ServeConfig(nodes=config.nodes)
+
+
+def test_each_source_goes_over_the_one_before(file: Path) -> None:
+    file.write_text("processors: 3\nverify: true\ndeadlines: {join_s: 1, exit_s: 2, ready_s: 3}\n")
+    environment = {"RESHAPE_PROCESSORS": "4", "RESHAPE_DEADLINES_EXIT_S": "20", "RESHAPE_JOB": "1"}
+    assert load_config(file, {}, {}).nodes == (NodeConfig("local", 3),)
+    assert load_config(file, environment, {}).nodes == (NodeConfig("local", 4),)
+    options = {"processors": 5, "verify": None, "scenario": "easy"}
+    config = load_config(file, environment, options)
+    assert config == ServeConfig(
+        nodes=(NodeConfig("local", 5),),
+        scenario="easy",
+        verify=True,
+        deadlines=Deadlines(join_s=1, exit_s=20, ready_s=3),
+    )
+
+
+def test_processors_given_later_replace_the_nodes_of_the_file(file: Path) -> None:
+    file.write_text("nodes: [{name: a, processors: 2}, {name: b, processors: 2}]\n")
+    assert len(load_config(file, {}, {}).nodes) == 2
+    assert load_config(file, {}, {"processors": 8}).nodes == (NodeConfig("local", 8),)
+
+
+def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
+    """Beside the file that names it, or where an option says; what comes later replaces it."""
+    tree = file.with_name("tree.yaml")
+    tree.write_text(
+        "nodes: 3\nprocessors_per_node: 2\nresources_per_node: {gib: 16}\n"
+        "network: {topology: tree, k: 2, levels: 2, not_installed: 1}\n"
+    )
+    file.write_text("machine: tree.yaml\n")
+    config = load_config(file, {}, {"set": ["selection=tree"]})
+    names = ("node0", "node2", "node3")
+    assert config.nodes == tuple(NodeConfig(name, 2, {"gib": 16}) for name in names)
+    assert config.network == Tree(2, 2, 2)
+    assert {name: str(part) for name, part in config.places.items()} == {
+        "node0": "0-1", "node2": "4-5", "node3": "6-7"
+    }  # fmt: skip
+    assert load_config(None, {"RESHAPE_MACHINE": str(tree)}, {}).network == Tree(2, 2, 2)
+    later = load_config(file, {}, {"processors": 4})
+    assert (later.network, later.processors) == (None, 4)
+    tree.write_text(tree.read_text().replace("nodes: 3", "nodes: [a, b, a]"))
+    with pytest.raises(ConfigError, match=r"tree.yaml:1: nodes\[2\]: two nodes are named 'a'"):
+        load_config(file, {}, {})
+    tree.write_text("nodes: 2\nexclusive: true\n")
+    with pytest.raises(ConfigError, match="says exclusive, which only the simulator can do"):
+        load_config(file, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [('"0:15"', 15), ("10:00", 600), ("08:00", 480), ("1-0", 86400), ("7.5", 7.5), ('"7.5"', 7.5)],
+)
+def test_durations_may_be_written_as_walltimes(file: Path, text: str, seconds: float) -> None:
+    file.write_text(f"processors: 1\ndeadlines:\n  join_s: {text}\n")
+    assert load_config(file, {}, {}).deadlines.join_s == seconds
+
+
+def test_parameters_may_be_nested_or_dotted_and_later_ones_win(file: Path) -> None:
+    file.write_text("processors: 1\nparameters: {backfill: {reservations: 3}, max_restarts: 1}\n")
+    options = {"set": ["backfill.reservations=null", "retry_after=5"]}
+    assert load_config(file, {}, {}).parameters == {"backfill.reservations": 3, "max_restarts": 1}
+    assert load_config(file, {}, options).parameters == {
+        "backfill.reservations": None,
+        "max_restarts": 1,
+        "retry_after": 5,
+    }
+
+
+def test_an_empty_file_says_nothing(file: Path) -> None:
+    file.write_text("# nothing yet\n")
+    assert load_config(file, {}, {"processors": 2}).nodes == (NodeConfig("local", 2),)
+
+
+# What a file says, and the line, field and words its error must have.
+WRONG = [
+    ("processors: 0", 1, "processors", "must be a whole number >= 1, got 0"),
+    ("\nprocessors: many", 2, "processors", "must be a whole number >= 1, got 'many'"),
+    ("processors: true", 1, "processors", "must be a whole number >= 1, got True"),
+    ("processor: 4", 1, "processor", "unknown field; did you mean processors?"),
+    ("verify: true\nscenaro: easy", 2, "scenaro", "unknown field; did you mean scenario?"),
+    ("qqq: 1", 1, "qqq", "unknown field; known are deadlines, "),
+    ("verify: maybe", 1, "verify", "must be true or false, got 'maybe'"),
+    ("scenario: [easy]", 1, "scenario", "must be text, got ['easy']"),
+    ("deadlines:\n  join: 3", 2, "deadlines.join", "unknown field; did you mean join_s?"),
+    ("deadlines:\n  exit_s: 1\n  join_s: -3", 3, "deadlines.join_s", "must be a number > 0"),
+    ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is no time; write minutes"),
+    ("deadlines: 5", 1, "deadlines", "must be a mapping, got 5"),
+    ("nodes:\n  - name: a", 2, "nodes[0].processors", "is missing"),
+    ("nodes: []", 1, "nodes", "must be a list of length >= 1, got []"),
+    (
+        "nodes:\n  - name: a\n    processors: 2\n  - name: b\n    processors: x",
+        5,
+        "nodes[1].processors",
+        "must be a whole number, got 'x'",
+    ),
+    (
+        "nodes:\n- {name: a, processors: 1}\n- {name: a, processors: 1}",
+        3,
+        "nodes[1].name",
+        "two nodes are named 'a'; rename one",
+    ),
+    ("nodes:\n- {name: a/b, processors: 1}", 2, "nodes[0].name", "got 'a/b'"),
+    ("nodes:\n- {nam: a, processors: 1}", 2, "nodes[0].nam", "unknown field; did you mean name?"),
+    (
+        "nodes: [{name: a, processors: 1}]\nprocessors: 8",
+        2,
+        "processors",
+        "give either processors or nodes, not both",
+    ),
+    ("processors: 8\nmachine: m.yaml", 1, "processors", "give either processors or machine, not"),
+    ("machine: 3", 1, "machine", "must be the name of a file, got 3"),
+    ("verify: true\nnetwork: {k: 2}", 2, "network", "stands in a machine file"),
+    (
+        "nodes:\n- name: a\n  processors: 1\n  resources: {gib: 1, gpu: -1}",
+        4,
+        "nodes[0].resources.gpu",
+        "must be a whole number >= 0, got -1",
+    ),
+    (
+        "nodes:\n- {name: a, processors: 1, resources: {processors: 1}}",
+        2,
+        "nodes[0].resources",
+        "'processors' is no name of a further resource",
+    ),
+    (
+        "verify: true\nparameters:\n  selection: tree",
+        3,
+        "parameters.selection",
+        "it needs a machine with a network; name its machine file with machine",
+    ),
+    (
+        "parameters: {selection: contiguous, backfill.reservations: 3}",
+        1,
+        "parameters.selection",
+        "promises numbers of processors, not places",
+    ),
+    ("processors: 1\nverify: true\nprocessors: 2", 3, "processors", "is given twice; keep one"),
+    ("parameters: 3", 1, "parameters", "must be a mapping of fields to values, got 3"),
+    ("parameters:\n  a: [1]", 2, "parameters.a", "must be one value, got [1]"),
+    ("verify: true\nscenario: eazy", 2, "scenario", "unknown scenario 'eazy'; did you mean easy"),
+    (
+        "parameters:\n  backfill:\n    reservatons: 2",
+        3,
+        "parameters.backfill.reservatons",
+        "did you mean reservations",
+    ),
+    (
+        "scenario: fcfs-pr\nparameters:\n  max_restarts: 1\n  backfill.reservations: -1",
+        4,
+        "parameters.backfill.reservations",
+        "reservations must be >= 0 or null for all, got -1",
+    ),
+    ("priorities: {gold: much}", 1, "priorities.gold", "must be a number, got 'much'"),
+    ("priorities:\n  gold: .nan", 2, "priorities.gold", "must be a finite number, got nan"),
+    ("users:\n  ann: platinm", 2, "users.ann", "no priority 'platinm'; did you mean platinum?"),
+    ("queues: {}", 1, "queues", "length >= 1"),
+    ("queues: [a]", 1, "queues", "must be a mapping"),
+    ("queues:\n  a:\n    priorty: 3", 3, "queues.a.priorty", "did you mean priority?"),
+    ("queues:\n  a:\n    priority: silver", 3, "queues.a.priority", "no priority 'silver'"),
+    ("queues:\n  a:\n    max_processors: 0", 3, "queues.a.max_processors", "number >= 1"),
+    ("queues:\n  a:\n    max_walltime_s: 1:xx", 3, "queues.a.max_walltime_s", "is no time"),
+    ("queues:\n  a:\n    max_walltime_s: soon", 3, "queues.a.max_walltime_s", "'soon' is no time"),
+    ("queues:\n  a:\n    users: []", 3, "queues.a.users", "nobody could submit"),
+    ("queues:\n  a:\n    scenario: max-b", 1, "queues", "order of queue a, Fcfs, gives no number"),
+    ("queues:\n  a:\n    scenario: max", 3, "queues.a.scenario", "did you mean max-b"),
+    (
+        "queues:\n  a:\n    parameters:\n      backfill.reservations: 3",
+        4,
+        "queues.a.parameters.backfill.reservations",
+        "belongs to the whole service",
+    ),
+    (
+        "queues:\n  a:\n    scenario: max-b-pr\n    parameters: {resizing: {harvest: useful}}",
+        4,
+        "queues.a.parameters.resizing.harvest",
+        "unknown field",
+    ),
+    (
+        "scenario: easy\nqueues:\n  a:\n    parameters: {order: aging}",
+        2,
+        "queues",
+        "the order of the server, Fcfs, gives no number",
+    ),
+    (
+        "parameters:\n  order.wait_weight: -1",
+        2,
+        "parameters.order.wait_weight",
+        "wait_weight must be >= 0, or jobs that wait long would fall behind",
+    ),
+    ("deadlines: &a\n  join_s: *a", 2, "deadlines.join_s", "refers to itself"),
+    ("processors: [1", 2, None, "is no YAML"),
+    ("processors: 1\n\tverify: x", 2, None, "is no YAML"),
+    ("- 1\n- 2", 1, None, "must be a mapping"),
+    ("processors: 1\n---\nprocessors: 2", 2, None, "is no YAML"),
+    ("processors: 1\n\x00", 2, None, "is no YAML: character #x0000"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "field", "says"), WRONG)
+def test_an_error_in_a_file_names_line_field_and_mend(
+    file: Path, text: str, line: int, field: str | None, says: str
+) -> None:
+    file.write_text(text + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {}, {})
+    error = caught.value
+    assert (error.file, error.line, error.field) == (str(file), line, field)
+    assert says in str(error)
+    assert str(error).startswith(f"{file}:{line}: ")
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "says"),
+    [
+        ({"RESHAPE_PROCESSORS": "x"}, {}, "environment variable RESHAPE_PROCESSORS: processors: "),
+        (
+            {"RESHAPE_VERIFY": "["},
+            {},
+            "environment variable RESHAPE_VERIFY: must be one value, got",
+        ),
+        ({}, {"processors": -1}, "option --processors: processors: must be a whole number >= 1"),
+        ({}, {"scenario": "nix"}, "option --scenario: scenario: unknown scenario 'nix'"),
+        (
+            {},
+            {"set": ["max_restarts=x"]},
+            "option --set max_restarts=x: parameters.max_restarts: must be a whole number, got 'x'",
+        ),
+        ({}, {"set": ["depth"]}, "option --set depth: write it as key=value"),
+        ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: must be one value, got"),
+    ],
+)
+def test_an_error_elsewhere_names_its_source(
+    environment: dict[str, str], options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, environment, options)
+    assert str(caught.value).startswith(says)
+
+
+def test_a_file_that_cannot_be_read(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"site\.yaml: cannot be read: No such file"):
+        load_config(file, {}, {})
+    file.write_bytes(b"scenario: \xff\n")
+    with pytest.raises(ConfigError, match=r"site\.yaml: is not UTF-8"):
+        load_config(file, {}, {})
+
+
+def test_redirection_has_a_section_of_its_own(file: Path) -> None:
+    file.write_text(
+        "nodes: [{name: a, processors: 3}, {name: b, processors: 1}]\n"
+        "scenario: easy\n"
+        "redirection:\n  theta: 5\n  alpha: 0.5\n"
+    )
+    config = load_config(file, {}, {"set": ["redirection.conflict=latest-start"]})
+    assert config.parameters == {
+        "redirection.theta": 5,
+        "redirection.alpha": 0.5,
+        "redirection.conflict": "latest-start",
+    }
+    assert reserved(config) == {"b": 1, "a": 1}, "from the last node first"
+    off = load_config(file, {}, {"set": ["redirection=none"]})
+    assert reserved(off) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("redirection:\n  theta: -1", "4: redirection.theta", "theta must be >= 0, got -1"),
+        ("redirection:\n  conflict: latest", "4: redirection.conflict", "mean latest-end"),
+        ("redirection:\n  tetha: 1", "4: redirection.tetha", "did you mean theta?"),
+        ("redirection:\n  theta: 1\n  processors: 4", "5: redirection.processors", "leave none"),
+        ("redirection: {alpha: 0.1}", "3: redirection.alpha", "of 4 processors is less than 1"),
+        ("redirection: 3", "3: redirection", "must be a mapping, got 3"),
+        ("redirection: {theta: [1]}", "3: redirection.theta", "must be one value"),
+        (
+            "redirection: {theta: 1}\nparameters: {redirection.theta: 2}",
+            "3: redirection.theta",
+            "is given under parameters too",
+        ),
+    ],
+)
+def test_what_is_wrong_about_redirection(file: Path, text: str, place: str, words: str) -> None:
+    file.write_text(f"processors: 4\nscenario: easy\n{text}\n")
+    with pytest.raises(ConfigError) as raised:
+        load_config(file, {}, {})
+    assert f"site.yaml:{place}: " in str(raised.value).replace("parameters.", "")
+    assert words in str(raised.value)
+
+
+QUEUES = """
+processors: 8
+scenario: pba-pr
+parameters: {order: {nodes_weight: -1}, resizing: {harvest: useful}}
+priorities: {low: -5, high: 200}
+users: {ann: high, bob: 7}
+queues:
+  main:
+  express:
+    priority: high
+    max_processors: 4
+    max_walltime_s: "10:00"
+    users: [ann, eve]
+    scenario: max-b-pr
+    parameters:
+      order: {qfactor_weight: 50}
+  steady: {parameters: {resizing.settle: 3}}
+"""
+
+
+def test_queues_have_rules_of_their_own(file: Path) -> None:
+    file.write_text(QUEUES)
+    config = load_config(file, {}, {})
+    express = config.queues["express"]
+    assert (express.max_processors, express.max_walltime_s) == (4, 600)
+    made = config.composed()
+    assert made.order == Aging(nodes_weight=-1)
+    assert made.resizing_of("main") == made.resizing == PbaPr(harvest="useful")
+    assert made.resizing_of("express") == MaxBPr()
+    assert made.resizing_of("steady") == PbaPr(harvest="useful", settle=3)
+    assert made.queues["express"].order == Aging(qfactor_weight=50)
+    assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(made)))) == made
+
+
+def test_jobs_of_several_queues_stand_in_one_line(file: Path) -> None:
+    file.write_text(QUEUES)
+    order = load_config(file, {}, {}).composed().queue_order
+    main, express = (
+        Job(number, JobSpec(4, 100.0, queue=queue), 0.0)
+        for number, queue in enumerate(("main", "express"))
+    )
+    assert order.key(main, 60) == (-(10 * 1.6 + 1 - 4), 0)
+    assert order.key(express, 60) == (-(50 * 1.6 + 1), 0)
+    assert order.ages
+    assert order.refresh_s == 10  # type: ignore[attr-defined]

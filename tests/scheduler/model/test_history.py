@@ -1,0 +1,244 @@
+"""The performance profiler: robust times, benefit, sweet spot material, expand potential."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.model.events import ResizeTimes
+from scheduler.model.history import KEPT, History, Moves
+
+
+def ran(*visits: tuple[int, list[float]]) -> History:
+    """Give the history of a job that was on these sizes, with these iteration times."""
+    history, now = History(), 0.0
+    for size, times in visits:
+        history.configured(size, now)
+        for seconds in times:
+            now += seconds
+            history.record(seconds, now)
+    return history
+
+
+def test_the_first_iteration_after_a_resize_counts_only_alone() -> None:
+    assert ran((2, [9.0])).time_s(2) == 9.0
+    assert ran((2, [9.0, 4.0])).time_s(2) == 4.0
+    history = ran((2, [9.0, 4.0, 5.0, 60.0]), (4, [8.0, 3.0]), (2, [7.0, 6.0]))
+    assert history.time_s(2) == 5.0  # lower median of 4, 5, 60, 6
+    assert history.time_s(4) == 3.0
+    assert history.time_s(3) is None
+
+
+def test_one_bad_iteration_changes_little() -> None:
+    assert ran((2, [5.0, 5.0, 5.1, 4.9, 500.0])).time_s(2) == 5.0
+    assert ran((2, [9.0, 500.0, 5.0])).time_s(2) == 5.0, "delay is what noise is"
+
+
+def test_a_long_job_needs_no_more_memory() -> None:
+    history = ran((2, [5.0] * 10_000))
+    assert len(history._timings[2].later) == KEPT
+    assert history.points == history.settled == 10_000
+
+
+def test_where_it_came_from_and_may_go_back_to() -> None:
+    history = ran((2, [1.0]), (4, [1.0]), (8, [1.0]), (4, [1.0]))
+    assert history.visits == [2, 4, 8, 4]
+    assert history.expanded_from() == 2
+    assert history.contractions() == [2]
+    history = ran((2, [1.0]), (4, [1.0]), (2, [1.0]))
+    assert history.expanded_from() is None
+    assert history.contractions() == []
+    assert ran((2, [1.0]), (6, [1.0]), (4, []), (6, [])).expanded_from() == 4
+
+
+@pytest.mark.parametrize(
+    ("visits", "min_benefit", "expected"),
+    [
+        ([(2, [8.0])], 0.0, None),
+        ([(2, [8.0]), (4, [])], 0.0, None),
+        ([(2, [8.0]), (4, [7.9])], 0.0, True),
+        ([(2, [8.0]), (4, [8.0])], 0.0, False),
+        ([(2, [8.0]), (4, [9.0])], 0.0, False),
+        ([(2, [8.0]), (4, [7.9])], 0.1, False),  # gained 1 % of the perfect 100 %
+        ([(2, [8.0]), (4, [7.0])], 0.1, True),  # 14 %
+        ([(100, [8.0]), (101, [7.95])], 0.5, True),  # 0.6 % of the perfect 1 %
+        ([(2, [8.0]), (4, [5.0]), (2, [8.0])], 0.0, None),
+    ],
+)
+def test_benefit(
+    visits: list[tuple[int, list[float]]], min_benefit: float, expected: bool | None
+) -> None:
+    assert ran(*visits).benefited(min_benefit) is expected
+
+
+@pytest.mark.parametrize(
+    ("visits", "expected"),
+    [
+        ([(2, [12.0, 8.0]), (4, [9.0])], True),  # 4 still warms up, as 2 did: 12 -> 9
+        ([(2, [12.0, 8.0]), (4, [9.0, 9.0])], False),  # and now it is known better
+        ([(2, [12.0, 8.0]), (4, [90.0, 5.0])], True),
+        ([(2, [8.0, 8.0]), (4, [5.0, 500.0, 5.1])], True),  # one bad iteration
+    ],
+)
+def test_benefit_is_judged_by_what_can_be_compared(
+    visits: list[tuple[int, list[float]]], expected: bool
+) -> None:
+    assert ran(*visits).benefited() is expected
+
+
+def test_a_job_that_came_back_is_measured_anew_where_it_was() -> None:
+    history = ran((2, [8.0, 8.0]), (4, [5.0, 5.0]), (2, [9.0, 7.0, 7.0]), (4, [6.0]))
+    assert history.time_s(2) == 7.0
+    assert history.benefited() is True
+    assert history.expanded_from() == 2
+
+
+noise = st.lists(st.floats(1.0, 1.05), min_size=5, max_size=12)
+
+
+@given(noise, st.data())
+def test_the_typical_time_stands_any_outliers_below_half(
+    factors: list[float], data: st.DataObject
+) -> None:
+    """Warm-up and a minority of iterations, however long, leave the time within the noise."""
+    bad = data.draw(st.sets(st.sampled_from(range(len(factors))), max_size=(len(factors) - 1) // 2))
+    times = [10.0 * f * (1000 if i in bad else 1) for i, f in enumerate(factors)]
+    history = ran((4, [data.draw(st.floats(10, 1000), label="warm-up"), *times]))
+    typical = history.time_s(4)
+    assert typical is not None
+    assert 10.0 <= typical <= 10.5
+
+
+@given(
+    noise,
+    noise,
+    st.sampled_from([0.5, 0.8, 1.0, 1.3]),
+    st.floats(1, 3),
+    st.sets(st.integers(0, 4), max_size=2),
+)
+def test_the_verdict_on_an_expansion_is_right_in_spite_of_noise(
+    old: list[float], new: list[float], ratio: float, warm: float, bad: set[int]
+) -> None:
+    """A gain of a fifth or more is seen, a loss too; warm-up and two bad iterations hide neither.
+
+    Where nothing changed, a demanded benefit above the noise keeps the job from growing.
+    """
+    before = [8.0 * warm, *(8.0 * f for f in old)]
+    after = [
+        8.0 * ratio * warm,
+        *(8.0 * ratio * f * (50 if i in bad else 1) for i, f in enumerate(new)),
+    ]
+    verdicts = [
+        ran((4, before), (8, after[: count + 1])).benefited(0.1)
+        for count in (0, *range(5, len(new) + 1))
+    ]
+    assert verdicts == [ratio < 1] * len(verdicts)
+
+
+@given(
+    st.floats(0.3, 1.0),
+    st.lists(st.sampled_from([2, 3, 4, 6, 8, 12, 16, 24]), min_size=2, max_size=6, unique=True),
+    st.sampled_from([1, 5, 20, 32]),
+    st.data(),
+)
+def test_prediction_follows_a_power_law(
+    exponent: float, sizes: list[int], size: int, data: st.DataObject
+) -> None:
+    """Exactly if measured exactly; and one size measured badly, not the nearest, is outvoted."""
+    sizes = sorted(sizes)
+    exact = ran(*((s, [100 * s**-exponent] * 2) for s in sizes))
+    predicted = exact.predict_s(size)
+    assert predicted == pytest.approx(100 * size**-exponent)
+    near = sorted(sizes, key=lambda s: (abs(np.log(size / s)), s))[:4]
+    if len(near) == 4:
+        bad = data.draw(st.sampled_from(near[1:]))
+        wrong = ran(*((s, [100 * s**-exponent * (3 if s == bad else 1)] * 2) for s in sizes))
+        assert wrong.predict_s(size) == pytest.approx(predicted)
+
+
+def test_the_pause_of_a_planned_resize() -> None:
+    everybody = Moves()
+    history = ran((2, [5.0]))
+    assert history.predict_pause_s(everybody) is None, "nothing was ever moved"
+    history.data_bytes = 1000
+    for seconds in (2.0, 2.2, 90.0):  # of other jobs; one of them met a busy disk
+        everybody.add(ResizeTimes(join_s=0.1, plan_s=0.1, move_s=seconds), 2000)
+    assert history.predict_pause_s(everybody) == pytest.approx(0.2 + 1000 * 2.2 / 2000)
+    history.moves.add(ResizeTimes(start_s=9.0, join_s=0.5, move_s=3.0), 1000)
+    assert history.predict_pause_s(everybody) == pytest.approx(3.5), "its own count; start_s not"
+    history.data_bytes = 3000
+    assert history.predict_pause_s(everybody) == pytest.approx(9.5), "it has more data now"
+    assert Moves(fixed_s=[0.25]).pause_s(0) == 0.25, "no data, no move"
+    assert Moves(fixed_s=[0.25]).pause_s(8) is None, "data, and no move was ever measured"
+
+
+def test_a_long_life_of_moves_needs_no_more_memory() -> None:
+    moves = Moves()
+    for _ in range(1000):
+        moves.add(ResizeTimes(join_s=1.0), 10)
+    assert len(moves.fixed_s) == len(moves.byte_s) == KEPT
+
+
+def test_expand_potential_is_the_slope_of_the_speedup_curve() -> None:
+    history = ran((2, [12.0]))
+    assert history.expand_potential(1) is None, "not resized yet"
+    history = ran((2, [12.0]), (4, [6.0]))
+    assert history.expand_potential(2) is None
+    assert history.expand_potential(1) == pytest.approx(0.5)  # speedup 1 -> 2 over 2 processors
+    history = ran((2, [12.0]), (4, [6.0]), (6, [5.0]))
+    curve = np.polyfit([2, 4, 6], [1, 2, 2.4], 2)  # PRIO 3.2
+    assert history.expand_potential(2) == pytest.approx(np.polyval(np.polyder(curve), 6))
+    assert history.expand_potential(1) == pytest.approx(0.2)  # of the last two sizes alone
+    assert history.expand_potential(3) is None
+
+
+def test_expand_potential_follows_the_measurements() -> None:
+    history = ran((2, [12.0]), (4, [6.0]))
+    assert history.expand_potential(1) == pytest.approx(0.5)
+    history.record(4.0, 100.0)
+    assert history.expand_potential(1) == pytest.approx(1.0)  # 6 was the first, 4 counts
+    history.configured(8, 101.0)
+    assert history.expand_potential(1) is None, "not measured on 8 yet"
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.floats(0.01, 100)), min_size=1, max_size=8))
+def test_potential_of_any_history_is_a_number_or_unknown(visits: list[tuple[int, float]]) -> None:
+    history = ran(*((size, [seconds]) for size, seconds in visits))
+    for window in (1, 2, 3):
+        potential = history.expand_potential(window)
+        assert potential is None or np.isfinite(potential)
+
+
+def test_prediction() -> None:
+    assert History().predict_s(4) is None
+    assert ran((2, [12.0])).predict_s(4) == pytest.approx(6.0)  # perfect, for want of better
+    history = ran((2, [12.0]), (4, [6.0 * 2**0.5]))  # time ~ size ** -0.5
+    assert history.predict_s(4) == pytest.approx(6.0 * 2**0.5)
+    assert history.predict_s(8) == pytest.approx(6.0)
+    assert history.predict_s(1) == pytest.approx(12.0 * 2**0.5)
+
+
+def test_next_resize_point() -> None:
+    history = ran((2, [12.0]))
+    assert history.next_point_at == 24.0
+    history.configured(4, 20.0)
+    assert history.next_point_at == 26.0
+    assert History().next_point_at == -inf  # it may come at any moment
+
+
+def test_importing_the_core_is_light() -> None:
+    script = (
+        "import sys, scheduler.core.core\n"
+        "heavy = {'numpy', 'zmq', 'mpi4py', 'sqlite3', 'asyncio'} & set(sys.modules)\n"
+        "print(sorted(heavy))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"

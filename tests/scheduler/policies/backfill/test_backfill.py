@@ -1,0 +1,164 @@
+"""Backfilling against slow obvious twins, and what each kind promises."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from second_by_second import drive
+
+from scheduler.policies.backfill.backfill import Backfill
+
+PROCESSORS = 8
+
+
+def jobs_of(processors: int = PROCESSORS) -> st.SearchStrategy[list[tuple[int, int, int, int]]]:
+    """Jobs of (submitted, processors, walltime, run time <= walltime), in order of submission."""
+    job = st.tuples(
+        st.integers(0, 30), st.integers(1, processors), st.integers(1, 15), st.integers(0, 14)
+    )
+    return st.lists(job, min_size=1, max_size=14).map(
+        lambda jobs: sorted((at, n, wall, max(1, wall - less)) for at, n, wall, less in jobs)
+    )
+
+
+def run(
+    jobs: list[tuple[int, int, int, int]], reservations: int | None
+) -> tuple[list[float], dict[int, list[float]]]:
+    """Start time of each job, and the promises it got over time."""
+    ran = drive(jobs, Backfill(reservations), PROCESSORS)
+    return ran.starts, ran.promises
+
+
+def slow_easy(jobs: list[tuple[int, int, int, int]], reservations: int) -> list[float]:
+    """FCFS (0 reservations) or EASY (1) by second, with nothing remembered between the seconds."""
+    starts = [inf] * len(jobs)
+    for now in range(1000):
+        waiting = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
+        for i in waiting:
+            if i == waiting[0] or all(starts[j] <= now for j in waiting[: waiting.index(i)]):
+                if jobs[i][1] <= free_at(jobs, starts, now, now):
+                    starts[i] = now
+            elif reservations and jobs[i][1] <= free_at(jobs, starts, now, now):
+                head = next(j for j in waiting if starts[j] == inf)
+                promised = shadow_of(jobs, starts, head, now)
+                starts[i] = now
+                if shadow_of(jobs, starts, head, now) > promised:
+                    starts[i] = inf
+    return starts
+
+
+def free_at(jobs: list[tuple[int, int, int, int]], starts: list[float], now: int, then: int) -> int:
+    """Processors free at a second, as far as is known now: ends that have come, else walltimes."""
+    held = 0
+    for (_, processors, walltime, run_time), start in zip(jobs, starts, strict=True):
+        gone = start + run_time <= now or start + walltime <= then
+        held += 0 if start > now or gone else processors
+    return PROCESSORS - held
+
+
+def shadow_of(
+    jobs: list[tuple[int, int, int, int]], starts: list[float], head: int, now: int
+) -> int:
+    return next(t for t in range(now, 10**4) if free_at(jobs, starts, now, t) >= jobs[head][1])
+
+
+@given(jobs_of())
+def test_fcfs_equals_its_twin(jobs: list[tuple[int, int, int, int]]) -> None:
+    assert run(jobs, 0)[0] == slow_easy(jobs, 0)
+
+
+@given(jobs_of())
+def test_easy_equals_its_twin(jobs: list[tuple[int, int, int, int]]) -> None:
+    assert run(jobs, 1)[0] == slow_easy(jobs, 1)
+
+
+@given(jobs_of())
+def test_easy_never_delays_the_promise_to_the_head(
+    jobs: list[tuple[int, int, int, int]],
+) -> None:
+    starts, promises = run(jobs, 1)
+    for job, promised in promises.items():
+        assert promised == sorted(promised, reverse=True), "a promise moved back"
+        assert starts[job] <= promised[-1]
+
+
+@pytest.mark.parametrize("reservations", [None, 3])
+@given(jobs=jobs_of())
+def test_a_promise_is_kept(reservations: int | None, jobs: list[tuple[int, int, int, int]]) -> None:
+    starts, promises = run(jobs, reservations)
+    assert all(start < inf for start in starts)
+    for job, promised in promises.items():
+        assert promised == sorted(promised, reverse=True), "a promise moved back"
+        assert starts[job] <= promised[-1]
+
+
+@given(jobs_of())
+def test_conservative_places_each_job_at_the_earliest_time(
+    jobs: list[tuple[int, int, int, int]],
+) -> None:
+    """With exact walltimes each job gets the first gap that those before it left."""
+    exact = [(at, n, wall, wall) for at, n, wall, _ in jobs]
+    free = [PROCESSORS] * 1000
+    expected = []
+    for at, processors, walltime, _ in exact:
+        start = next(t for t in range(at, 1000) if min(free[t : t + walltime]) >= processors)
+        for t in range(start, start + walltime):
+            free[t] -= processors
+        expected.append(start)
+    assert run(exact, None)[0] == expected
+
+
+def slow_conservative(jobs: list[tuple[int, int, int, int]]) -> list[float]:
+    """Conservative in batch order by a table of seconds, compressed after ends."""
+    free = [PROCESSORS] * 2000
+    place: dict[int, int] = {}
+    starts = [inf] * len(jobs)
+
+    def hold(job: int, sign: int) -> None:
+        for second in range(place[job], place[job] + jobs[job][2]):
+            free[second] -= sign * jobs[job][1]
+
+    def put(job: int, now: int) -> None:
+        _, processors, walltime, _ = jobs[job]
+        seconds = range(now, 1900)
+        place[job] = next(t for t in seconds if min(free[t : t + walltime]) >= processors)
+        hold(job, 1)
+
+    for now in range(1000):
+        ended = [i for i, job in enumerate(jobs) if starts[i] + job[3] == now]
+        for i in ended:
+            for second in range(now, int(starts[i]) + jobs[i][2]):
+                free[second] += jobs[i][1]
+        for i in sorted(place) if ended else []:
+            if starts[i] == inf:
+                hold(i, -1)
+                put(i, now)
+        for i, job in enumerate(jobs):
+            if job[0] == now:
+                put(i, now)
+        for i, at in place.items():
+            if at == now and starts[i] == inf:
+                starts[i] = now
+    return starts
+
+
+@given(jobs_of())
+def test_conservative_equals_its_twin(jobs: list[tuple[int, int, int, int]]) -> None:
+    assert run(jobs, None)[0] == slow_conservative(jobs)
+
+
+def test_a_wrong_number() -> None:
+    with pytest.raises(ValueError, match="reservations must be >= 0 or null for all, got -1"):
+        Backfill(-1)
+
+
+def test_names() -> None:
+    assert [Backfill(k).name for k in (0, 1, 2, None)] == [
+        "FCFS",
+        "EASY",
+        "2 reservations",
+        "conservative",
+    ]

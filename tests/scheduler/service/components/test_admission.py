@@ -1,0 +1,99 @@
+"""Which submissions are taken: sizes, queues with limits, users with priorities."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+
+from reshape.errors import ReshapeError
+from reshape.topology import Topology
+from reshape.wire.messages import Submission
+from scheduler.config.settings import NodeConfig, QueueConfig, ServeConfig
+from scheduler.model.events import JobSpec
+from scheduler.service.components.admission import Admission
+
+NODES = (NodeConfig("a", 4), NodeConfig("b", 4))
+SITE = ServeConfig(
+    nodes=NODES,
+    users={"ann": "platinum", "bob": "gold", "eve": 5.0},
+    queues={
+        "main": QueueConfig(),
+        "express": QueueConfig(
+            priority="gold", max_processors=4, max_walltime_s=600, users=("ann", "eve")
+        ),
+        "night": QueueConfig(priority=-50),
+    },
+)
+
+
+def admit(config: ServeConfig = SITE, user: str = "bob", **fields: object) -> JobSpec:
+    plain: dict[str, object] = {"argv": ["true"], "processors": 2, "walltime_s": 60.0}
+    return Admission(config).admit(Submission(user=user, **(plain | fields)))  # type: ignore[arg-type]
+
+
+def test_a_plain_submission() -> None:
+    spec = admit(name="x", max_processors=6, topology=Topology("power-of-2"))
+    assert spec == JobSpec(2, 60.0, 6, Topology("power-of-2"), "x", "bob", "main", 100.0)
+
+
+@pytest.mark.parametrize(
+    ("user", "asked", "queue", "priority"),
+    [
+        ("ann", None, "", 1000),
+        ("ann", "gold", "", 100),
+        ("ann", 5, "", 5),
+        ("bob", None, "night", 50),
+        ("bob", -10, "night", -60),
+        ("ann", None, "express", 1100),
+        ("eve", None, "express", 105),
+        ("nobody", None, "", 0),
+        ("nobody", -1, "", -1),
+    ],
+)
+def test_priority_is_the_users_and_the_queues(
+    user: str, asked: float | str | None, queue: str, priority: float
+) -> None:
+    assert admit(user=user, priority=asked, queue=queue).priority == priority
+
+
+def test_without_configured_users_everybody_may_ask() -> None:
+    free = ServeConfig(nodes=NODES)
+    assert admit(free).priority == 0
+    assert admit(free, priority="platinum").priority == 1000
+    assert admit(free, priority=5000.0).priority == 5000
+
+
+@pytest.mark.parametrize(
+    ("user", "fields", "says"),
+    [
+        ("bob", {"priority": "platinum"}, "priority platinum is 1000, and user bob has 100: ask"),
+        ("nobody", {"priority": 1}, "priority 1 is 1, and user nobody has 0"),
+        ("bob", {"priority": "glod"}, "there is no priority 'glod'; did you mean gold?"),
+        ("bob", {"priority": nan}, "a priority must be a finite number, got nan"),
+        ("bob", {"queue": "nigth"}, "there is no queue 'nigth'; did you mean night?"),
+        ("bob", {"queue": "express"}, "user bob may not submit to queue express, only ann, eve"),
+        ("ann", {"queue": "express", "processors": 5}, "of 4 processors at most, this one wants 5"),
+        (
+            "ann",
+            {"queue": "express", "max_processors": 8},
+            "4 processors at most, this one wants 8",
+        ),
+        ("ann", {"queue": "express", "walltime_s": 601.0}, "walltimes of 00:10:00 at most"),
+        ("ann", {"walltime_s": inf}, "must be above 0 s and have an end, got inf"),
+        ("ann", {"walltime_s": nan}, "must be above 0 s and have an end, got nan"),
+        ("ann", {"walltime_s": 0}, "must be above 0 s"),
+        ("ann", {"processors": 9}, "asks for 9 processors, the machine has 8"),
+        ("ann", {"processors": 0}, "at least 1 processor, got 0"),
+        ("ann", {"max_processors": 1}, "--max 1 is below the 2 processors"),
+        ("ann", {"argv": []}, "no program to run"),
+        ("ann", {"processors": 3, "topology": Topology("power-of-2")}, "3"),
+    ],
+)
+def test_what_is_refused_is_told_with_its_mend(
+    user: str, fields: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ReshapeError) as caught:
+        admit(user=user, **fields)
+    assert says in str(caught.value)
+    assert not says.endswith("?") or str(caught.value).endswith("?"), "what is known is told twice"

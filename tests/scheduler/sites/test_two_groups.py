@@ -1,0 +1,123 @@
+"""Redirection: two groups of one machine, whatever happens; counts as the paper's algorithm has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize
+from test_core_invariants import NODES, AnyLife
+
+from scheduler.core.event_order import instant_order
+from scheduler.model.events import (
+    Event,
+    JobSubmitted,
+    NodeJoined,
+)
+from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Kill, Order, Requeue, Start
+from scheduler.policies.redirection import Redirection
+from scheduler.policies.scenarios import scenario
+from scheduler.sites.two_groups import Redirecting
+
+RESERVED = {"n1": 1, "n2": 3, "n3": 0}
+RULES = {
+    "processors": lambda running, arriving: running.processors >= arriving.processors,
+    "walltime": lambda running, arriving: arriving.walltime_s >= running.walltime_s,
+    "none": lambda running, arriving: True,
+}
+LONGEST = {
+    "longest-walltime": lambda job, count: job.spec.walltime_s,
+    "most-counted": lambda job, count: count,
+    "latest-start": lambda job, count: job.started_at,
+    "fewest-processors": lambda job, count: -job.spec.processors,
+}
+
+
+class Algorithm2:
+    """The paper's redirection, line by line, as a check on what a core did at one instant."""
+
+    def __init__(self, rule: Redirection) -> None:
+        self.rule = rule
+        self.counter: dict[int, int] = {}
+
+    def follow(self, core: Redirecting, new: Sequence[Job], orders: Sequence[Order]) -> None:
+        live = core.principal.live
+        ended = [o.job for o in orders if isinstance(o, Kill) and o.reason.rule == "redirection"]
+        started = {o.job for o in orders if isinstance(o, Start) and not o.restart}
+        started &= live.keys()
+        self.counter = {k: count for k, count in self.counter.items() if k in live}
+        self.counter |= {k: 0 for k in started if live[k] not in new}
+        for j in new:
+            waiting = [(job.queued_at, job.id) for job in core.principal.queue]
+            if j.id in core.principal.queue or (
+                j.id in started and min(waiting, default=(j.queued_at, j.id)) < (j.queued_at, j.id)
+            ):
+                for k in self.counter:
+                    if RULES[self.rule.filter](live[k].spec, j.spec):
+                        self.counter[k] += 1
+                leaving = {k for k in live if live[k].state is JobState.COMPLETING} - {*ended}
+                chosen = [
+                    k
+                    for k, count in self.counter.items()
+                    if count > self.rule.theta
+                    and live[k].spec.processors <= core.redirection.machine.processors
+                    and k not in leaving
+                ]
+                if chosen:
+                    key = LONGEST[self.rule.conflict]
+                    best = max(key(live[k], self.counter[k]) for k in chosen)
+                    least = min(k for k in chosen if key(live[k], self.counter[k]) == best)
+                    assert ended.pop(0) == least
+                    self.counter = dict.fromkeys(self.counter, 0)
+            if j.id in started:
+                self.counter[j.id] = 0
+        assert not ended, "redirected without cause"
+
+
+class TwoGroups(AnyLife):
+    """Any life of a core with a redirection group."""
+
+    @initialize(
+        base=st.sampled_from(["easy", "conservative", "fcfs-pr"]),
+        second=st.sampled_from([None, "fcfs", "conservative"]),
+        theta=st.integers(0, 2),
+        conflict=st.sampled_from(sorted(LONGEST)),
+        filter=st.sampled_from(sorted(RULES)),
+        order=st.sampled_from(["batch", "batch", "sequential"]),
+        kill=st.booleans(),
+    )
+    def begin(self, base, second, theta, conflict, filter, order, kill) -> None:
+        rule = Redirection(theta, conflict=conflict, filter=filter, scenario=second)
+        changes = {f"redirection.{name}": getattr(rule, name) for name in rule.__struct_fields__}
+        self.core = Redirecting(scenario(base, changes), kill_at_walltime=kill, order=order)
+        self.start([self.core.principal, self.core.redirection])
+        self.core.handle([NodeJoined(0.0, "n1", 4, reserved=2)])
+        self.twin = Algorithm2(rule)
+        self.moved: set[int] = set()
+
+    def joined(self, node: str) -> NodeJoined:
+        return NodeJoined(self.time, node, NODES[node], RESERVED[node])
+
+    def check_answers(self, events: list[Event], orders: list[Order]) -> None:
+        super().check_answers(events, orders)
+        numbers = dict.fromkeys(
+            event.job
+            for event in sorted(events, key=instant_order)
+            if isinstance(event, JobSubmitted)
+        )
+        self.twin.follow(self.core, [self.core.jobs[number] for number in numbers], orders)
+        counters = self.core._counters
+        assert {job: counters[job] for job in self.core.principal.live} == self.twin.counter
+        again = [order.job for order in orders if isinstance(order, Requeue)]
+        assert not self.moved & {*again}, "redirected twice"
+        self.moved |= {*again}
+        for job in self.core.jobs.values():
+            assert (job.redirected_at is not None) == (job.id in self.moved)
+            group = self.core.redirection if job.id in self.moved else self.core.principal
+            assert job.groups == {} or job.id in group.live
+
+
+TestTwoGroups = TwoGroups.TestCase
+TestTwoGroups.settings = settings(max_examples=200, stateful_step_count=40)

@@ -1,0 +1,80 @@
+"""Walltimes are read as Slurm reads them, and what is written can be read back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.text.times import format_time, parse_walltime
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10", 600),
+        ("10:00", 600),
+        ("90:05", 5405),
+        ("1:00:00", 3600),
+        ("30:00:00", 108000),
+        ("1-0", 86400),
+        ("1-2", 93600),
+        ("1-02:30", 95400),
+        ("1-02:30:15", 95415),
+        ("0:0:1", 1),
+        ("0", 0),
+        (" 5 ", 300),
+    ],
+)
+def test_the_forms_of_slurm(text: str, seconds: int) -> None:
+    assert parse_walltime(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-",
+        "x",
+        "1:",
+        ":1",
+        "1-",
+        "-1",
+        "1:2:3:4",
+        "1-1:1:1:1",
+        "1.5",
+        "1:60",
+        "1:60:00",
+        "1-24",
+    ],
+)
+def test_anything_else_is_refused_by_its_text(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time") as caught:
+        parse_walltime(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_times_are_written_after_slurm() -> None:
+    assert format_time(0) == "00:00:00"
+    assert format_time(59.9) == "00:00:59"
+    assert format_time(86399) == "23:59:59"
+    assert format_time(86400 + 3661) == "1-01:01:01"
+    assert format_time(-3) == "00:00:00"
+
+
+@given(st.integers(0, 10**9))
+def test_what_is_written_can_be_read_back(seconds: int) -> None:
+    assert parse_walltime(format_time(seconds)) == seconds
+
+
+@given(
+    st.none() | st.integers(0, 400),
+    st.lists(st.integers(0, 23), min_size=1, max_size=3),
+)
+def test_parts_add_up(days: int | None, parts: list[int]) -> None:
+    text = ":".join(map(str, parts))
+    units = [60] if len(parts) == 1 else [60, 1] if len(parts) == 2 else [3600, 60, 1]
+    if days is not None:
+        text, units = f"{days}-{text}", [86400, 3600, 60, 1][: len(parts) + 1]
+        parts = [days, *parts]
+    assert parse_walltime(text) == sum(p * u for p, u in zip(parts, units, strict=True))

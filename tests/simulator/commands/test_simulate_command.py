@@ -1,0 +1,176 @@
+"""`reshape simulate` and `reshape workload` as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import SMALL_TRACE
+
+from scheduler.model.procset import ProcSet
+from simulator.traces import files, swf
+
+SMALL = SMALL_TRACE
+NAMES = {
+    "jobs", "processors", "mean_wait_s", "mean_bounded_slowdown", "tau", "max_wait_s",
+    "utilization", "makespan_s", "killed", "wall_s", "jobs_per_s", "peak_rss_mib",
+}  # fmt: skip
+
+
+def reshape(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "reshape", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_json_and_every_result(tmp_path: Path) -> None:
+    out, waits = tmp_path / "out", tmp_path / "waits.swf.gz"
+    done = reshape(
+        "simulate", SMALL, "--select", "first-fit", "--out", out, "--swf", waits, "--json"
+    )
+    told = json.loads(done.stdout)
+    assert told.keys() >= NAMES
+    assert told["jobs"] == told["report"]["kept"] < 400
+    stored = json.loads((out / "metrics.json").read_text())
+    assert stored == {name: told[name] for name in stored}
+    with (out / "jobs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == told["jobs"]
+    mean = sum(float(row["waiting_time"]) for row in rows) / len(rows)
+    assert mean == pytest.approx(told["mean_wait_s"])
+    assert sum(row["success"] == "0" for row in rows) == told["killed"]
+    assert rows[0]["workload_name"] == "small"
+    for row in rows:
+        held = ProcSet.parse(row["allocated_resources"])
+        assert len(held) == int(row["requested_number_of_resources"])
+    trace = swf.read(waits)
+    assert float(trace.columns["wait"].mean()) == pytest.approx(told["mean_wait_s"])
+    assert gzip.decompress(waits.read_bytes()) == (out / "schedule.swf").read_bytes()
+    again = reshape("simulate", waits, "--processors", 64, "--json")
+    assert json.loads(again.stdout)["mean_wait_s"] == told["mean_wait_s"]
+
+
+def test_text(tmp_path: Path) -> None:
+    text = reshape("simulate", SMALL, "--policy", "conservative", "--jobs", "50").stdout
+    assert text.startswith("400 jobs: ")
+    assert "\njobs                   50\n" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--policy", "esy"], 2, "unknown scenario 'esy'; did you mean easy"),
+        (["--queue-order", "sjff"], 2, "unknown order 'sjff'; did you mean sjf"),
+        (["--estimates", "exakt"], 2, "unknown estimates 'exakt'; did you mean exact"),
+        (["--estimates", "tsafir"], 2, "unknown estimates 'tsafir'; did you mean tsafrir"),
+        (["--policy", "fcfs", "--reservations", "2"], 2, "backfilling of 0 reservations, not of 2"),
+        (["--policy", "conservative", "--backfill-order", "sjf"], 2, "1 reservation (EASY) alone"),
+        (["--kill-at-reservation"], 2, "give --overrun keep"),
+        (["--policy", "conservative", "--kill-at-reservation"], 2, "1 reservation (EASY) alone"),
+        (["--set", "retry_after"], 2, "--set 'retry_after' has no value"),
+        (["--processors", "8", "--larger", "error"], 1, "the machine has 8; --larger drop"),
+        (["--swf", "no/where.swf"], 1, "there is no directory no; make it"),
+        (["--reservationz", "2"], 2, "--reservations"),
+        (["--tau", "inf"], 2, "'--tau': must be a finite number, got 'inf'"),
+        (["--resizable", "nan"], 2, "'--resizable': must be a finite number, got 'nan'"),
+        (["--queue-order", "json:dumps"], 2, "'json:dumps' is a function, but a policy is"),
+        (["--paraver"], 2, "--paraver needs a directory for its files; give --out DIR"),
+    ],
+)
+def test_wrong_options(options: list[str], code: int, says: str) -> None:
+    assert says in reshape("simulate", SMALL, *options, code=code).stderr
+
+
+def test_traces_that_are_none(tmp_path: Path) -> None:
+    assert "cannot be read: No such" in reshape("simulate", tmp_path / "no.swf", code=1).stderr
+    bad = tmp_path / "bad.swf"
+    bad.write_text("; MaxProcs: 4\n1 0 -1 x 1" + " -1" * 13 + "\n2 0 -1 5 1" + " -1" * 13 + "\n")
+    assert "bad.swf:2: field 4 (run time): 'x'" in reshape("simulate", bad, code=1).stderr
+    assert "1 malformed lines skipped" in reshape("simulate", bad, "--lenient").stdout
+    bad.write_text("; MaxProcs: 4\n")
+    assert (
+        "bad.swf: the trace has no jobs, only comments" in reshape("simulate", bad, code=1).stderr
+    )
+
+
+def test_workload(tmp_path: Path) -> None:
+    facts = json.loads(reshape("workload", "info", SMALL, "--json").stdout)
+    assert facts["processors"] == 64
+    assert 0 < facts["offered_load"] < 3
+    packed, table = tmp_path / "a.swf.gz", tmp_path / "a.csv"
+    reshape("workload", "convert", SMALL, packed)
+    assert gzip.decompress(packed.read_bytes()) == SMALL.read_bytes()
+    reshape("workload", "convert", packed, table)
+    assert table.read_text().splitlines()[0].startswith("job,submit,wait,run,processors")
+    assert "ends neither in .swf" in reshape("workload", "convert", SMALL, "a.xy", code=2).stderr
+
+
+def test_results_are_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills while the second file is written: the first keeps its old contents."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text("old")
+    calls = []
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 2:
+            raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(files.ReshapeError, match="two cannot be written: No space left on device"):
+        files.replace_all({one: b"new", two: b"new"})
+    assert one.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [one]
+
+
+def test_a_link_is_followed_and_a_pipe_is_no_place(tmp_path: Path) -> None:
+    there, link, pipe = tmp_path / "there", tmp_path / "link.swf", tmp_path / "pipe.swf"
+    there.write_text("old")
+    link.symlink_to(there)
+    files.replace_all({link: b"new"})
+    assert link.is_symlink()
+    assert there.read_text() == "new"
+    os.mkfifo(pipe)
+    told = reshape("simulate", SMALL, "--swf", pipe, code=1).stderr
+    assert "pipe.swf cannot be written: it is a device or a pipe, not a file" in told
+    assert pipe.is_fifo()
+    with pytest.raises(files.ReshapeError, match="it is a device or a pipe"):
+        files.replace_all({pipe: b"new"})
+
+
+def test_starting_up_loads_little() -> None:
+    """What makes the command start slowly stays out of it."""
+    code = (
+        "import sys, simulator.commands.simulate; "
+        "print([m for m in ('scipy', 'matplotlib', 'zmq', 'mpi4py', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_full_disk_leaves_old_results(tmp_path: Path) -> None:
+    """The first file of two still fits."""
+    reshape("simulate", SMALL, "--jobs", "10", "--out", tmp_path)
+    old = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    command = [sys.executable, "-m", "reshape", "simulate", str(SMALL), "--out", str(tmp_path)]
+    full = subprocess.run(
+        [*command, "--swf", str(tmp_path / "waits.swf.gz")],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert full.returncode == 1
+    assert "jobs.csv cannot be written: File too large; what was there before stays" in full.stderr
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == old

@@ -1,0 +1,125 @@
+"""Pictures: what they average is right, and any schedule becomes small files, always the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import SYNTHETIC_TRACE
+
+from reshape.__main__ import main
+from scheduler.pictures.steps import steps
+from simulator.results import jobs_csv, raster, series
+
+TRACE = SYNTHETIC_TRACE
+CHANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(-3, 3)), min_size=1, max_size=12)
+EDGES = st.lists(st.integers(-4, 24), min_size=2, max_size=8, unique=True).map(sorted)
+BOX = st.tuples(*[st.integers(0, 12)] * 4).map(
+    lambda b: (min(b[0], b[2]) / 3, min(b[1], b[3]) / 3, max(b[0], b[2]) / 3, max(b[1], b[3]) / 3)
+)
+
+
+def reshape(*arguments: object, code: int = 0) -> Result:
+    """Run the command in this process, which loads matplotlib but once."""
+    done = CliRunner().invoke(main, [*map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@given(CHANGES, EDGES)
+def test_means_and_maxima_between_edges(changes: list[tuple[int, int]], edges: list[int]) -> None:
+    """Times are whole, so that halves of unit intervals see every value."""
+    times, amounts = zip(*changes, strict=True)
+    drawn = series.Series(*steps(times, amounts))
+
+    def at(moment: float) -> int:
+        return sum(amount for when, amount in changes if when <= moment)
+
+    means, largest = drawn.between(np.array(edges, dtype=float))
+    for i, (begin, end) in enumerate(pairwise(edges)):
+        halves = np.arange(begin, end) + 0.5
+        values = [at(half) for half in halves]
+        assert means[i] == pytest.approx(np.mean(values))
+        if min(values) >= 0:
+            assert largest[i] == max(values)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(BOX, st.tuples(*[st.floats(0, 1)] * 3)), max_size=4))
+def test_an_image_is_as_dark_as_it_is_covered(drawn: list[tuple]) -> None:
+    ground = (0.9, 0.8, 0.7)
+    boxes = np.array([box for box, _ in drawn], dtype=float).reshape(-1, 4)
+    colours = np.array([colour for _, colour in drawn], dtype=float).reshape(-1, 3)
+    expected = np.zeros((4, 4, 3)) + ground
+    for (left, low, right, high), colour in zip(boxes, colours, strict=True):
+        for row in range(4):
+            for column in range(4):
+                wide = max(0.0, min(right, column + 1) - max(left, column))
+                tall = max(0.0, min(high, row + 1) - max(low, row))
+                expected[row, column] += wide * tall * (colour - ground)
+    painted = raster.blend(boxes, colours, (4, 4), ground)
+    assert painted == pytest.approx(np.clip(expected, 0, 1), abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    reshape("simulate", TRACE, "--select", "first-fit", "--out", folder)
+    return folder
+
+
+def test_the_areas_are_those_of_the_metrics(results: Path) -> None:
+    jobs = jobs_csv.read(results / "jobs.csv")
+    metrics = json.loads((results / "metrics.json").read_text())
+    begin, end = jobs.submitted.min(), jobs.ended.max()
+    (used,), (most,) = series.in_use(jobs).between(np.array([begin, end]))
+    assert used / metrics["processors"] == pytest.approx(metrics["utilization"])
+    assert most <= metrics["processors"]
+    (wait,), _ = series.waiting(jobs).between(np.array([begin, end]))
+    assert wait * (end - begin) == pytest.approx(metrics["mean_wait_s"] * metrics["jobs"])
+
+
+@pytest.mark.parametrize("selection", ["first-fit", "count"])
+def test_plot(results: Path, selection: str, tmp_path: Path) -> None:
+    """Thousands of rectangles become an image, a few dozen stay rectangles."""
+    if selection == "count":
+        reshape("simulate", TRACE, "--jobs", "40", "--out", tmp_path)
+        results = tmp_path
+    told = json.loads(reshape("plot", results, "--json", "--out", tmp_path / "one").stdout)
+    assert told["processors"] == 128
+    names = [f"{name}.{form}" for name in ("gantt", "load", "queue") for form in ("png", "svg")]
+    assert [Path(path).name for path in told["pictures"]] == names
+    for name in names:
+        data = (tmp_path / "one" / name).read_bytes()
+        assert 5_000 < len(data) < 1_000_000
+        if name.endswith(".svg"):
+            assert ElementTree.fromstring(data).tag.endswith("svg")
+        else:
+            assert data.startswith(b"\x89PNG")
+    if selection == "count":
+        again = "plot", results, "--out", tmp_path / "two", "--format", "svg"
+        command = [sys.executable, "-m", "reshape", *map(str, again)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        for file in (tmp_path / "two").iterdir():
+            assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
+
+
+def test_wrong_input(results: Path, tmp_path: Path) -> None:
+    assert "must be png or svg" in reshape("plot", results, "--format", "gif", code=2).stderr
+    assert "jobs.csv: cannot be read: No such" in reshape("plot", tmp_path, code=1).stderr
+    few = reshape("plot", results, "--processors", 100, code=1).stderr
+    assert "a job held processor 127, the machine has 100; give --processors 128" in few
+    lines = (results / "jobs.csv").read_text().splitlines()
+    (tmp_path / "jobs.csv").write_text("\n".join([*lines[:3], lines[3].replace(",", ",x", 4)]))
+    assert "jobs.csv:4: submission_time: 'x" in reshape("plot", tmp_path, code=1).stderr
+    (tmp_path / "jobs.csv").write_text("a,b\n1,2\n")
+    assert "no column job_id; is it a jobs.csv?" in reshape("plot", tmp_path, code=1).stderr

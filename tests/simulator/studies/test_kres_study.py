@@ -1,0 +1,61 @@
+"""A small part of the KRES study, run for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator.studies.kres import report as kres_report
+from simulator.studies.kres import runs as kres
+from simulator.study.study import Row, read_study, shipped_studies
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    """Two seeds at two places of the grid."""
+    places = [
+        {"jobs": 150, "processors": 64, "k": k, "law": law, "queue": 6, "seed": seed}
+        for k, law in ((2, "uniform"), (4, "exponential"))
+        for seed in (1, 2)
+    ]
+    return [Row(place, kres.run(place)) for place in places]
+
+
+def test_the_queue_is_found_and_serves_all(rows: list[Row]) -> None:
+    for row in rows:
+        assert row.result["FF"]["queue"] == pytest.approx(6, rel=0.15)
+        assert set(kres.ALGORITHMS) <= set(row.result)
+        for name in kres.ALGORITHMS:
+            assert row.result[name]["weighted_response_s"] >= 600 * 0.01
+        cons = row.result["CONS"]["response_s"]
+        assert cons != row.result["FF"]["response_s"]
+    again = kres.run(rows[0].parameters)
+    assert again == rows[0].result, "the same parameters give the same run"
+
+
+def test_report(rows: list[Row], tmp_path: Path) -> None:
+    report = kres_report.report(rows, tmp_path)
+    assert "| uniform | 2 | 6 | " in report.text
+    assert len(report.data["points"]) == 2 * 2 * 4
+    verdicts = {claim["paper"]: claim["held"] for claim in report.data["claims"]}
+    assert verdicts["BB gains more as the load grows"] is None, "one queue says nothing of it"
+    assert set(report.files) == {"figure2.png", "figure2.svg", "figure3.png", "figure3.svg"}
+    assert report.files["figure2.png"].startswith(b"\x89PNG")
+    assert kres_report.report(rows, None).files == {}
+
+
+def test_gains_are_signed_and_paired() -> None:
+    """Half of the response is a gain of 50 %, twice as much a loss of 100 %."""
+    result = {
+        name: {"response_s": seconds, "weighted_response_s": seconds}
+        for name, seconds in (("FF", 10.0), ("BL", 20.0), ("BB", 5.0), ("BB0", 8.0), ("CONS", 10.0))
+    }
+    point = {"law": "uniform", "k": 2, "queue": 64}
+    found = {p.algorithm: p.gain.mean for p in kres_report.gains([Row(point, result)])}
+    assert found == {"BL": -100.0, "BB": 50.0, "BB0": pytest.approx(20.0), "CONS": 0.0}
+
+
+def test_the_shipped_study_can_be_read() -> None:
+    study = read_study(shipped_studies()["kres"])
+    assert len(study.runs) == 2 * 3 * 3 * 5

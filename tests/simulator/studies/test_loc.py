@@ -1,0 +1,104 @@
+"""The study of contiguous places, small: what it computes, tells and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from simulator.studies.loc.curves import Curve, curves_of
+from simulator.studies.loc.runs import report, run
+from simulator.study.study import Row, read_study, shipped_studies
+
+SMALL = {"label": "HPC2N", "trace": "synthetic.swf", "k": 4, "levels": 4, "jobs": 400}
+
+
+def row(policy: str, select: str, speedup: float) -> Row:
+    parameters = SMALL | {"policy": policy, "select": select, "speedup": speedup}
+    return Row(parameters, run(parameters))
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    found = [row(policy, "first-fit", 0) for policy in ("fcfs", "easy")]
+    for policy in ("fcfs", "easy", "easy-number"):
+        found += [row(policy, "tree", speedup) for speedup in (0, 0.4)]
+    return found
+
+
+def test_runs(rows: list[Row]) -> None:
+    results = {
+        (r.parameters["policy"], r.parameters["select"], r.parameters["speedup"]): r.result
+        for r in rows
+    }
+    for policy in ("fcfs", "easy"):
+        anywhere, apart = results[policy, "first-fit", 0], results[policy, "tree", 0]
+        faster = results[policy, "tree", 0.4]
+        assert anywhere["jobs"] == apart["jobs"] == 400
+        assert anywhere["external_fragmentation"] == 0 < apart["external_fragmentation"]
+        assert faster["mean_total_min"] < apart["mean_total_min"]
+        for result in (anywhere, apart, faster):
+            parts = result["mean_wait_min"] + result["mean_run_min"]
+            assert result["mean_total_min"] == pytest.approx(parts)
+    fcfs = results["fcfs", "tree", 0], results["fcfs", "tree", 0.4]
+    assert fcfs[1]["mean_run_min"] == pytest.approx(0.6 * fcfs[0]["mean_run_min"])
+
+
+def test_report(rows: list[Row]) -> None:
+    other = [Row(r.parameters | {"label": "SDSC"}, r.result) for r in rows[:2] + rows[4:6]]
+    found = report(rows + other, None)
+    names = [f"figure{n}.{form}" for n in (2, 3, 4, 5) for form in ("png", "svg")]
+    assert list(found.files) == names
+    assert found.files["figure3.png"].startswith(b"\x89PNG")
+    told = {(c["trace"], c["policy"]): c for c in found.data["curves"]}
+    assert list(told) == [
+        *(("HPC2N", policy) for policy in ("fcfs", "easy", "easy-number")),
+        *(("SDSC", policy) for policy in ("fcfs", "easy")),
+    ]
+    assert told["HPC2N", "easy"]["non_contiguous"] == told["HPC2N", "easy-number"]["non_contiguous"]
+    for (trace, policy), curve in told.items():
+        if policy != "fcfs":
+            assert f"{curve['cost']:.2f}" in found.text
+            expected = "around 0.25" if trace == "HPC2N" else "0.25 to 0.30"
+            assert curve["paper_threshold"] == expected
+    assert "HPC2N, easy-number" in found.text
+
+
+def test_only_the_figures_for_which_there_are_runs(rows: list[Row]) -> None:
+    assert set(report(rows[:1] + rows[2:3], None).files) == {"figure2.png", "figure2.svg"}
+
+
+def curve_of(even: float, totals: Mapping[float, float]) -> Curve:
+    return Curve(
+        {"mean_total_min": even, "mean_wait_min": 1},
+        {s: {"mean_total_min": total, "mean_wait_min": 3} for s, total in totals.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("totals", "threshold"),
+    [
+        ({0: 20, 0.1: 12, 0.2: 8, 0.3: 6}, 0.15),
+        ({0: 20, 0.1: 10, 0.2: 8}, 0.1),
+        ({0: 9, 0.1: 8}, 0),
+        ({0: 20, 0.5: 11}, None),
+        ({0: 20, 0.1: 9, 0.2: 12, 0.3: 8}, 0.25),
+    ],
+)
+def test_threshold(totals: dict[float, float], threshold: float | None) -> None:
+    """From there on, and at every larger speed-up tried."""
+    found = curve_of(10, totals)
+    assert found.threshold() == (None if threshold is None else pytest.approx(threshold))
+    assert found.cost() == 3
+    assert curve_of(10, {0.1: 1}).cost() is None
+
+
+def test_what_has_nothing_to_be_compared_with_is_left() -> None:
+    assert not curves_of([Row(SMALL | {"policy": "fcfs", "select": "tree", "speedup": 0}, {})])
+
+
+def test_the_study_that_comes_with_us() -> None:
+    study = read_study(shipped_studies()["loc"])
+    names = {run["trace"].split("-")[0] for run in study.runs}
+    assert names == {"HPC2N", "LLNL", "SDSC"}
+    assert {run["speedup"] for run in study.runs} == {i / 20 for i in range(11)}

@@ -1,0 +1,218 @@
+"""The PRIO study: its runs, what is compared, the claims' verdicts, tables, figures and choices."""
+
+from __future__ import annotations
+
+import json
+from math import isnan, nan, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reshape.errors import ConfigError
+from simulator.results.statistics import Interval
+from simulator.studies.prio import choices as prio_choices
+from simulator.studies.prio import claims as prio_claims
+from simulator.studies.prio import paper as prio_paper
+from simulator.studies.prio import runs as prio
+from simulator.studies.prio.mixes import Mixes, name_of, of
+from simulator.studies.prio.report import report
+from simulator.study.study import Row, read_study, shipped_studies
+
+SMALL = {"jobs": 24}
+
+
+def parameters(scenario: str, seed: int = 1, **more: object) -> dict[str, object]:
+    plain = {"resizable": float(scenario != "static"), "user_priorities": False, "workload": SMALL}
+    return (
+        {"scenario": scenario, "seed": seed, "set": {}, "start_s": 0, "resize_s": 0, "pause_s": 0}
+        | plain
+        | more
+    )
+
+
+def test_a_run() -> None:
+    result = prio.run(parameters("pba-pr"))
+    assert result["jobs"] == 24
+    assert result["expansions"] > 0
+    assert result["mean_completion_s"] == pytest.approx(
+        result["mean_wait_s"] + result["mean_execution_s"]
+    )
+    groups = result["groups"]
+    assert set(groups) == {f"{size} {user}" for size in prio.SIZES for user in prio.USERS}
+    everybody = sum(group["jobs"] * group["mean_wait_s"] for group in groups.values()) / 24
+    assert everybody == pytest.approx(result["mean_wait_s"])
+    static = prio.run(parameters("static", set={"resizing.harvest": "useful"}))
+    assert static["expansions"] == static["contractions"] == 0
+    assert static["mean_execution_s"] == pytest.approx(140.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"workload": {"job": 3}}, "workload.job: unknown field; did you mean jobs"),
+        ({"workload": {"speedup": {"reading": "loud"}}}, "speedup.reading: must be sweet-spot or"),
+        ({"set": {"resizing.harvst": "useful"}}, "resizing.harvst: unknown field"),
+        ({"scenario": "pba-rp"}, "unknown scenario 'pba-rp'; did you mean"),
+    ],
+)
+def test_what_does_not_exist_is_told(changes: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prio.run(parameters("pba-pr") | changes)
+    assert says in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    """All cases of the study file on three small mixes."""
+    study = read_study(shipped_studies()["prio"], [f"workload={json.dumps(SMALL)}"], "3")
+    assert len(study.runs) == 9 * 3
+    return [Row(run, prio.run(run)) for run in study.runs]
+
+
+def test_the_study_file_runs_the_paper(rows: list[Row]) -> None:
+    mixes = Mixes(rows)
+    assert mixes.seeds == [1, 2, 3]
+    assert set(mixes.cases) == {
+        *prio_paper.NAMES,
+        *(f"pba-pr {share} %" for share in (25, 50, 75)),
+        *("static with priority", "pba-pr with priority"),
+    }
+    static, pba = (np.array(mixes.values(n, of("mean_completion_s"))) for n in ("static", "pba-pr"))
+    ours = mixes.improvement("pba-pr", of("mean_completion_s"))
+    assert ours.mean == pytest.approx(np.mean(100 * (1 - pba / static)))
+    small = mixes.values("static", of("mean_wait_s", "small"))
+    parts = [mixes.values("static", of("mean_wait_s", "small", user)) for user in prio.USERS]
+    assert small == pytest.approx(np.mean(parts, axis=0)), "four gold and four platinum ones"
+
+
+def test_the_choices_that_explain_the_paper_change_nothing_else() -> None:
+    ours, near = (read_study(shipped_studies()[name]) for name in ("prio", "prio-printed"))
+    changed = {
+        "workload": {"expand_step": 1.0, "speedup": {"reading": "printed"}},
+        "set": {"backfill.moments": "contacts"},
+    }
+    assert [run | changed for run in ours.runs] == near.runs
+
+
+def test_the_report(rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.pictures.style.DPI", 30)  # a glance is enough
+    told = report(rows, tmp_path)
+    for number in (1, 2, 3, 4, 5):
+        assert f"Table {number}: " in told.text
+    assert "140 (141.7)" in told.text, "all mixes alike, and the paper's number beside"
+    static = told.data["scenarios"]["static"]
+    assert set(told.data["scenarios"]) == set(prio_paper.NAMES)
+    assert {"mean", "low", "high", "n"} == set(static["mean_completion_s"])
+    wanted = "mean_completion_s completion_improvement_pct mean_execution_s mean_wait_s"
+    assert {*wanted.split(), "utilization_pct"} <= set(static)
+    assert static["completion_improvement_pct"]["mean"] == 0
+    verdicts = {claim["verdict"] for claim in told.data["claims"]}
+    assert verdicts <= {"held", "opposite", "open", "not held"}
+    assert sorted(told.files) == [f"figure-{n:02}.png" for n in range(2, 15)]
+    assert all(data.startswith(b"\x89PNG") for data in told.files.values())
+    json.dumps(told.data)
+
+
+def test_a_part_of_the_cases_gives_a_part_of_the_report(rows: list[Row]) -> None:
+    some = [row for row in rows if name_of(row.parameters) in ("static", "pba-pr")]
+    told = report(some, None)
+    assert "Table 1" in told.text
+    assert told.files == {}
+    assert told.data["claims"] == []
+
+
+def test_verdicts() -> None:
+    assert prio_claims._verdict(Interval(2.0, 1.0, 3.0, 5)) == "held"
+    assert prio_claims._verdict(Interval(-2.0, -3.0, -1.0, 5)) == "opposite"
+    assert prio_claims._verdict(Interval(1.0, -1.0, 3.0, 5)) == "open"
+    assert prio_claims._within("by 2 %", 2.0, Interval(1.0, 0.5, 3.0, 5)).verdict == "held"
+    assert prio_claims._within("by 4 %", 4.0, Interval(1.0, 0.5, 3.0, 5)).verdict == "not held"
+    assert prio_claims._within("by 4 %", 4.0, Interval(1.0, nan, nan, 1)).verdict == "open"
+
+
+values = st.lists(
+    st.tuples(st.floats(1, 100), st.floats(1, 100)), min_size=5, max_size=20, unique=True
+)
+
+
+@given(values, st.floats(0.2, 5))
+def test_the_ratio_of_deviations(pairs: list[tuple[float, float]], scale: float) -> None:
+    """It scales, its interval holds it, and equal deviations are never told apart."""
+    a, b = (np.array(side) for side in zip(*pairs, strict=True))
+    if min(np.ptp(a), np.ptp(b)) < 1:
+        return
+    ratio = prio_claims.deviation_ratio(a, b)
+    assert ratio.mean == pytest.approx(np.std(a) / np.std(b))
+    assert ratio.low <= ratio.mean <= ratio.high
+    scaled = prio_claims.deviation_ratio(scale * a, b)
+    assert scaled.high == pytest.approx(scale * ratio.high)
+    same = prio_claims.deviation_ratio(a, -a)
+    assert same.low <= 1 + 1e-6
+    assert same.high >= 1 - 1e-6
+    assert isnan(prio_claims.deviation_ratio([1, 2], [2, 1]).low)
+
+
+def test_pitman_morgan_finds_the_nominal_share() -> None:
+    """Of paired samples of equal deviation about 95 in 100 intervals hold 1."""
+    rng = np.random.default_rng(1)
+    held = 0
+    for _ in range(400):
+        common, a, b = rng.normal(size=(3, 12))
+        ratio = prio_claims.deviation_ratio(common + a / sqrt(2), common + b / sqrt(2))
+        held += ratio.low <= 1 <= ratio.high
+    assert 0.92 < held / 400 < 0.98
+
+
+def test_the_papers_numbers_agree_among_themselves() -> None:
+    for name, runs in prio_paper.TABLE_3.items():
+        slip = 3.1 if name == "pba-pr" else 0.2  # table 1 says 572.2, table 3's mean is 575.2
+        assert np.mean(runs) == pytest.approx(prio_paper.TABLE_1[name][1], abs=slip)
+    static = prio_paper.TABLE_1["static"][1]
+    for _, completion, gain, _, _ in list(prio_paper.TABLE_1.values())[1:]:
+        assert 100 * (1 - completion / static) == pytest.approx(gain, abs=0.5)
+
+
+def test_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = ["expand_step=0.5", "weights=[[0, 1, 0]]", "protect=policy", "harvest=always"]
+    changes += ["backfill=[easy, contacts, none]", "higher=queued"]
+    study = read_study(shipped_studies()["prio-choices"], changes, "2")
+    assert len(study.runs) == 2 * 3 * 2
+    monkeypatch.setattr(prio, "_workload", _small(prio._workload))
+    found = prio_choices.report([Row(r, prio_choices.run(r)) for r in study.runs], None)
+    points = found.data["points"]
+    assert len(points) == 6
+    assert [p["distance"] for p in points] == sorted(p["distance"] for p in points)
+    assert {tuple(p["choice"]) for p in points} == {("reading", "backfill")}
+    by_backfill = {p["choice"]["backfill"]: p["static"]["mean_wait_s"] for p in points}
+    assert by_backfill["easy"] < by_backfill["contacts"] <= by_backfill["none"]
+    assert "What each choice does" in found.text
+
+
+def test_one_choice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = ["base=default", "change=[{}, {pause_s: 6}, {expand_most: 1.5}]"]
+    study = read_study(shipped_studies()["prio-choices-rest"], changes, "3")
+    assert len(study.runs) == 3 * 3
+    monkeypatch.setattr(prio, "_workload", _small(prio._workload))
+    rows = [Row(r, prio_choices.run_changed(r)) for r in study.runs]
+    found = prio_choices.report_changes(rows, None)
+    base, pause, capped = found.data["default"]
+    assert base["point"]["choice"] == {"change": {}}
+    assert all(interval["mean"] == 0 for interval in base["by"].values())
+    assert pause["by"]["max-b-pr"]["mean"] < -1, "a pause costs what it gains"
+    assert capped["by"]["max-b-pr"]["mean"] < 0, "who may not grow gains less"
+    for point in (pause["point"], capped["point"]):
+        assert point["static"] == base["point"]["static"], "static is the same"
+    gained = pause["point"]["completion"]["pba-pr"]["mean"]
+    before = base["point"]["completion"]["pba-pr"]["mean"]
+    assert pause["by"]["pba-pr"]["mean"] == pytest.approx(gained - before)
+    assert "pause_s=6" in found.text
+
+
+def _small(original: object) -> object:
+    def smaller(run: dict[str, object]) -> object:
+        return original(run | {"workload": run["workload"] | {"jobs": 48}})  # type: ignore[operator]
+
+    return smaller

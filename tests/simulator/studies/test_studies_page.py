@@ -1,0 +1,25 @@
+"""What docs/studies/README.md tells users to write is run, and prints what stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from paths import ROOT
+
+PAGE = ROOT / "docs" / "studies" / "README.md"
+
+
+def test_the_example(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    assert [kind for kind, _ in blocks] == ["yaml", "python", "text", "python", "text"]
+    (_, study), (_, run), (_, table), (_, report), (_, sentence) = blocks
+    (tmp_path / "my_study.py").write_text(run + report)
+    command = [sys.executable, "-m", "reshape", "study", "my_study.yaml", "--out", "out"]
+    for text, expected in ((study, table), (f"{study}report: my_study:report\n", sentence)):
+        (tmp_path / "my_study.yaml").write_text(text)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == expected
+    assert (tmp_path / "out" / "ratio.txt").read_text() == sentence.strip()

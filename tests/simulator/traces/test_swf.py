@@ -1,0 +1,154 @@
+"""Reading and writing SWF: plain blocks, odd lines, errors with their place."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import SMALL_TRACE
+
+from simulator.traces import swf
+
+GOOD = "1 0 -1 100 4 -1 -1 4 200 -1 1 7 1 -1 2 -1 -1 -1"
+SMALL = SMALL_TRACE
+
+
+def read_text(tmp_path: Path, text: str, **options: bool) -> swf.Trace:
+    path = tmp_path / "a.swf"
+    path.write_text(text)
+    return swf.read(path, **options)
+
+
+def test_the_small_trace() -> None:
+    trace = swf.read(SMALL)
+    assert len(trace) == 400
+    assert trace.declared("MaxProcs") == 64
+    assert trace.declared("maxnodes") is None
+    assert list(trace.columns) == list(swf.FIELDS)
+    assert trace.columns["job"].tolist() == list(range(1, 401))
+
+
+def test_only_some_columns() -> None:
+    trace = swf.read(SMALL, fields=("run", "submit"))
+    assert list(trace.columns) == ["job", "submit", "run"]
+    assert np.array_equal(trace.columns["run"], swf.read(SMALL).columns["run"])
+
+
+def test_packed_is_the_same(tmp_path: Path) -> None:
+    packed = tmp_path / "small.swf.gz"
+    packed.write_bytes(gzip.compress(SMALL.read_bytes()))
+    one, two = swf.read(SMALL), swf.read(packed)
+    assert all(np.array_equal(one.columns[f], two.columns[f]) for f in swf.FIELDS)
+
+
+def test_what_is_odd_is_counted(tmp_path: Path) -> None:
+    text = f"; MaxProcs: 8 (of 16)\n{GOOD}\n\n ; in between\n2 5 -1 10.5 1\n{GOOD} ; behind\n"
+    trace = read_text(tmp_path, text.replace("4 200", "4\t200"))
+    assert trace.columns["run"].tolist() == [100, 10.5, 100]
+    assert trace.columns["requested_time"].tolist() == [200, -1, 200]
+    odd = trace.oddities
+    assert (odd.blank_lines, odd.comments_inside, odd.short_lines, odd.fractions) == (1, 2, 1, 1)
+    assert trace.declared("MaxProcs") == 8
+
+
+def test_windows_and_a_missing_last_newline(tmp_path: Path) -> None:
+    trace = read_text(tmp_path, f"; x\r\n{GOOD}\r\n2{GOOD[1:]}")
+    assert trace.columns["job"].tolist() == [1, 2]
+    marked = read_text(tmp_path, f"\ufeff; MaxProcs: 8\n{GOOD}\n")
+    assert (len(marked), marked.declared("MaxProcs")) == (1, 8)
+    assert len(read_text(tmp_path, GOOD)) == 1
+
+
+def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"; MaxProcs: 8\n{GOOD}\n2{GOOD[1:]}\n3{GOOD[1:]}"  # the last line has no end
+    for size in range(len(GOOD) + 2, len(text) + 2):
+        monkeypatch.setattr(swf, "BLOCK", size)
+        assert read_text(tmp_path, text).columns["job"].tolist() == [1, 2, 3]
+    monkeypatch.setattr(swf, "BLOCK", len(GOOD) // 2)
+    with pytest.raises(swf.TraceError, match="no line ends in"):
+        read_text(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("2 5 x 10 1" + " -1" * 13, r"a.swf:3: field 3 \(wait time\): 'x' is no number"),
+        ("2 5 1_0 10 1" + " -1" * 13, r"field 3 \(wait time\): '1_0' is no number"),
+        ("2 5 nan 10 1" + " -1" * 13, r"field 3 \(wait time\): 'nan' is no number"),
+        ("2 5 -1", "a.swf:3: 3 fields, not 18"),
+        (GOOD + " 4", "a.swf:3: 19 fields, not 18"),
+    ],
+)
+def test_a_malformed_line(tmp_path: Path, line: str, says: str) -> None:
+    text = f"; x\n{GOOD}\n{line}\n{GOOD}\n"
+    with pytest.raises(swf.TraceError, match=says) as error:
+        read_text(tmp_path, text)
+    assert "--lenient" in str(error.value)
+    trace = read_text(tmp_path, text, lenient=True)
+    assert len(trace) == 2
+    assert trace.oddities.skipped_lines == 1
+    assert "a.swf:3" in trace.oddities.first_skipped
+
+
+def test_the_line_of_an_error_far_inside(tmp_path: Path) -> None:
+    lines = [GOOD] * 60_000
+    lines[59_000] = GOOD.replace("200", "2oo")
+    with pytest.raises(swf.TraceError, match=r"a.swf:59001: field 9 \(requested time\): '2oo'"):
+        read_text(tmp_path, "\n".join(lines))
+
+
+def test_files_that_are_no_traces(tmp_path: Path) -> None:
+    with pytest.raises(swf.TraceError, match=r"nowhere\.swf: cannot be read: No such file"):
+        swf.read(tmp_path / "nowhere.swf")
+    with pytest.raises(swf.TraceError, match=r"a\.swf: the trace is empty"):
+        read_text(tmp_path, "")
+    with pytest.raises(swf.TraceError, match=r"a\.swf: the trace has no jobs, only comments"):
+        read_text(tmp_path, "; nothing\n")
+    cut = tmp_path / "cut.swf.gz"
+    cut.write_bytes(gzip.compress(SMALL.read_bytes())[:-2000])
+    with pytest.raises(
+        swf.TraceError, match=r"cut\.swf\.gz: the packed data is damaged or cut off"
+    ):
+        swf.read(cut)
+
+
+numbers = st.one_of(
+    st.integers(-1, 10**9),
+    st.integers(-(10**6), 10**6).map(lambda n: n / 4),
+    st.sampled_from([-1, 0, 10**17]),
+)
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.lists(st.lists(numbers, min_size=18, max_size=18), min_size=1, max_size=8),
+    blanks=st.lists(st.sampled_from([" ", "  ", "\t"]), min_size=1, max_size=3),
+    comments=st.booleans(),
+)
+def test_equals_a_reader_that_goes_line_by_line(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[list[float]],
+    blanks: list[str],
+    comments: bool,
+) -> None:
+    path = tmp_path_factory.mktemp("swf") / "a.swf"
+    lines = [blanks[i % len(blanks)].join(map(str, row)) for i, row in enumerate(rows)]
+    path.write_text(("\n;\n" if comments else "\n").join(lines) + "\n")
+    trace = swf.read(path)
+    for i, field in enumerate(swf.FIELDS):
+        assert trace.columns[field].tolist() == [float(row[i]) for row in rows]
+    again = path.with_name("b.swf.gz")
+    swf.write(again, trace, "written again")
+    copy = swf.read(again)
+    for field in swf.FIELDS:
+        np.testing.assert_allclose(copy.columns[field], trace.columns[field], rtol=1e-14)
+    assert copy.header[-1] == "; Note: written again"
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
+    with pytest.raises(swf.ReshapeError, match="cannot be written"):
+        swf.write(tmp_path / "no" / "a.swf", swf.read(SMALL))

@@ -1,0 +1,155 @@
+"""Scripts that drive the core: event lines in, order lines and tables out.
+
+A script is a sequence of blocks, an empty line between them: input lines, a line ``----``, and the
+output expected. The first block sets up (``scenario NAME field=value ...``, ``machine NODE:N ...``,
+``core order=sequential kill=no``). In the others each line is an event, an enquiry or a comment;
+the events of a block that have the same time are handed over together.
+
+    @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P]
+    @TIME started JOB | ended JOB [exit=N] [signal=N] | cancel JOB | wake
+    @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
+    @TIME join NODE N [reserved=N] | lose NODE
+    table | why JOB | forget JOB
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.model.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    Wakeup,
+)
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Contract, Expand, Order, Start, WakeAt
+from scheduler.policies.scenarios import scenario
+from scheduler.sites.two_groups import Redirecting
+
+
+def replay(path: Path) -> str:
+    """Run a script and give its text with the output that came of it."""
+    core: Core | Redirecting | None = None
+    blocks = []
+    for block in path.read_text().strip("\n").split("\n\n"):
+        lines = block.split("\n----")[0].split("\n")
+        commands = [line for line in lines if line and not line.startswith("#")]
+        if core is None:
+            core = set_up(commands)
+            blocks.append("\n".join(lines))
+        elif commands:
+            blocks.append("\n".join([*lines, "----", *run(core, commands)]))
+        else:
+            blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def set_up(commands: list[str]) -> Core | Redirecting:
+    machine = Machine()
+    chosen, options = scenario("easy"), {}
+    for command in commands:
+        what, *rest = command.split()
+        if what == "machine":
+            for node in rest:
+                name, _, processors = node.partition(":")
+                machine.join(name, int(processors))
+        elif what == "scenario":
+            chosen = scenario(rest[0], dict(part.split("=", 1) for part in rest[1:]))
+        elif what == "core":
+            options = dict(part.split("=", 1) for part in rest)
+        else:
+            raise ValueError(f"{command!r} cannot stand in the first block")
+    order = options.get("order", "batch")
+    kind = Core if chosen.redirection is None else Redirecting
+    return kind(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
+
+
+def run(core: Core | Redirecting, commands: list[str]) -> list[str]:
+    output, events = [], []
+    for command in [*commands, ""]:
+        event = read_event(command) if command.startswith("@") else None
+        if events and (event is None or event.at != events[-1].at):
+            output += [order_line(order) for order in core.handle(events)]
+            events = []
+        if event is not None:
+            events.append(event)
+        elif command == "table":
+            output += table(core)
+        elif command.startswith("why "):
+            output.append(str(core.reason_pending(int(command[4:]))))
+        elif command.startswith("forget "):
+            core.forget(int(command[7:]))
+        elif command:
+            raise ValueError(f"unknown command {command!r}")
+    return output
+
+
+def read_event(line: str) -> Event:
+    at, what, *rest = line[1:].split()
+    time = float(at)
+    words = [word for word in rest if "=" not in word]
+    named = dict(word.split("=", 1) for word in rest if "=" in word)
+    topology = Topology.parse(named["topology"]) if "topology" in named else None
+    numbers = [int(word) for word in words if word.isdigit()]
+    if what == "submit":
+        most = int(named["max"]) if "max" in named else None
+        spec = JobSpec(
+            int(named["n"]),
+            float(named["walltime"]),
+            most,
+            topology,
+            priority=float(named.get("priority", 0)),
+        )
+        return JobSubmitted(time, numbers[0], spec)
+    if what == "point":
+        return ResizePoint(time, numbers[0], numbers[1], float(words[2]), topology)
+    if what == "ended":
+        return JobEnded(time, *numbers, int(named.get("exit", 0)), int(named.get("signal", 0)))
+    if what == "failed":
+        return ResizeFailed(time, *numbers, "the group did not come up", "restart" in words)
+    if what == "join":
+        return NodeJoined(time, words[0], int(words[1]), int(named.get("reserved", 0)))
+    if what == "lose":
+        return NodeLost(time, words[0])
+    plain = {"started": JobStarted, "done": ResizeDone, "cancel": JobCancelled, "wake": Wakeup}
+    return plain[what](time, *numbers)
+
+
+def order_line(order: Order) -> str:
+    name = type(order).__name__.lower()
+    if isinstance(order, WakeAt):
+        return f"wake at {order.at:g}"
+    if isinstance(order, Start):
+        what = f"group {order.group} on {order.processors}"
+        name = "restart" if order.restart else name
+    elif isinstance(order, Expand):
+        what = f"#{order.serial} to {order.to}, group {order.group} on {order.processors}"
+    elif isinstance(order, Contract):
+        what = f"#{order.serial} to {order.to}, groups {' '.join(map(str, order.groups))} leave"
+    else:
+        what = ""
+    return f"{name} {order.job}{' ' + what if what else ''} | {order.reason}"
+
+
+def table(core: Core | Redirecting) -> list[str]:
+    lines = []
+    for job in core.jobs.values():
+        sizes = "-".join(str(size) for _, size in job.sizes) or "-"
+        groups = "  ".join(f"{group}: {held}" for group, held in job.groups.items())
+        why = f"  ({job.why})" if job.why else ""
+        lines.append(f"job {job.id}  {job.state.value:2}  {sizes:9}  {groups}{why}".rstrip())
+    if isinstance(core, Core):
+        return [*lines, f"free  {core.machine.free}".rstrip()]
+    free = f"{core.principal.machine.free} | {core.redirection.machine.free}"
+    return [*lines, f"free  {free}".rstrip()]

@@ -1,0 +1,328 @@
+"""A small stand-in for service and agent: starts real mpiexec groups and speaks the real messages.
+
+It decides nothing by itself: a test says when the job grows and shrinks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+import zmq
+
+from reshape.mpi import clean_environment, mpiexec_path
+from reshape.wire import messages as m
+
+JOB, TOKEN = 7, "secret"
+PATIENCE_S = 60.0
+
+
+class LibraryMemory:
+    """Shared memory of the MPI library, which it leaves behind where processes are killed."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+        self._looked = 0.0
+
+    def look(self, mpiexec: int) -> None:
+        """Note what the processes below an mpiexec map; at most ten times a second."""
+        if time.monotonic() - self._looked < 0.1:
+            return
+        self._looked = time.monotonic()
+        with contextlib.suppress(psutil.Error, OSError):
+            for process in psutil.Process(mpiexec).children(recursive=True):
+                maps = Path(f"/proc/{process.pid}/maps").read_text()
+                self.paths |= set(map(Path, re.findall(r"/dev/shm/(?:mpich|ucx)_shm_\S+", maps)))
+
+    def clean(self) -> None:
+        """Remove it; all the processes are gone."""
+        for path in self.paths:
+            path.unlink(missing_ok=True)
+
+
+def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program under mpiexec, with no service."""
+    process = subprocess.Popen(
+        [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
+        env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    memory, give_up = LibraryMemory(), time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            out, err = process.communicate(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            memory.look(process.pid)
+            if time.monotonic() > give_up:
+                process.terminate()
+        else:
+            memory.clean()
+            return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+class Group:
+    """One mpiexec world of the job."""
+
+    def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], out: Path) -> None:
+        self.number, self.size, self.process, self.out = number, size, process, out
+        self.peer = b""  # address of its rank 0, once it is ready
+        self.memory = LibraryMemory()
+
+    @property
+    def text(self) -> str:
+        """All it has printed."""
+        return self.out.read_text()
+
+    def processes(self) -> list[int]:
+        """Process numbers of its ranks: the children of mpiexec's proxies."""
+        found = psutil.Process(self.process.pid).children(recursive=True)
+        return [p.pid for p in found if "python" in p.name()]
+
+
+class Driver:
+    """A job under a service that does what the test says.
+
+    Parameters
+    ----------
+    folder : where socket, shared memory and output of the job go.
+    argv : the program, without the interpreter.
+    shm : folder for shared memory; below /dev/shm if None.
+    """
+
+    def __init__(self, folder: Path, argv: Sequence[str], shm: Path | None = None) -> None:
+        self.folder, self.argv = folder, [sys.executable, *map(str, argv)]
+        self.shm = shm or Path("/dev/shm") / f"reshape-test-{os.getpid()}-{time.monotonic_ns()}"
+        self.groups: dict[int, Group] = {}
+        self.welcome = m.Welcome()
+        self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
+        self.met = 0  # resize points
+        self.at: m.AtResizePoint | None = None
+        self.hellos: list[m.Hello] = []
+        self.reports: list[m.ResizeReport] = []
+        self.facts: dict[str, object] = {}
+        self.ports: list[m.JoinPort] = []
+        self.loses_ports = False  # as a service does that dies at the wrong moment
+        self.pace_s = 0.0  # answers take as long, so that fast iterations leave time for resizes
+        self.deaf = False  # to reports: they are heard, but not noted
+        self.report_count = 0
+        self._serial = 0
+        self._endpoint = f"ipc://{folder}/socket"
+        self._context = zmq.Context()
+        self._listen()
+
+    def _listen(self) -> None:
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(self._endpoint)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for group in self.groups.values():
+            self.kill(group)
+        for group in self.groups.values():
+            group.memory.clean()
+        self._socket.close()
+        self._context.term()
+        if self.shm.exists():
+            for path in self.shm.iterdir():
+                path.unlink()
+            self.shm.rmdir()
+        if error is not None:
+            for group in self.groups.values():
+                print(f"--- group {group.number}, exit {group.process.returncode}\n{group.text}")
+
+    # ------------------------------------------------------------ processes
+
+    def start(self, size: int, role: str, **environment: str) -> Group:
+        """Start the mpiexec of a new group."""
+        number = len(self.groups)
+        out = self.folder / f"group-{number}.out"
+        own = {
+            "RESHAPE_SERVER": self._endpoint,
+            "RESHAPE_JOB": str(JOB),
+            "RESHAPE_GROUP": str(number),
+            "RESHAPE_TOKEN": TOKEN,
+            "RESHAPE_SHM": str(self.shm),
+            "RESHAPE_ROLE": role,
+            "OMP_NUM_THREADS": "1",
+            "RESHAPE_ASK_EVERY_S": "0",  # tests count resize points
+        }
+        with out.open("wb") as stream:
+            process = subprocess.Popen(
+                [str(mpiexec_path()), "-n", str(size), *self.argv],
+                env=clean_environment(os.environ) | own | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        group = self.groups[number] = Group(number, size, process, out)
+        return group
+
+    def kill(self, group: Group) -> None:
+        """End a group, as an agent would: mpiexec and all below it."""
+        if group.process.poll() is None:
+            group.process.send_signal(signal.SIGTERM)
+            try:
+                group.process.wait(5)
+            except subprocess.TimeoutExpired:
+                os.killpg(group.process.pid, signal.SIGKILL)
+                group.process.wait()
+
+    def cancel(self, port: str) -> None:
+        """Release the job from Accept, by the module the agent uses."""
+        subprocess.run(
+            [
+                str(mpiexec_path()),
+                "-n",
+                "1",
+                sys.executable,
+                "-m",
+                "reshape.resizing.stand_in",
+                port,
+            ],
+            env=clean_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            check=True,
+            timeout=30,
+        )
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the job's files in shared memory."""
+        return sorted(p.name for p in self.shm.iterdir()) if self.shm.exists() else []
+
+    # ------------------------------------------------------------ conversation
+
+    def silence(self) -> None:
+        """Let the service vanish: its socket is closed."""
+        self._socket.close()
+
+    def speak_again(self) -> None:
+        """Let the service come back on the same endpoint."""
+        self._listen()
+
+    def serve(self, until: Callable[[], bool], timeout: float = PATIENCE_S) -> None:
+        """Answer the job until something has come true."""
+        give_up = time.monotonic() + timeout
+        while not until():
+            assert time.monotonic() < give_up, f"it did not come true within {timeout} s"
+            for group in self.groups.values():
+                if group.process.poll() is None:
+                    group.memory.look(group.process.pid)
+            if self._socket.poll(20):
+                peer, *frames = self._socket.recv_multipart()
+                self._on(peer, m.decode(frames))
+
+    def _on(self, peer: bytes, message: m.Message) -> None:
+        assert getattr(message, "token", TOKEN) == TOKEN
+        answer: m.Message | None = m.Done()
+        if isinstance(message, m.Hello):
+            self.hellos.append(message)
+            answer = self.welcome
+        elif isinstance(message, m.AtResizePoint):
+            self.met, self.at = self.met + 1, message
+            answer = self.decide(message)
+            if not self._socket.poll(0):  # a job that did not get its answer in time has gone on
+                time.sleep(self.pace_s)
+        elif isinstance(message, m.GroupReady):
+            self.groups[message.group].peer = peer
+            answer = None
+        elif isinstance(message, m.JoinPort):
+            self.ports.append(message)
+            answer = None if self.loses_ports else answer
+        elif isinstance(message, m.ResizeReport):
+            self.report_count += 1
+            answer = None if self.deaf else answer
+            if message.serial not in [report.serial for report in self.reports]:
+                self.reports.append(message)
+        elif isinstance(message, m.Facts):
+            self.facts.update(message.facts)
+        if answer is not None:
+            self._send(peer, answer, message.id)
+
+    def _send(self, peer: bytes, message: m.Message, number: int = 0) -> None:
+        message.id = number
+        self._socket.send_multipart([peer, *m.encode(message)])
+
+    # ------------------------------------------------------------ what a test asks for
+
+    def tell(self, group: Group, message: m.Message) -> None:
+        """Send Connect or Abandon to a group that is ready."""
+        self._send(group.peer, message)
+
+    def ready(self, size: int, **environment: str) -> Group:
+        """Start a group that joins and serve the job until it is ready."""
+        group = self.start(size, "join", **environment)
+        self.serve(lambda: group.peer != b"" or group.process.poll() is not None)
+        assert group.peer, f"the group ended with {group.process.returncode}: {group.text}"
+        return group
+
+    def order_join(self, group: Group) -> int:
+        """Say Join at each resize point until the port is there, or why not; give the serial."""
+        self._serial = serial = self._serial + 1
+        self.decide = lambda _: m.Join(serial=serial, group=group.number, size=group.size)
+        self.serve(lambda: any(got.serial == serial for got in [*self.ports, *self.reports]))
+        self.decide = lambda _: m.Proceed()
+        return serial
+
+    def await_report(self, serial: int, timeout: float = PATIENCE_S) -> m.ResizeReport:
+        """Serve until this resize is reported."""
+        self.serve(lambda: serial in [r.serial for r in self.reports], timeout)
+        return next(r for r in self.reports if r.serial == serial)
+
+    def join(self, group: Group) -> m.ResizeReport:
+        """Let a group that is ready join."""
+        serial = self.order_join(group)
+        if serial in [port.serial for port in self.ports]:
+            self.tell(group, m.Connect(port=self.ports[-1].port))
+        else:
+            self.tell(group, m.Abandon(why="the job does not accept"))
+        return self.await_report(serial)
+
+    def grow(self, size: int, **environment: str) -> m.ResizeReport:
+        """Start a group and let it join."""
+        return self.join(self.ready(size, **environment))
+
+    def leave(self, *groups: int) -> m.ResizeReport:
+        """Let groups leave, and wait until their processes are gone."""
+        self._serial = serial = self._serial + 1
+        self.decide = lambda at: (
+            m.Leave(serial=serial, groups=list(groups)) if at.epoch != serial else m.Proceed()
+        )
+        report = self.await_report(serial)
+        self.decide = lambda _: m.Proceed()
+        if report.ok:
+            for number in groups:
+                process = self.groups[number].process
+                self.serve(lambda process=process: process.poll() is not None)
+                assert process.returncode == 0, self.groups[number].text
+        return report
+
+    def finish(self, timeout: float = PATIENCE_S) -> str:
+        """Serve until all groups have ended well; give what they have printed."""
+        self.pace_s = 0.0
+        for group in self.groups.values():
+            self.serve(lambda group=group: group.process.poll() is not None, timeout)
+        codes = {g.number: g.process.returncode for g in self.groups.values()}
+        assert not any(codes.values()), codes
+        return "".join(g.text for g in self.groups.values())

@@ -1,0 +1,80 @@
+"""A program under test: index-valued data, a sum that depends on every iteration, and a fault.
+
+The fault kills (or hangs) a process for real at a named place of a resize, once in the life of the
+job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "newcomer" or "job" (its last rank then) and
+FAULT is a function of `reshape.resizing.resize_points`, `.resize` or `.transfer`, or "none"; with
+"hang:" before it the process sleeps instead of dying.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import reshape
+import reshape.resizing.move
+import reshape.resizing.resize_points
+import reshape.resizing.transaction
+
+fault, side, iterations = sys.argv[1], sys.argv[2], int(sys.argv[3])
+newcomer = os.environ.get("RESHAPE_ROLE") == "join"
+N = 300
+
+
+def strike() -> None:
+    """Die, or hang, if it is this process's turn and it has not happened yet."""
+    mark = Path(f"struck-{os.environ['RESHAPE_JOB']}")
+    if (side == "newcomer") != newcomer or mark.exists():
+        return
+    if newcomer or app.comm.rank == app.comm.size - 1:
+        mark.touch()
+        if fault.startswith("hang:"):
+            time.sleep(3600)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def with_fault(module: object, name: str) -> None:
+    inner = getattr(module, name)
+
+    def outer(*args: object, **more: object) -> object:
+        strike()
+        return inner(*args, **more)
+
+    setattr(module, name, outer)
+
+
+place = fault.removeprefix("hang:")
+for module in (reshape.resizing.resize_points, reshape.resizing.transaction, reshape.resizing.move):
+    if hasattr(module, place):
+        with_fault(module, place)
+if place == "start" and newcomer:
+    mark = Path(f"struck-{os.environ['RESHAPE_JOB']}")
+    if not mark.exists() or mark.read_text() in ("", os.environ["RESHAPE_GROUP"]):
+        mark.write_text(os.environ["RESHAPE_GROUP"])
+        if fault.startswith("hang:"):
+            time.sleep(3600)
+        sys.exit(7)
+
+with reshape.application() as app:
+    A = app.block_cyclic("A", (N, N), (7, 5))
+    if app.is_fresh_start:
+        rows, columns = A.layout.global_indices(app.comm.rank)
+        A.local[...] = rows[:, None] * N + columns[None, :]
+        app.state["sum"] = 0
+    for step in app.iterations(iterations):
+        time.sleep(0.25)
+        A.local[...] += 1
+        app.state["sum"] += step
+    rows, columns = A.layout.global_indices(app.comm.rank)
+    right = np.array_equal(A.local, rows[:, None] * N + columns[None, :] + iterations)
+    right = right and app.state["sum"] == iterations * (iterations - 1) // 2
+    right = app.comm.allreduce(right, op=reshape.resizing.move.MPI.LAND)
+    app.report(verified=bool(right), size=app.comm.size)
+    if app.comm.rank == 0:
+        print(f"size={app.comm.size} verified={right}", flush=True)
+sys.exit(0 if right else 1)

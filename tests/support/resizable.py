@@ -1,0 +1,230 @@
+"""A program for the tests of the runtime: data of every kind, exact after any way through sizes.
+
+Arguments: iterations and seconds of an iteration. The environment asks for trouble:
+
+    KILL        group:rank:when:function, ends that process by SIGKILL before or after a function of
+                the runtime has run
+    KILL_FILE   a file that may say the same at any time
+    FAULT       lets a step fail
+    MESSAGES    lets all data go by messages, as between nodes
+    RELABEL     lets even few bytes be worth another order of the ranks
+    REVERSE     reverses the order of the ranks at each resize
+    STOP_FILE   ends the loop when it exists
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+import reshape
+
+SHAPE, BLOCK = (61, 47), (5, 4)
+LENGTH = 103
+GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
+
+
+def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
+    """Do something before or after each call of a function of the runtime."""
+    from reshape.resizing import move as transfer
+    from reshape.resizing import resize_points as points
+    from reshape.resizing import transaction as resize
+
+    for module in (points, resize, transfer):
+        if hasattr(module, name):
+            function = getattr(module, name)
+
+            def wrapped(*args: Any, function: Callable[..., Any] = function) -> Any:
+                if before is not None:
+                    before(*args)
+                result = function(*args)
+                if after is not None:
+                    after(*args)
+                return result
+
+            setattr(module, name, wrapped)
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def ask_for_trouble(state: dict[str, Any]) -> None:
+    from mpi4py import MPI
+
+    from reshape.data import segments
+    from reshape.resizing import move as transfer
+    from reshape.resizing import rank_order as relabelling
+
+    rank = MPI.COMM_WORLD.rank
+    if "KILL" in os.environ:
+        group, victim, when, name = os.environ["KILL"].split(":")
+        if (GROUP, rank) == (int(group), int(victim)):
+            wrap(name, *((die, None) if when == "before" else (None, die)))
+    if "KILL_FILE" in os.environ:
+        for name in ("run", "commit"):
+            for when in ("before", "after"):
+
+                def ask(*_: Any, place: str = f"{GROUP}:{rank}:{when}:{name}") -> None:
+                    if os.path.exists(os.environ["KILL_FILE"]):
+                        with open(os.environ["KILL_FILE"]) as stream:
+                            if stream.read() == place:
+                                die()
+
+                wrap(name, *((ask, None) if when == "before" else (None, ask)))
+    fault = os.environ.get("FAULT")
+    if fault == "no-memory" and (GROUP, rank) == (0, 1):
+
+        def refuse(*_: Any) -> None:
+            raise MemoryError("no more")
+
+        wrap("new_segment", refuse, None)
+    if fault == "corrupt" and GROUP == 1 and rank == 0:
+
+        def corrupt(comm: Any, move: Any) -> None:
+            if move.array.name == "a":
+                move.segment.array[0, 0] += 1
+
+        wrap("run", None, corrupt)
+    if fault == "unmappable" and (GROUP, rank) == (1, 0):
+        segments.view = refuse_to_map
+    if "MESSAGES" in os.environ:
+        transfer.shared_epoch = lambda *_: None
+    if "RELABEL" in os.environ:
+        relabelling.WORTH_BYTES = 0
+    if "REVERSE" in os.environ:
+        transfer.best_order = lambda comm, plans, ranks, root: tuple(ranks)[::-1]
+    if fault == "unpicklable":
+        state["function"] = lambda: 0
+    if fault == "unloadable":
+        state["picky"] = Picky()
+    if fault == "full":
+
+        def full(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        os.posix_fallocate = full
+
+
+def refuse_to_map(*_: Any) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class Picky:
+    """A value that can be restored in the first group only."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore_picky, ()
+
+
+def restore_picky() -> Picky:
+    if GROUP != 0:
+        raise pickle.UnpicklingError("not here")
+    return Picky()
+
+
+def indices(array: Any, rank: int) -> np.ndarray:
+    """Global linear index of each element of the local part."""
+    grids = np.ix_(*array.layout.global_indices(rank))
+    return np.ravel_multi_index(np.broadcast_arrays(*grids), array.shape).astype(array.dtype)
+
+
+def sparse() -> csr_array:
+    """The whole sparse matrix: uneven rows, some empty; values tell where they are."""
+    rows, columns = np.indices((53, 40))
+    return csr_array(np.where(rows * columns % 13 > 14 - rows // 3, rows * 40.0 + columns, 0))
+
+
+def ragged_data_is_right(comm: Any, s: Any, x: Any, t: Any, done: int) -> bool:
+    """Collective over comm. Check sparse matrix, its vector and the work items."""
+    whole = sparse()
+    first, last = s.layout.offsets[comm.rank : comm.rank + 2]
+    own = whole[first:last]
+    right = np.array_equal(s.local.indptr, own.indptr)
+    right &= np.array_equal(s.local.indices, own.indices)
+    right &= np.array_equal(s.local.data, own.data + done)
+    right &= x.layout.offsets == s.layout.offsets
+    right &= np.array_equal(x.local, np.arange(first, last) + done)
+    items = comm.allgather(t.local)
+    right &= max(map(len, items)) - min(map(len, items)) <= 1
+    expected = [{"number": k, "text": "x" * k, "done": done} for k in range(23)]
+    return bool(right) and [item for own in items for item in own] == expected
+
+
+def stopped(comm: Any) -> bool:
+    return bool(comm.bcast(os.path.exists(os.environ.get("STOP_FILE", "")), root=0))
+
+
+def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
+    """What was kept from before a resize must raise."""
+    from mpi4py import MPI
+
+    try:
+        comm.Barrier()
+    except MPI.Exception:
+        try:
+            local[0] = 0
+        except ValueError:
+            print("stale communicator raises, stale array is read-only", flush=True)
+
+
+def main() -> None:
+    total, seconds = int(sys.argv[1]), float(sys.argv[2])
+    with reshape.application(topology="arbitrary", verify=True) as app:
+        ask_for_trouble(app.state)
+        shape = (SHAPE[0] - 1, SHAPE[1]) if "SMALLER" in os.environ else SHAPE
+        a = app.block_cyclic("a", shape, BLOCK)
+        f = app.block_cyclic("f", SHAPE, (3, 7), dtype=np.int32, order="F")
+        v = app.block_cyclic("v", (LENGTH,), (4,), dtype=np.float32)
+        u = app.rows("u", (LENGTH, 3), dtype=np.complex128)
+        w = app.rows("w", (2, 5), axis=1)  # has empty parts from 6 processes on
+        p = app.replicated("p", np.arange(11.0))
+        s = app.csr("s", (53, 40), balance="entries")
+        if app.is_fresh_start:
+            s.assemble(sparse() if app.comm.rank == 0 else None)
+        x = app.rows("x", (53,), like=s)
+        t = app.items("t", [{"number": k, "text": "x" * k, "done": 0} for k in range(23)])
+        if app.is_fresh_start:
+            for array in (a, f, v, u, w, x):
+                array.local[...] = indices(array, app.comm.rank)
+            app.state["sizes"] = []
+        old = (app.comm, a.local) if "CHECK_STALE" in os.environ else None
+        done = 0
+        for step in app.iterations(total):
+            if old is not None and app.comm is not old[0]:
+                check_stale(app, *old)
+                old = None
+            if app.state["sizes"][-1:] != [app.comm.size]:
+                app.state["sizes"].append(app.comm.size)
+            time.sleep(seconds)
+            for array in (a, f, v, u, w, x):
+                array.local[...] += 1
+            s.local.data += 1
+            for item in t.local:
+                item["done"] += 1
+            p.local[...] += app.comm.allreduce(step) / app.comm.size
+            done = step + 1
+            if "STOP_FILE" in os.environ and stopped(app.comm):
+                break
+        rank = app.comm.rank
+        right = all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
+        right &= ragged_data_is_right(app.comm, s, x, t, done)
+        right &= np.array_equal(p.local, np.arange(11.0) + done * (done - 1) / 2)
+        right = app.comm.allreduce(int(right)) == app.comm.size
+        app.report(verified=right, size=app.comm.size)
+        if rank == 0:
+            print("sizes", *app.state["sizes"], "right" if right else "WRONG", flush=True)
+    sys.exit(0 if right else 1)
+
+
+if __name__ == "__main__":
+    main()

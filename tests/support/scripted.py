@@ -1,0 +1,30 @@
+"""A resizing policy for tests: a list of sizes to go through. One file, as a user's would be.
+
+`steps` is text such as "4 6 2/1+2": expand to 4, then to 6, then contract to 2 by letting groups 1
+and 2 leave. `hold` is the number of iterations between two steps.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler.model.job import Job
+from scheduler.model.orders import Reason
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
+from scheduler.state.view import View
+
+
+class Scripted(msgspec.Struct, frozen=True):
+    steps: str = ""
+    hold: int = 1
+
+    def decide(self, job: Job, view: View) -> Decision:
+        reason = Reason("scripted")
+        steps = self.steps.split()
+        if job.resizes >= len(steps) or job.history.points % self.hold:
+            return Stay(reason)
+        to, _, groups = steps[job.resizes].partition("/")
+        if int(to) > job.size:
+            return Grow(int(to), reason)
+        leaving = tuple(map(int, groups.split("+"))) if groups else None
+        return Shrink(int(to), reason, leaving)
