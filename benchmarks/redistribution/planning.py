@@ -11,8 +11,7 @@ import argparse
 import statistics
 import time
 
-from redistribution import BlockCyclic, Plan
-from redistribution.plans import relabel
+from redistribution import BlockCyclic, Plan, relabel
 from redistribution.plans import runs as joint
 
 MACHINE = ((32, 32), (32, 40))

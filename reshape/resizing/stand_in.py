@@ -1,4 +1,4 @@
-"""Release a job that waits in Accept for a dead group: ``python -m reshape.resizing.stand_in PORT``.
+"""Release a job that waits in Accept for a dead group: ``-m reshape.resizing.stand_in PORT``.
 
 To be run as ``mpiexec -n 1``. A tiny world connects in place of the dead group and says "cancel"
 where the group would have introduced itself; the job then goes on at its old size.

@@ -69,7 +69,7 @@ def test_an_edit_counts_at_once(tmp_path: Path) -> None:
     before = python("-c", program, cwd=tmp_path)
     assert before.startswith("compiled |")
     assert ".so" in before
-    edited = tmp_path / "scheduler" / "core" / "queue.py"
+    edited = tmp_path / "scheduler" / "state" / "queue.py"
     edited.write_text(edited.read_text() + "EDITED = True\n")
     after = python("-c", program, cwd=tmp_path).strip()
     assert after == f"not used, the sources have changed since | {edited} | True"
@@ -84,4 +84,4 @@ def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
         "print(compiled.STATE, e.__file__)"
     )
     told = python("-c", program, cwd=tmp_path)
-    assert told.strip() == f"not compiled {tmp_path / 'simulator' / 'engine.py'}"
+    assert told.strip() == f"not compiled {tmp_path / "simulator" / "engine" / "engine.py"}"

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout, draw_ranks
 
-from redistribution import BlockCyclic, Cuts, Plan, Replicated
-from redistribution.plans import relabel
+from redistribution import BlockCyclic, Cuts, Plan, Replicated, relabel
 
 
 @st.composite
