@@ -84,4 +84,5 @@ def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
         "print(compiled.STATE, e.__file__)"
     )
     told = python("-c", program, cwd=tmp_path)
-    assert told.strip() == f"not compiled {tmp_path / "simulator" / "engine" / "engine.py"}"
+    engine = tmp_path / "simulator" / "engine" / "engine.py"
+    assert told.strip() == f"not compiled {engine}"
