@@ -1,0 +1,137 @@
+"""The layout of the packages: imports run downwards, without cycles, and folders stay small.
+
+For every folder, its modules and subfolders form a graph: one depends on another if any module in
+it imports any module of the other. Each of these graphs must be acyclic, which includes cycles
+between single files and imports that are made for type checking only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+PACKAGES = ("redistribution", "reshape", "scheduler", "simulator", "apps")
+#: What each package may import besides itself.
+BELOW = {
+    "redistribution": set(),
+    "reshape": {"redistribution"},
+    "scheduler": {"reshape"},
+    "simulator": {"reshape", "scheduler", "apps"},
+    "apps": {"reshape", "redistribution"},
+}
+MOST_MODULES = 14
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules(root: Path = ROOT) -> dict[str, Path]:
+    found = (path for package in PACKAGES for path in (root / package).rglob("*.py"))
+    return {module_name(path): path for path in found}
+
+
+MODULES = modules()
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Modules of this project that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            candidates = (name, name.rpartition(".")[0])
+            yield from (each for each in candidates[:1] if each in MODULES)
+            if name not in MODULES:
+                yield from (each for each in candidates[1:] if each in MODULES)
+
+
+IMPORTS = {
+    name: {other for other in imported(path) if other != name} for name, path in MODULES.items()
+}
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """A cycle of a directed graph; empty if there is none."""
+    done: set[str] = set()
+
+    def visit(node: str, trail: list[str]) -> list[str]:
+        if node in trail:
+            return [*trail[trail.index(node) :], node]
+        if node in done:
+            return []
+        for other in sorted(graph.get(node, ())):
+            if found := visit(other, [*trail, node]):
+                return found
+        done.add(node)
+        return []
+
+    for node in sorted(graph):
+        if found := visit(node, []):
+            return found
+    return []
+
+
+def children(folder: str) -> dict[str, set[str]]:
+    """Graph of the modules and subfolders directly in a folder ("" is the root)."""
+    depth = len(folder.split(".")) if folder else 0
+    graph: dict[str, set[str]] = {}
+    for name, others in IMPORTS.items():
+        if folder and not name.startswith(f"{folder}."):
+            continue
+        mine = ".".join(name.split(".")[: depth + 1])
+        edges = graph.setdefault(mine, set())
+        for other in others:
+            if not folder or other.startswith(f"{folder}."):
+                edges.add(".".join(other.split(".")[: depth + 1]))
+        edges.discard(mine)
+    return graph
+
+
+FOLDERS = sorted({"", *(n for n, path in MODULES.items() if path.name == "__init__.py")})
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_within_a_folder_have_no_cycle(folder: str) -> None:
+    assert cycle(children(folder)) == []
+
+
+def test_files_have_no_cycle() -> None:
+    assert cycle(IMPORTS) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_packages_below_it(package: str) -> None:
+    used = {
+        other.split(".")[0]
+        for name, others in IMPORTS.items()
+        for other in others
+        if name.split(".")[0] == package
+    }
+    assert used - {package} <= BELOW[package]
+
+
+@pytest.mark.parametrize("folder", [f for f in FOLDERS if f])
+def test_a_folder_has_few_modules(folder: str) -> None:
+    directory = MODULES[folder].parent
+    side_by_side = [path.name for path in directory.glob("*.py") if path.name != "__init__.py"]
+    assert len(side_by_side) <= MOST_MODULES, side_by_side
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    owners: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                owners.setdefault(node.name, []).append(name)
+    assert {name: where for name, where in owners.items() if len(where) > 1} == {}
