@@ -14,7 +14,9 @@ lower median counts, which half of them may exceed at will.
 
 from __future__ import annotations
 
-from math import inf, log
+from functools import lru_cache
+from math import fsum, inf, log
+from operator import mul
 from statistics import median, median_low
 
 import msgspec
@@ -190,11 +192,9 @@ class History(msgspec.Struct, eq=False):
         base_s = self._typical_s.get(self.visits[0])
         if base_s is None or len(sizes) < 2:
             return None
-        import numpy as np  # here: `import scheduler.core` stays light without it
-
         speedups = [base_s / self._typical_s[size] for size in sizes]
-        curve = np.polyfit(sizes, speedups, min(2, len(sizes) - 1))
-        return float(np.polyval(np.polyder(curve), self.visits[-1]))
+        weights = slope_weights(tuple(sizes), self.visits[-1])
+        return fsum(map(mul, weights, speedups))
 
     def predict_s(self, size: int) -> float | None:
         """Expected iteration time on a size, seconds; None before the first measurement.
@@ -232,3 +232,27 @@ class History(msgspec.Struct, eq=False):
         self._potential_window = -1
         iteration_s = self.predict_s(self.visits[-1])
         self.next_point_at = -inf if iteration_s is None else at + iteration_s
+
+
+@lru_cache(maxsize=1024)
+def slope_weights(sizes: tuple[int, ...], at: int) -> tuple[float, ...]:
+    """Weights whose product sum with values at `sizes` is the slope of the fitted curve at `at`.
+
+    The curve is a line through two values and the least-squares parabola through more. The normal
+    equations are solved in integers, so that the same measurements give the same slope, bit for
+    bit, on every processor; the result of a numerical library depends on its vector instructions.
+
+    Parameters
+    ----------
+    sizes : at least two different ones.
+    at : where the slope is taken.
+    """
+    offsets = [size - at for size in sizes]
+    if len(sizes) == 2:
+        step = sizes[1] - sizes[0]
+        return -1 / step, 1 / step
+    s0, s1, s2, s3, s4 = (sum(offset**power for offset in offsets) for power in range(5))
+    # Second row of the inverse of [[s0, s1, s2], [s1, s2, s3], [s2, s3, s4]].
+    row = (s2 * s3 - s1 * s4, s0 * s4 - s2 * s2, s1 * s2 - s0 * s3)
+    determinant = s0 * (s2 * s4 - s3 * s3) - s1 * (s1 * s4 - s2 * s3) + s2 * (s1 * s3 - s2 * s2)
+    return tuple((row[0] + row[1] * u + row[2] * u * u) / determinant for u in offsets)

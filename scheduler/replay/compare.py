@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from math import isclose
 from typing import Any
 
 import msgspec
@@ -22,6 +23,9 @@ from scheduler.sites.two_groups import Redirecting
 
 _json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)
+
+#: Largest relative difference of two numbers in a reason that counts as rounding.
+ROUNDING = 1e-9
 
 
 def replay(batches: Iterable[Batch], core: Redirecting) -> Iterator[tuple[Batch, list[Order]]]:
@@ -120,24 +124,45 @@ def compare(batches: Iterable[Batch]) -> Comparison:
     for batch, orders in replay(batches, core):
         events += len(batch.events)
         now = [_json.encode(order) for order in orders]
-        if now != batch.orders:
-            found = _difference(batch, orders, now)
+        if now != batch.orders and (found := _difference(batch, orders, now)) is not None:
             return Comparison(events, decisions + found.place, resizes, found)
         decisions += len(now)
         resizes += sum(isinstance(order, Expand | Contract) for order in orders)
     return Comparison(events, decisions, resizes)
 
 
-def _difference(batch: Batch, orders: list[Order], now: list[bytes]) -> Difference:
+def _difference(batch: Batch, orders: list[Order], now: list[bytes]) -> Difference | None:
+    """First order that differs by more than rounding; None if there is none."""
     pairs = enumerate(zip(batch.orders, now, strict=False))
     shorter = min(len(batch.orders), len(now))
-    place = next((i for i, (a, b) in pairs if a != b), shorter)
+    place = next((i for i, (a, b) in pairs if a != b and not same_decision(a, b)), shorter)
+    if place == len(batch.orders) == len(now):
+        return None
     return Difference(
         batch.number,
         place,
         batch.events,
         _order.decode(batch.orders[place]) if place < len(batch.orders) else None,
         orders[place] if place < len(orders) else None,
+    )
+
+
+def same_decision(then: bytes, now: bytes) -> bool:
+    """Whether two orders differ at most by the rounding of the numbers in their reasons.
+
+    An earlier release may have computed a number of a reason in another order of operations.
+    """
+    old, new = msgspec.json.decode(then), msgspec.json.decode(now)
+    facts = [each.get("reason", {}).pop("facts", {}) for each in (old, new)]
+    return old == new and _close(*facts)
+
+
+def _close(then: dict[str, Any], now: dict[str, Any]) -> bool:
+    return then.keys() == now.keys() and all(
+        isclose(value, now[name], rel_tol=ROUNDING)
+        if isinstance(value, float) and isinstance(now[name], float)
+        else value == now[name]
+        for name, value in then.items()
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.events import ResizeTimes
-from scheduler.model.history import KEPT, History, Moves
+from scheduler.model.history import KEPT, History, Moves, slope_weights
 
 
 def ran(*visits: tuple[int, list[float]]) -> History:
@@ -242,3 +243,19 @@ def test_importing_the_core_is_light() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "[]\n"
+
+
+@given(
+    st.lists(st.integers(1, 500), min_size=2, max_size=6, unique=True),
+    st.lists(st.floats(0.01, 100), min_size=6, max_size=6),
+    st.integers(0, 5),
+)
+def test_slope_is_that_of_a_least_squares_fit(
+    sizes: list[int], values: list[float], which: int
+) -> None:
+    sizes, values = sorted(sizes), values[: len(sizes)]
+    at = sizes[which % len(sizes)]
+    curve = np.polyfit(np.array(sizes) - at, values, min(2, len(sizes) - 1))
+    found = sum(w * v for w, v in zip(slope_weights(tuple(sizes), at), values, strict=True))
+    scale = max(values) / min(b - a for a, b in pairwise(sizes))
+    assert found == pytest.approx(np.polyder(curve)[-1], rel=1e-6, abs=1e-7 * scale)
