@@ -23,7 +23,7 @@ MODULES = (
     "scheduler.core.core",
     "scheduler.state.expected_ends",
     "scheduler.model.intervals",
-    "scheduler.state.ledger",
+    "scheduler.state.scheduler_state",
     "scheduler.model.machine",
     "scheduler.state.queue",
     "scheduler.core.event_order",

@@ -33,14 +33,14 @@ from scheduler.model.events import (
 from scheduler.model.job import COMPLETED, STARTING, Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason, Start
+from scheduler.model.priority import Prioritised
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
-from scheduler.policies.queue_orders.aging import Prioritised
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.state.expected_ends import Ends
-from scheduler.state.ledger import Ledger
 from scheduler.state.queue import Queue
+from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View
 
 S = JobState
@@ -48,7 +48,7 @@ EventOrder = Literal["batch", "sequential"]
 Excuse: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
 
 
-class Core(Ledger):
+class Core(SchedulerState):
     """The decision core: a ledger with a queue, a scenario that decides, and methods for events.
 
     Parameters

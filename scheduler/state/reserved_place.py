@@ -13,7 +13,7 @@ from scheduler.model.machine import Machine, Selection, fits, keep
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import processors_of
 from scheduler.model.space import NONE
-from scheduler.state.ledger import Ledger
+from scheduler.state.scheduler_state import SchedulerState
 
 
 class Place:
@@ -24,7 +24,7 @@ class Place:
     at : seconds; inf if even all the ends do not make a place.
     """
 
-    def __init__(self, ledger: Ledger, selection: Selection, job: Job) -> None:
+    def __init__(self, ledger: SchedulerState, selection: Selection, job: Job) -> None:
         self._ledger, self._selection, self._needed = ledger, selection, job.processors
         machine, needed = ledger.machine, self._needed
         then, free, at = machine.space.copy(), machine.free_count, inf

@@ -10,15 +10,15 @@ from reshape.topology import Topology
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Selection, fits
 from scheduler.model.orders import Reason
+from scheduler.model.priority import Prioritised, running_priority
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity, processors_of
 from scheduler.model.space import Space
-from scheduler.policies.queue_orders.aging import Prioritised, running_priority
 from scheduler.state.expected_ends import End
-from scheduler.state.ledger import Ledger
 from scheduler.state.profile import Availability
 from scheduler.state.queue import Queue
 from scheduler.state.reserved_place import Place
+from scheduler.state.scheduler_state import SchedulerState
 
 
 class Start(Protocol):
@@ -61,7 +61,7 @@ class View:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: SchedulerState,
         queue: Queue,
         selection: Selection,
         *,

@@ -8,36 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from scheduler.model.job import Job
+from scheduler.model.priority import Prioritised
 
 #: User-assigned priorities by name, where a configuration names no others. PRIO 4.4: "ReSHAPE gives
 #: platinum user jobs a higher priority compared to gold user jobs".
 CLASSES = {"gold": 100.0, "platinum": 1000.0}
-
-
-def running_priority(job: Job, now: float) -> float:
-    """Priority of a job that runs: ``(100 - pct_time_left) + user`` (PRIO 3.1).
-
-    "An application that is closer to finishing its execution will be assigned a higher priority."
-    A walltime that has passed leaves 0 %, one without end always 100 %.
-    """
-    walltime_s = job.spec.walltime_s
-    if job.started_at is None or not isfinite(walltime_s):
-        return job.spec.priority
-    left_s = min(walltime_s, max(0.0, walltime_s - (now - job.started_at)))
-    return 100.0 - 100.0 * left_s / walltime_s + job.spec.priority
-
-
-@runtime_checkable
-class Prioritised(Protocol):
-    """An order of the queue that gives a number, comparable with that of running jobs."""
-
-    def priority(self, job: Job, now: float) -> float:
-        """Priority of a queued job; larger is more urgent."""
 
 
 class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

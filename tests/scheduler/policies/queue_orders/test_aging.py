@@ -13,7 +13,8 @@ from scheduler.core.core import Core
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
-from scheduler.policies.queue_orders.aging import Aging, running_priority
+from scheduler.model.priority import running_priority
+from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.scenario import Scenario
 
 

@@ -17,7 +17,7 @@ from scheduler.state.profile import Availability
 S = JobState
 
 
-class Ledger:
+class SchedulerState:
     """What is held, and what changes when it is given back.
 
     Attributes
