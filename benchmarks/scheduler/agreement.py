@@ -26,7 +26,7 @@ from typing import Any
 
 from rich.console import Console
 
-from scheduler.demo.progress import Progress
+from scheduler.demo.progress import RunProgress
 from scheduler.demo.run import run_workload
 from scheduler.demo.workload import workload
 from scheduler.policies.registry import known
@@ -42,7 +42,7 @@ def live(scenario: str, jobs: int, seed: int, folder: Path) -> None:
     if (folder / "journal.db").is_file():
         return
     drawn = workload(PROCESSORS, seed, jobs, computing=False)
-    with Progress(Console(stderr=True), scenario, PROCESSORS) as progress:
+    with RunProgress(Console(stderr=True), scenario, PROCESSORS) as progress:
         run_workload(drawn, PROCESSORS, scenario, folder, progress)
 
 

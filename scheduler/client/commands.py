@@ -22,9 +22,9 @@ from scheduler.client.background import start
 from scheduler.client.background import stop as stop_service
 from scheduler.client.options import (
     TOPOLOGY_HELP,
-    Amounts,
     JobNumber,
     Priority,
+    ResourceAmounts,
     TopologyText,
     Walltime,
     directory_option,
@@ -136,7 +136,7 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 @click.option(
     "--queue", "queue_name", default="", metavar="NAME", help="Queue; the service's first."
 )
-@click.option("--resources", type=Amounts(), help="Besides processors, from start to end.")
+@click.option("--resources", type=ResourceAmounts(), help="Besides processors, from start to end.")
 @click.option("--wait", "waits", is_flag=True, help="Return when it has ended, with its exit code.")
 @json_option
 @click.argument(

@@ -52,7 +52,7 @@ class Priority(click.ParamType[float | str]):
         return number
 
 
-class Amounts(click.ParamType[dict[str, int]]):
+class ResourceAmounts(click.ParamType[dict[str, int]]):
     """Amounts of further resources."""
 
     name = "NAME=AMOUNT,..."

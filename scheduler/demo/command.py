@@ -16,7 +16,7 @@ from reshape.errors import ConfigError
 from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save
-from scheduler.demo.progress import Progress
+from scheduler.demo.progress import RunProgress
 from scheduler.demo.report import Results, as_json, failures, print_report, write_json
 from scheduler.demo.run import run_workload
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
@@ -63,7 +63,7 @@ def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_jso
     jobs_ = workload(processors, seed, jobs)
     runs: dict[str, list[JobInfo]] = {}
     for name, its in (("static", STATIC), ("resizable", scenario)):
-        with Progress(console, f"{name} ({its})", processors) as progress:
+        with RunProgress(console, f"{name} ({its})", processors) as progress:
             runs[name] = run_workload(jobs_, processors, its, out / name, progress)
     metrics = {name: measure(done, processors) for name, done in runs.items()}
     pictures = _draw(jobs_, runs, metrics, processors, scenario, seed, out)

@@ -44,7 +44,7 @@ class RunMetrics(msgspec.Struct, frozen=True):
     resize_pause_ms: PauseMs
 
 
-class Segment(NamedTuple):
+class AllocationSpan(NamedTuple):
     """Processors that a job held from one moment to another (Unix seconds)."""
 
     begin: float
@@ -67,7 +67,9 @@ def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
         for job in jobs
     ]
     makespan_s = max(map(_ended_at, jobs)) - min(job.submitted_at for job in jobs)
-    held = sum(len(part.held) * (part.end - part.begin) for job in jobs for part in segments(job))
+    held = sum(
+        len(part.held) * (part.end - part.begin) for job in jobs for part in allocation_spans(job)
+    )
     done = [resize for job in jobs for resize in job.resizes if is_committed(resize)]
     return RunMetrics(
         jobs=len(jobs),
@@ -86,14 +88,14 @@ def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
     )
 
 
-def segments(job: JobInfo) -> list[Segment]:
+def allocation_spans(job: JobInfo) -> list[AllocationSpan]:
     """Give the processors a job held, over time; times without any are left out."""
     if not job.allocation:
         return []
     last = job.ended_at if job.ended_at is not None else job.allocation[-1][0]
     ends = [at for at, _ in job.allocation[1:]] + [last]
     return [
-        Segment(begin, end, ProcSet.parse(text))
+        AllocationSpan(begin, end, ProcSet.parse(text))
         for (begin, text), end in zip(job.allocation, ends, strict=True)
         if text and end > begin
     ]

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from reshape.wire.messages import JobInfo
-from scheduler.demo.metrics import Segment, is_committed, segments
+from scheduler.demo.metrics import AllocationSpan, allocation_spans, is_committed
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import style as drawing
 from scheduler.pictures.steps import steps
@@ -107,7 +107,8 @@ def _draw_run(
     """Draw one run; areas shorter than `narrow` seconds get no number but a job's largest."""
     for job in panel.jobs:
         parts = [
-            Segment(part.begin - origin, part.end - origin, part.held) for part in segments(job)
+            AllocationSpan(part.begin - origin, part.end - origin, part.held)
+            for part in allocation_spans(job)
         ]
         boxes = [box for part in parts for box in _boxes(part)]
         patches = [Rectangle((x, y), width, height) for x, y, width, height in boxes]
@@ -116,7 +117,7 @@ def _draw_run(
             Rectangle((x, y), width, height)
             for part in coming_up(job)
             for x, y, width, height in _boxes(
-                Segment(part.begin - origin, part.end - origin, part.held)
+                AllocationSpan(part.begin - origin, part.end - origin, part.held)
             )
         ]
         axes.add_collection(
@@ -132,12 +133,12 @@ def _draw_run(
     axes.set_facecolor(drawing.GROUND)
 
 
-def _boxes(part: Segment) -> list[Box]:
+def _boxes(part: AllocationSpan) -> list[Box]:
     width = part.end - part.begin
     return [(part.begin, a - 0.5, width, b - a + 1) for a, b in part.held.intervals]
 
 
-def outline(parts: Sequence[Segment]) -> list[list[tuple[float, float]]]:
+def outline(parts: Sequence[AllocationSpan]) -> list[list[tuple[float, float]]]:
     """Give the lines around the area that a job covers, none of them within it."""
     lines = []
     for part in parts:
@@ -154,9 +155,9 @@ def outline(parts: Sequence[Segment]) -> list[list[tuple[float, float]]]:
     return lines
 
 
-def coming_up(job: JobInfo) -> list[Segment]:
+def coming_up(job: JobInfo) -> list[AllocationSpan]:
     """Give what a job held but did not compute on, while new processes came up beside it."""
-    parts = segments(job)
+    parts = allocation_spans(job)
     found = []
     for resize in job.resizes:
         if resize.new <= resize.old:
@@ -173,7 +174,7 @@ def coming_up(job: JobInfo) -> list[Segment]:
         for part in parts:
             if part.begin == at:
                 end = part.end if until is None else min(until, job.ended_at or until)
-                found.append(Segment(at, end, part.held - before))
+                found.append(AllocationSpan(at, end, part.held - before))
     return found
 
 

@@ -16,7 +16,7 @@ from scheduler.model.procset import ProcSet
 PLAIN_EVERY_S = 5.0
 
 
-class Progress:
+class RunProgress:
     """Shows a run while it goes on; used as a context manager.
 
     Parameters
@@ -34,7 +34,7 @@ class Progress:
             else None
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> RunProgress:
         """Begin to show."""
         if self._live is not None:
             self._live.start()

@@ -29,12 +29,12 @@ import zmq
 from reshape.errors import ReshapeError
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
+from scheduler.launchers.local import start_mpiexec
+from scheduler.launchers.prctl import become_subreaper
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.processes import (
     SEGMENT_YOUNG_S,
-    Group,
-    adopt_orphans,
-    mpiexec,
+    GroupProcesses,
     remove_orphaned_segments,
     wake_on_child,
 )
@@ -59,7 +59,7 @@ class Agent:
         self.directory = directory
         self.node = node
         self.secret = directory.read_secret()
-        self.groups: dict[tuple[int, int], Group] = {}
+        self.groups: dict[tuple[int, int], GroupProcesses] = {}
         self.watches: dict[int, tuple[int, float]] = {}
         self.helpers: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
         self.stopping = False
@@ -83,7 +83,10 @@ class Agent:
 
     def run(self) -> None:
         """Serve until told to stop, or until there is nothing to do and nobody to do it for."""
-        adopt_orphans()
+        try:
+            become_subreaper()
+        except OSError as error:
+            log.warning("this agent cannot adopt orphans: %s", error.strerror)
         wake = wake_on_child()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
@@ -170,7 +173,7 @@ class Agent:
         key = (order.job, order.group)
         if key in self.groups or self.stopping:
             return
-        group = self.groups[key] = Group(order)
+        group = self.groups[key] = GroupProcesses(order)
         self._changed = True
         try:
             output = os.open(order.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -178,7 +181,7 @@ class Agent:
             self._never_ran(group, f"cannot write the output: {error}")
             return
         try:
-            group.process = mpiexec(
+            group.process = start_mpiexec(
                 order.environment, order.size, order.argv, cwd=order.cwd, output=output
             )
         except (OSError, ReshapeError) as error:
@@ -189,11 +192,11 @@ class Agent:
         group.pid, group.started = group.process.pid, time.monotonic()
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, group.pid)
 
-    def _never_ran(self, group: Group, why: str) -> None:
+    def _never_ran(self, group: GroupProcesses, why: str) -> None:
         group.gone, group.exit_code, group.why = True, 126, why
         log.error("start job=%d group=%d: %s", group.order.job, group.order.group, why)
 
-    def _kill(self, group: Group, grace_s: float, why: str) -> None:
+    def _kill(self, group: GroupProcesses, grace_s: float, why: str) -> None:
         if group.gone or group.kill_at is not None:
             return
         group.look()
@@ -230,7 +233,7 @@ class Agent:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _finish(self, group: Group) -> None:
+    def _finish(self, group: GroupProcesses) -> None:
         """End what outlived the group's mpiexec; the group is gone when all of it is."""
         alive = group.living()
         for process in alive:
@@ -285,7 +288,7 @@ class Agent:
 
     def _cancel_accept(self, order: m.CancelAccept) -> None:
         """Connect in place of a dead newcomer and say "cancel" (FIELD: a blocked Accept)."""
-        helper = mpiexec(
+        helper = start_mpiexec(
             order.environment, 1, [sys.executable, "-m", "reshape.resizing.stand_in", order.port]
         )
         self.helpers[helper.pid] = (helper, time.monotonic() + 10.0)

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import logging
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire import messages as m
-
-log = logging.getLogger(__name__)
 
 #: A segment of the MPI library may be so old, in seconds, before it is mapped.
 SEGMENT_YOUNG_S = 1.0
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
-class Group:
+class GroupProcesses:
     """One mpiexec world of a job, with every process seen below it."""
 
     order: m.StartGroup
@@ -81,44 +73,6 @@ class Group:
         )
 
 
-def mpiexec(
-    environment: Mapping[str, str],
-    size: int,
-    argv: Sequence[str],
-    *,
-    cwd: str | None = None,
-    output: int | None = None,
-) -> subprocess.Popen[bytes]:
-    """Start `size` processes of a program; they end if this process does.
-
-    Parameters
-    ----------
-    environment : of the processes; what ties this process to an mpiexec of its own is left out.
-    output : file descriptor for what they print; this process's own if None.
-
-    Raises
-    ------
-    OSError : it cannot be started in `cwd`.
-    ReshapeError : there is no mpiexec.
-    """
-    return subprocess.Popen(
-        [str(mpiexec_path(environment)), "-launcher", "fork", "-n", str(size), *argv],
-        cwd=cwd,
-        env=clean_environment(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
-    )
-
-
-def adopt_orphans() -> None:
-    """Let processes whose parents die come to this process, so that none is lost sight of."""
-    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        log.warning("no subreaper: %s", os.strerror(ctypes.get_errno()))
-
-
 def remove_orphaned_segments(since: float) -> None:
     """Remove what the MPI library of killed processes left in shared memory.
 
@@ -149,7 +103,3 @@ def wake_on_child() -> int:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return read
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

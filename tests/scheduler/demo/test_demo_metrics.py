@@ -7,7 +7,7 @@ import re
 import pytest
 
 from reshape.wire.messages import JobInfo, ResizeInfo
-from scheduler.demo.metrics import PauseMs, RunMetrics, is_verified, measure, segments
+from scheduler.demo.metrics import PauseMs, RunMetrics, allocation_spans, is_verified, measure
 from scheduler.demo.picture import Panel, areas, coming_up, draw, job_colours, outline, save
 from scheduler.demo.report import failures
 from scheduler.demo.workload import JOBS, workload
@@ -113,7 +113,7 @@ def test_what_comes_up_is_held_before_it_computes() -> None:
 
 
 def test_the_outline_is_the_border_of_the_area_and_nothing_within() -> None:
-    lines = {tuple(map(tuple, line)) for line in outline(segments(GROWN))}
+    lines = {tuple(map(tuple, line)) for line in outline(allocation_spans(GROWN))}
     assert ((T + 4, 1.5), (T + 4, 3.5)) in lines, "the step up"
     assert ((T + 8, -0.5), (T + 8, 1.5)) in lines, "the step down"
     assert ((T + 2, -0.5), (T + 2, 1.5)) in lines, "the start"
