@@ -13,7 +13,8 @@ from scheduler.config.machine_file import Platform
 from scheduler.core.core import Core, EventOrder
 from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
+from scheduler.sites.two_groups import TwoGroupSite
 from simulator.commands.usage import uncollected
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
@@ -100,7 +101,7 @@ def _core(
     *,
     counted: bool,
     kill: bool,
-) -> Core | Redirecting:
+) -> Site:
     """Core for a machine, with a redirection group beside it if asked for.
 
     Parameters
@@ -116,4 +117,6 @@ def _core(
     except ValueError as error:
         raise ConfigError(str(error), field="redirection") from None
     group = Machine([("redirection", extra)], counted=counted, numbering=machine.numbering)
-    return Redirecting(chosen, machine, group, kill_at_walltime=kill, order=order, keep_ended=False)
+    return TwoGroupSite(
+        chosen, machine, group, kill_at_walltime=kill, order=order, keep_ended=False
+    )

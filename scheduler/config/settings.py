@@ -14,7 +14,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 
 Value: TypeAlias = bool | int | float | str | None
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -120,10 +120,10 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Machine of this network for a core, no node there yet."""
         return Machine(network=self.network, places=self.places)
 
-    def idle(self) -> Redirecting:
+    def idle(self) -> TwoGroupSite:
         """Core that would run with these settings, all nodes there and idle."""
         nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
-        return Redirecting.on(self.composed(), nodes, self.machine())
+        return TwoGroupSite.on(self.composed(), nodes, self.machine())
 
     def value_of(self, priority: float | str) -> float:
         """Number of a priority, which may be given by its name.

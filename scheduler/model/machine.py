@@ -240,6 +240,13 @@ class Machine:
         node.resources = resources
 
     @property
+    def resources(self) -> dict[str, tuple[int, int]]:
+        """Further resources of the nodes that are up, by name: (amount, free amount)."""
+        pools = self.pools
+        columns = zip(pools.names, pools.there, pools.held, strict=True)
+        return {name: (there, there - held) for name, there, held in columns}
+
+    @property
     def free_amounts(self) -> Amounts:
         """How much of each resource may be taken now."""
         return self.pools.free(self.free_count)

@@ -5,7 +5,7 @@ Faure, Lucarelli, Richard and Trystram, Online scheduling with redirection for p
 group. Each job that runs in the principal group counts the jobs that come and have to wait
 meanwhile. When a count exceeds theta, one such job is killed and started again, from its beginning,
 in the redirection group, and all counts begin anew. What the groups are scheduled by is another
-matter; the core that holds both is `scheduler.sites.two_groups.Redirecting`.
+matter; the core that holds both is `scheduler.sites.two_groups.TwoGroupSite`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import from_data, scenario, to_data
 from scheduler.replay.journal_reader import Batch
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
+from scheduler.sites.two_groups import TwoGroupSite
 
 _json = msgspec.json.Encoder()
 _order = msgspec.json.Decoder(Order)
@@ -28,7 +29,7 @@ _order = msgspec.json.Decoder(Order)
 ROUNDING = 1e-9
 
 
-def replay(batches: Iterable[Batch], core: Redirecting) -> Iterator[tuple[Batch, list[Order]]]:
+def replay(batches: Iterable[Batch], core: Site) -> Iterator[tuple[Batch, list[Order]]]:
     """Hand batches to a core, each by the settings of its time; give what it decides now."""
     for batch in batches:
         if batch.settings is not None:
@@ -36,15 +37,15 @@ def replay(batches: Iterable[Batch], core: Redirecting) -> Iterator[tuple[Batch,
         yield batch, core.handle(batch.events)
 
 
-def begun(batches: Iterable[Batch]) -> tuple[Redirecting, Iterator[Batch]]:
+def begun(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch]]:
     """Core on the machine that a journal begins with, no node of it there yet, and its batches."""
     later = iter(batches)
     first = list(islice(later, 1))
     settings = first[0].settings if first else None
-    return Redirecting(scenario("easy"), machine_of(settings)), chain(first, later)
+    return TwoGroupSite(scenario("easy"), machine_of(settings)), chain(first, later)
 
 
-def settings_of(core: Redirecting) -> bytes:
+def settings_of(core: TwoGroupSite) -> bytes:
     """Write down (JSON) what a core decides by, and the network between its nodes."""
     machine = core.principal.machine
     data = {"scenario": to_data(core.scenario), "kill_at_walltime": core.kill_at_walltime}
@@ -61,7 +62,7 @@ def machine_of(settings: bytes | None) -> Machine:
     return Machine(network=msgspec.convert(data.get("network"), Tree | None), places=places)
 
 
-def configure(core: Redirecting, settings: bytes) -> None:
+def configure(core: Site, settings: bytes) -> None:
     """Let a core decide by settings as the journal holds them; its machine stays what it is.
 
     Raises

@@ -20,7 +20,7 @@ from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.journal import Journal
 from scheduler.service.recovery import recover
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 
 
 class Clock:
@@ -54,7 +54,7 @@ class Parts:
     clock: Clock
     send: Callable[[bytes, m.Message], None]
     journal: Journal
-    core: Redirecting
+    core: TwoGroupSite
     monitor: SystemMonitor
     startup: JobStartup
     remap: RemapScheduler

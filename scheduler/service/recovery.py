@@ -11,12 +11,12 @@ from scheduler.model.machine import Machine
 from scheduler.replay.compare import configure, machine_of, replay, settings_of
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 
 log = logging.getLogger(__name__)
 
 
-def recover(journal: Journal, config: ServeConfig) -> tuple[Redirecting, dict[int, Launch]]:
+def recover(journal: Journal, config: ServeConfig) -> tuple[TwoGroupSite, dict[int, Launch]]:
     """Replay a journal, each batch by the settings of its time; those of `config` hold from now on.
 
     The redirection group may be another one only if no job is left: a processor is in one group.
@@ -31,7 +31,7 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[Redirecting, dict[in
         redirection group, and jobs that are not finished; another network than the journal's.
     """
     machine = config.machine()
-    core = Redirecting(config.composed(), machine, kill_at_walltime=config.kill_at_walltime)
+    core = TwoGroupSite(config.composed(), machine, kill_at_walltime=config.kill_at_walltime)
     current = settings_of(core)
     _check_network(journal, machine)
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
@@ -65,7 +65,7 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
         )
 
 
-def _check_group(core: Redirecting, config: ServeConfig) -> None:
+def _check_group(core: TwoGroupSite, config: ServeConfig) -> None:
     """Refuse another redirection group while there are jobs whose processors would change sides."""
     unfinished = [job.id for job in core.jobs.values() if job.state not in FINAL]
     wanted, known = reserved(config), core.redirection.machine.nodes

@@ -45,8 +45,8 @@ from scheduler.text.counts import noun
 S = JobState
 
 
-class Groups:
-    """The machine of both groups, for drivers that ask what there is and whose it is."""
+class TwoGroupMachine:
+    """Nodes and processors of both groups together, for reading."""
 
     def __init__(self, principal: Machine, redirection: Machine) -> None:
         self._parts = principal, redirection
@@ -87,17 +87,16 @@ class Groups:
 
     @property
     def resources(self) -> dict[str, tuple[int, int]]:
-        """Further resources of nodes that are up: amount, and how much of it nobody holds."""
+        """Further resources of the nodes that are up, by name: (amount, free amount)."""
         found: dict[str, tuple[int, int]] = {}
         for part in self._parts:
-            pools = part.pools
-            for name, there, held in zip(pools.names, pools.there, pools.held, strict=True):
-                amount, free = found.get(name, (0, 0))
-                found[name] = amount + there, free + there - held
+            for name, (there, free) in part.resources.items():
+                amounts = found.get(name, (0, 0))
+                found[name] = amounts[0] + there, amounts[1] + free
         return found
 
 
-class Redirecting:
+class TwoGroupSite:
     """Two cores that a driver uses as one; see `Core` for what is not told here.
 
     Parameters
@@ -143,21 +142,21 @@ class Redirecting:
         )
         self.jobs = self.redirection.jobs = self.principal.jobs
         self.live: Mapping[int, Job] = ChainMap(self.principal.live, self.redirection.live)
-        self.machine = Groups(machine, group)
+        self.machine = TwoGroupMachine(machine, group)
         self._rule = scenario.redirection
         self._counters = None if self._rule is None else Counters(self._rule)
 
     @classmethod
     def on(
         cls, scenario: Scenario, nodes: Iterable[Node], like: Machine, **options: Any
-    ) -> Redirecting:
+    ) -> TwoGroupSite:
         """Give a core to a machine whose nodes are all there; its redirection group is part of it.
 
         Parameters
         ----------
         nodes : with what each holds.
         like : has the same network, and the same places for the nodes.
-        options : as of `Redirecting`.
+        options : as of `TwoGroupSite`.
 
         Raises
         ------

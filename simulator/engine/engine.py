@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from scheduler.core.core import Core
 from scheduler.core.event_order import instant_order
 from scheduler.model.events import (
     Event,
@@ -26,7 +25,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start, WakeAt
 from scheduler.model.procset import ProcSet
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
 from scheduler.virtual_clock.agenda import Agenda
 from simulator.engine.costs import Contiguity, Costs, ResizeCost
 from simulator.engine.job_programs import Programs
@@ -64,7 +63,7 @@ class Engine:
 
     def __init__(
         self,
-        core: Core | Redirecting,
+        core: Site,
         jobs: Iterable[SimJob] | Submissions,
         *,
         cost: ResizeCost | None = None,

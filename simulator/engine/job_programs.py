@@ -15,11 +15,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from scheduler.core.core import Core
 from scheduler.model.events import JobEnded, JobStarted, ResizeDone, ResizePoint, ResizeTimes
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
 from scheduler.virtual_clock.agenda import Agenda
 from simulator.engine.costs import Coming, Costs, Takes
 from simulator.engine.jobs import SimJob
@@ -71,7 +70,7 @@ class Programs:
     def __init__(
         self,
         jobs: list[SimJob],
-        core: Core | Redirecting,
+        core: Site,
         agenda: Agenda,
         costs: Costs,
         rng: np.random.Generator | None,

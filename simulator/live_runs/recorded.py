@@ -35,7 +35,7 @@ from scheduler.model.orders import Contract, Expand
 from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import begun, replay
 from scheduler.replay.journal_reader import Batch
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.costs import Costs, Takes
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -67,7 +67,7 @@ class Recorded(msgspec.Struct):
     busy_s : processor-seconds that each job held.
     """
 
-    core: Redirecting
+    core: TwoGroupSite
     first: dict[int, ResizePoint] = {}
     last: dict[int, ResizePoint] = {}
     points: Times = []
@@ -337,7 +337,7 @@ def simulate(
     nodes, like = run.core.machine.nodes.values(), run.core.principal.machine
     kill = run.core.kill_at_walltime
     rngs = [np.random.default_rng(seed) for seed in range(runs)]
-    cores = (Redirecting.on(scenario, nodes, like, kill_at_walltime=kill) for _ in rngs)
+    cores = (TwoGroupSite.on(scenario, nodes, like, kill_at_walltime=kill) for _ in rngs)
     engines = (
         Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
     )

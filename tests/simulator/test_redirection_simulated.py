@@ -16,7 +16,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import JobState
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.run import run
@@ -28,7 +28,7 @@ def two_lives(job: SimJob, policy: str = "easy") -> Engine:
     """A job that makes two others wait for all 4 processors and has 4 more for its second life."""
     machine = Machine([("n1", 4)])
     group = Machine([("n2", 4)], numbering=machine.numbering)
-    core = Redirecting(scenario(policy, {"redirection.theta": 1}), machine, group)
+    core = TwoGroupSite(scenario(policy, {"redirection.theta": 1}), machine, group)
     others = [SimJob(at, JobSpec(4, 10.0), 10.0) for at in (10.0, 20.0)]
     return Engine(core, [job, *others])
 

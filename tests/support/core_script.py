@@ -35,12 +35,13 @@ from scheduler.model.events import (
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand, Order, Start, WakeAt
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
+from scheduler.sites.two_groups import TwoGroupSite
 
 
 def replay(path: Path) -> str:
     """Run a script and give its text with the output that came of it."""
-    core: Core | Redirecting | None = None
+    core: Site | None = None
     blocks = []
     for block in path.read_text().strip("\n").split("\n\n"):
         lines = block.split("\n----")[0].split("\n")
@@ -55,7 +56,7 @@ def replay(path: Path) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def set_up(commands: list[str]) -> Core | Redirecting:
+def set_up(commands: list[str]) -> Site:
     machine = Machine()
     chosen, options = scenario("easy"), {}
     for command in commands:
@@ -71,11 +72,11 @@ def set_up(commands: list[str]) -> Core | Redirecting:
         else:
             raise ValueError(f"{command!r} cannot stand in the first block")
     order = options.get("order", "batch")
-    kind = Core if chosen.redirection is None else Redirecting
+    kind = Core if chosen.redirection is None else TwoGroupSite
     return kind(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
 
 
-def run(core: Core | Redirecting, commands: list[str]) -> list[str]:
+def run(core: Site, commands: list[str]) -> list[str]:
     output, events = [], []
     for command in [*commands, ""]:
         event = read_event(command) if command.startswith("@") else None
@@ -142,7 +143,7 @@ def order_line(order: Order) -> str:
     return f"{name} {order.job}{' ' + what if what else ''} | {order.reason}"
 
 
-def table(core: Core | Redirecting) -> list[str]:
+def table(core: Site) -> list[str]:
     lines = []
     for job in core.jobs.values():
         sizes = "-".join(str(size) for _, size in job.sizes) or "-"

@@ -16,7 +16,7 @@ from scheduler.service.components.job_startup import JobStartup, Launch, output_
 from scheduler.service.components.remap_scheduler import Progress, RemapScheduler
 from scheduler.service.record.explanations import allocation, because, resizes, story
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class ApplicationScheduler:
 
     def __init__(
         self,
-        core: Redirecting,
+        core: Site,
         journal: Journal,
         startup: JobStartup,
         remap: RemapScheduler,

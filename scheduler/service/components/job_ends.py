@@ -17,7 +17,7 @@ from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class JobEnds:
 
     def __init__(
         self,
-        core: Redirecting,
+        core: Site,
         monitor: SystemMonitor,
         startup: JobStartup,
         remap: RemapScheduler,

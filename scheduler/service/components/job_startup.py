@@ -16,7 +16,7 @@ from reshape.wire import messages as m
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class JobStartup:
 
     def __init__(
         self,
-        core: Redirecting,
+        core: Site,
         monitor: SystemMonitor,
         directory: ServiceDirectory,
         launches: dict[int, Launch],

@@ -30,7 +30,7 @@ from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class RemapScheduler:
     clock : the service's clock, Unix seconds that never go back.
     """
 
-    core: Redirecting
+    core: Site
     journal: Journal
     monitor: SystemMonitor
     startup: JobStartup

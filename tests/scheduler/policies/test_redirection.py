@@ -13,7 +13,7 @@ from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.policies.redirection import Counters, Redirection
 from scheduler.policies.scenarios import from_data, of_redirection_group, scenario, to_data
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 
 
 def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0) -> Job:
@@ -101,7 +101,7 @@ def test_counts() -> None:
 
 def test_groups_of_two_machines() -> None:
     with pytest.raises(ValueError, match="must share their numbering"):
-        Redirecting(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))
+        TwoGroupSite(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))
 
 
 def test_both_groups_keep_the_places_of_a_tree() -> None:
@@ -110,10 +110,10 @@ def test_both_groups_keep_the_places_of_a_tree() -> None:
     like = Machine(network=Tree(2, 1, 4), places=places)
     tree = scenario("easy", {"selection": "tree", "redirection.processors": 2})
     nodes = [Node(name, count=4, resources={"gib": 8}) for name in "ab"]
-    live = Redirecting(tree, Machine(network=like.space.network, places=places))
+    live = TwoGroupSite(tree, Machine(network=like.space.network, places=places))
     live.handle([NodeJoined(0.0, node.name, 4, 2 * (node.name == "b"), node.resources)
                  for node in reversed(nodes)])  # fmt: skip
-    for core in (live, Redirecting.on(tree, nodes, like)):
+    for core in (live, TwoGroupSite.on(tree, nodes, like)):
         machines = core.principal.machine, core.redirection.machine
         assert [str(machine.free) for machine in machines] == ["0-5", "6-7"]
         assert [machine.pools.there for machine in machines] == [[12], [4]]

@@ -19,7 +19,7 @@ from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Kill, Order, Requeue, Start
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.scenarios import scenario
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 
 RESERVED = {"n1": 1, "n2": 3, "n3": 0}
 RULES = {
@@ -42,7 +42,7 @@ class Algorithm2:
         self.rule = rule
         self.counter: dict[int, int] = {}
 
-    def follow(self, core: Redirecting, new: Sequence[Job], orders: Sequence[Order]) -> None:
+    def follow(self, core: TwoGroupSite, new: Sequence[Job], orders: Sequence[Order]) -> None:
         live = core.principal.live
         ended = [o.job for o in orders if isinstance(o, Kill) and o.reason.rule == "redirection"]
         started = {o.job for o in orders if isinstance(o, Start) and not o.restart}
@@ -91,7 +91,7 @@ class TwoGroups(AnyLife):
     def begin(self, base, second, theta, conflict, filter, order, kill) -> None:
         rule = Redirection(theta, conflict=conflict, filter=filter, scenario=second)
         changes = {f"redirection.{name}": getattr(rule, name) for name in rule.__struct_fields__}
-        self.core = Redirecting(scenario(base, changes), kill_at_walltime=kill, order=order)
+        self.core = TwoGroupSite(scenario(base, changes), kill_at_walltime=kill, order=order)
         self.start([self.core.principal, self.core.redirection])
         self.core.handle([NodeJoined(0.0, "n1", 4, reserved=2)])
         self.twin = Algorithm2(rule)

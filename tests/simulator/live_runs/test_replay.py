@@ -28,7 +28,7 @@ from scheduler.policies.scenarios import scenario
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import reading
 from scheduler.service.record.journal import Journal
-from scheduler.sites.two_groups import Redirecting
+from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -50,13 +50,13 @@ def jobs() -> list[SimJob]:
 
 def write_journal(
     path: Path,
-    core: Redirecting | None = None,
+    core: TwoGroupSite | None = None,
     joined: Sequence[Event] = (NodeJoined(0.0, "local", PROCESSORS),),
     given: list[SimJob] | None = None,
     group_s: float = 0.4,
 ) -> None:
     """Simulate, and write down what a service would have written."""
-    core = Redirecting(scenario("fcfs-pr")) if core is None else core
+    core = TwoGroupSite(scenario("fcfs-pr")) if core is None else core
     journal = Journal(path)
     journal.add_settings(settings_of(core))
 
@@ -112,7 +112,7 @@ def test_a_run_on_a_tree_of_nodes_with_memory(tmp_path: Path) -> None:
     machine = Machine(network=Tree(2, 2, 4), places=places)
     nodes = [NodeJoined(0.0, name, 4, resources={"gib": 4}) for name in "dacb"]
     path = tmp_path / "journal.db"
-    core = Redirecting(scenario("easy", {"selection": "tree"}), machine)
+    core = TwoGroupSite(scenario("easy", {"selection": "tree"}), machine)
     resources = [{"gib": 6}, {}, {"gib": 12}]
     specs = [msgspec.structs.replace(job.spec, resources=resources[i % 3])
              for i, job in enumerate(jobs())]  # fmt: skip
