@@ -1,1 +1,1 @@
-"""Commands that talk to a running service."""
+"""Commands that start, query and stop a service."""

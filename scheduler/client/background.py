@@ -1,4 +1,4 @@
-"""A service as a process of its own: started so that it answers, ended so that nothing is left."""
+"""Start a service as a background process, and stop it with its agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reshape.wire.messages import Failure, Info, Stop
 from scheduler.client.asking import service_info
 from scheduler.node.directory import ServiceDirectory
 
-START_S = 20.0  # an idle machine needs well below one
+START_S = 20.0  # an idle machine needs less than 1 s
 STOP_S = 30.0
 
 
@@ -26,15 +26,15 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
 
     Parameters
     ----------
-    options : of ``reshape serve``, without ``--dir``.
+    options : options of ``reshape serve``, without ``--dir``.
 
     Returns
     -------
-    the process, which answers now and whose nodes are up
+    the process of the service, which answers requests and whose nodes are up.
 
     Raises
     ------
-    ReshapeError : it ended or did not answer in time; the message holds the end of its log.
+    ReshapeError : the service ended or did not answer in time; the message quotes its log.
     """
     place = ServiceDirectory(directory)
     place.create()
@@ -64,51 +64,53 @@ def _await_answer(
     while process.poll() is None and time.monotonic() < until:
         with contextlib.suppress(ServiceUnavailable):
             info = service_info(place.path, timeout=1.0)
-            if info.pid == process.pid:  # otherwise another service answers; ours will find out
+            if info.pid == process.pid:  # else an older service still answers
                 missing = [node for node, _, state in info.nodes if state != "up"]
                 if not missing:
                     return
         time.sleep(0.02)
     if process.poll() is not None:
-        said = _last_line(log, written).removeprefix("reshape: error: ")
-        raise ReshapeError(f"the service ended with exit code {process.poll()}: {said}")
+        text = _last_line(log, written).removeprefix("reshape: error: ")
+        raise ReshapeError(f"the service ended with exit code {process.poll()}: {text}")
     if missing is None:
         raise ReshapeError(f"the service does not answer within {START_S:g} s; its log is {log}")
-    said = _last_line(place.log(f"agent-{missing[0]}"))
+    text = _last_line(place.log(f"agent-{missing[0]}"))
     raise ReshapeError(
-        f"the agent of node {missing[0]} does not report within {START_S:g} s: {said}"
+        f"the agent of node {missing[0]} does not report within {START_S:g} s: {text}"
     )
 
 
 def _last_line(log: Path, begin: int = 0) -> str:
-    """Give the last line of a log, written after its byte `begin`."""
+    """Return the last line of a log that was written after byte `begin`."""
     try:
-        said = log.read_bytes()[begin:].decode(errors="replace").strip()
+        text = log.read_bytes()[begin:].decode(errors="replace").strip()
     except OSError as error:
         return f"{log}: {error.strerror}"
-    return said.splitlines()[-1] if said else f"nothing in {log}"
+    return text.splitlines()[-1] if text else f"nothing in {log}"
 
 
 def stop(directory: Path, *, kill: bool) -> None:
-    """End the service of a directory and wait until its process and its agents are gone.
+    """Stop the service of a directory and wait until its process and its agents have ended.
 
     Parameters
     ----------
-    kill : with its jobs; without it a service whose jobs are not over refuses.
+    kill : end queued and running jobs too; otherwise a service that has any refuses.
 
     Raises
     ------
-    ServiceUnavailable : there is none.
-    ReshapeError : it refuses, or a process does not end.
+    ServiceUnavailable : there is no service.
+    ReshapeError : the service refuses, or a process does not end in time.
     """
     info = service_info(directory)
     until = time.monotonic() + STOP_S
     with Client(endpoint_of(directory)) as client:
         client.send(Stop(kill=kill), timeout=STOP_S)
-        # The answer may be lost as the service ends: that it is gone says the same.
+        # The answer may be lost as the service ends; its end is an answer too.
         while (running := _still_running(ServiceDirectory(directory), info)) is not None:
             if time.monotonic() > until:
-                raise ReshapeError(f"the service of {directory} was told to stop, {running} runs")
+                raise ReshapeError(
+                    f"the service of {directory} was asked to stop, but {running} still runs"
+                )
             if isinstance(answer := client.receive(0.02), Failure):
                 raise ReshapeError(answer.message)
 
@@ -116,11 +118,11 @@ def stop(directory: Path, *, kill: bool) -> None:
 def _still_running(place: ServiceDirectory, info: Info) -> str | None:
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(info.pid).status() != psutil.STATUS_ZOMBIE:
-            return f"but its process {info.pid} still"
+            return f"its process {info.pid}"
     for node, _, _ in info.nodes:
         with place.agent_lock(node) as free:
             if not free:
-                return f"but its agent of node {node} still"
+                return f"its agent of node {node}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The commands that talk to a service, and the one that runs it."""
+"""Commands that run a service and send requests to it."""
 
 from __future__ import annotations
 
@@ -35,33 +35,35 @@ from scheduler.client.submission import OUTPUT, prepare
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
 
-#: Exit code of `wait` and `submit --wait` when the time they were given is over, as of timeout(1).
+#: Exit code of `wait` when its time limit has passed; that of timeout(1).
 TIME_OVER = 124
 WATCH_S = 2.0
 
 
 @click.command()
 @directory_option
-@click.option("--processors", type=click.IntRange(min=1), help="Processors of one node, 'local'.")
+@click.option("--processors", type=click.IntRange(min=1), help="Processors of the node 'local'.")
 @click.option(
     "--machine",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Nodes, their resources and network, instead; see docs/machines.md.",
+    help="Nodes, their resources and network; see docs/machines.md.",
 )
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML file; the options go over it.",
+    help="YAML file; options override it.",
 )
-@click.option("--scenario", help="How jobs are scheduled, such as easy or fcfs-pr.")
+@click.option("--scenario", help="Scheduling scenario, such as easy or fcfs-pr.")
 @click.option(
     "--set",
     "parameters",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a field of the scenario, such as backfill.reservations=2.",
+    help="Set a field of the scenario, such as backfill.reservations=2.",
 )
-@click.option("--verify", is_flag=True, help="Check all data by checksum around every resize.")
+@click.option(
+    "--verify", is_flag=True, help="Verify all registered data by checksums around every resize."
+)
 @click.option("--background", is_flag=True, help="Return when the service answers; log to DIR.")
 @example(
     "reshape serve --processors 8 --scenario fcfs-pr --background",
@@ -79,16 +81,17 @@ def serve(
 ) -> None:
     """Start the scheduler service.
 
-    Without --background it runs until Ctrl-C or 'reshape stop'; its jobs outlive it and are found
-    again by the next 'reshape serve' in the same directory. Values come from --config, then from
-    RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY and the like, then from the options.
+    Without --background it runs until Ctrl-C or 'reshape stop'. Running jobs continue without it,
+    and the next 'reshape serve' in the same directory finds them again. Options override
+    environment variables (RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY, ...), which in turn
+    override --config.
     """
-    from scheduler.config.sources import load_config  # these need more than a mere client does
+    from scheduler.config.sources import load_config  # late: clients do not need these
     from scheduler.node.directory import ServiceDirectory
     from scheduler.service.server import serve as run
 
     if processors is not None and machine is not None:
-        raise click.UsageError("--machine says how many processors there are; leave --processors")
+        raise click.UsageError("--machine defines the processors; remove --processors")
     nodes = {"processors": processors, "machine": machine}
     options = {**nodes, "scenario": scenario, "verify": verify or None}
     settings = load_config(config, os.environ, {**options, "set": parameters})
@@ -105,7 +108,7 @@ def serve(
 
 
 def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:
-    """Write the options of `serve` down again, for the process in the background."""
+    """Convert options back to arguments for the background process."""
     words: list[object] = [
         word for name, value in given.items() if value is not None for word in (f"--{name}", value)
     ]
@@ -117,27 +120,36 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 @click.option(
     "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
 )
-@click.option("--max", "maximum", type=click.IntRange(min=1), help="Most processors; -n if rigid.")
+@click.option(
+    "--max",
+    "maximum",
+    type=click.IntRange(min=1),
+    help="Most processors; default: -n.",
+)
 @click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
 @click.option(
     "--walltime",
     type=Walltime(),
     default="1:00:00",
     show_default=True,
-    help="Longest time it may run: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
+    help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
 )
-@click.option("--name", default="", help="Name in tables; that of the program if not given.")
-@click.option("--output", default=OUTPUT, show_default=True, help="File for what the job prints.")
+@click.option("--name", default="", help="Name in tables; default: the name of the program.")
+@click.option("--output", default=OUTPUT, show_default=True, help="File for the output of the job.")
 @click.option(
     "--priority",
     type=Priority(),
-    help="A name the service knows, such as gold, or a number: larger is more urgent.",
+    help="A name that the service defines, such as gold, or a number; larger is more urgent.",
 )
 @click.option(
-    "--queue", "queue_name", default="", metavar="NAME", help="Queue; the service's first."
+    "--queue",
+    "queue_name",
+    default="",
+    metavar="NAME",
+    help="Queue; default: the first one.",
 )
-@click.option("--resources", type=ResourceAmounts(), help="Besides processors, from start to end.")
-@click.option("--wait", "waits", is_flag=True, help="Return when it has ended, with its exit code.")
+@click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
+@click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
 @json_option
 @click.argument(
     "argv", nargs=-1, required=True, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED
@@ -161,10 +173,10 @@ def submit(
     as_json: bool,
     argv: tuple[str, ...],
 ) -> None:
-    """Submit a job: PROGRAM is started with mpiexec on -n processors.
+    """Submit a job that runs PROGRAM under mpiexec on -n processors.
 
-    It runs in this directory and with this environment, in which the directory of the Python that
-    runs reshape comes first on PATH, so that 'python' and 'mpiexec' belong together.
+    The job runs in the current directory with the current environment. The directory of the Python
+    that runs reshape is put first on PATH, so that 'python' and 'mpiexec' match.
     """
     submission = prepare(
         argv,
@@ -190,16 +202,16 @@ def submit(
 
 @click.command()
 @directory_option
-@click.option("--all", "ended", is_flag=True, help="Also those that have ended.")
-@click.option("--watch", is_flag=True, help=f"Again every {WATCH_S:g} s, until Ctrl-C.")
+@click.option("--all", "ended", is_flag=True, help="Include jobs that have ended.")
+@click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s, until Ctrl-C.")
 @json_option
 @parsable_option
 @example("reshape queue --watch")
 def queue(directory: Path, ended: bool, watch: bool, as_json: bool, parsable: bool) -> None:
-    """List waiting and running jobs.
+    """List queued and running jobs.
 
-    States: PD pending, CF starting, R running, RX expanding, RC contracting, CG ending; with --all
-    also CD completed, F failed, CA cancelled, TO out of time, NF node failure.
+    States: PD pending, CF starting, R running, RX expanding, RC contracting, CG completing; with
+    --all also CD completed, F failed, CA cancelled, TO timeout, NF node failure.
     """
 
     def show() -> None:
@@ -223,7 +235,7 @@ def queue(directory: Path, ended: bool, watch: bool, as_json: bool, parsable: bo
 @click.argument("job", type=JobNumber(), required=False)
 @example("reshape info", "reshape info last --json")
 def info(directory: Path, as_json: bool, job: int | None) -> None:
-    """Show the service, its nodes and its policy; or one JOB in full."""
+    """Show the service with its nodes and scenario, or one JOB in full."""
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
         if as_json:
@@ -247,10 +259,10 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 @click.argument("job", type=JobNumber(), required=False)
 @example("reshape history", "reshape history last")
 def history(directory: Path, as_json: bool, parsable: bool, job: int | None) -> None:
-    """List ended jobs and their sizes; or all resizes of one JOB, their phases in milliseconds.
+    """List ended jobs and their sizes, or all resizes of one JOB with phases in milliseconds.
 
-    EXITCODE is code:signal. START passes while the job computes; JOIN, PLAN, MOVE and RESUME are
-    what it stood still for.
+    EXITCODE is code:signal. The job computes during START; it pauses for JOIN, PLAN, MOVE and
+    RESUME.
     """
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
@@ -273,7 +285,7 @@ def history(directory: Path, as_json: bool, parsable: bool, job: int | None) -> 
 @click.argument("job", type=JobNumber())
 @example("reshape explain 3")
 def explain(directory: Path, as_json: bool, job: int) -> None:
-    """Tell why JOB waits, where it started and why it was resized, or not."""
+    """Explain why JOB waits, where it started, and why it was resized or not."""
     answer = ask(directory, m.Explain(job=number_of(directory, job)))
     assert isinstance(answer, m.Explanation)
     if as_json:
@@ -286,15 +298,15 @@ def explain(directory: Path, as_json: bool, job: int) -> None:
 
 @click.command()
 @directory_option
-@click.option("--timeout", type=Walltime(), help="Longest time to wait, such as 10:00.")
+@click.option("--timeout", type=Walltime(), help="Time limit, such as 10:00.")
 @json_option
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JobNumber())
 @example("reshape wait last && echo well done")
 def wait(directory: Path, timeout: float | None, as_json: bool, jobs: tuple[int, ...]) -> None:
     """Wait for jobs to end.
 
-    The exit code is that of the first job that did not end with 0, 128 + N if signal N ended it;
-    124 if the time is over.
+    The exit code is that of the first job whose exit code is not 0 (128 + N if signal N ended the
+    job), or 124 if the time limit has passed.
     """
     until = None if timeout is None else time.monotonic() + timeout
     numbers = [number_of(directory, job) for job in jobs]
@@ -314,10 +326,10 @@ def cancel(directory: Path, jobs: tuple[int, ...]) -> None:
 
 @click.command()
 @directory_option
-@click.option("--kill", is_flag=True, help="End its jobs too.")
+@click.option("--kill", is_flag=True, help="End queued and running jobs too.")
 @example("reshape stop")
 def stop(directory: Path, kill: bool) -> None:
-    """Stop the scheduler service; it refuses while jobs wait or run, unless --kill is given."""
+    """Stop the scheduler service; without --kill it refuses while jobs are queued or running."""
     stop_service(directory, kill=kill)
     click.echo(f"service of {directory} has ended")
 
@@ -325,13 +337,13 @@ def stop(directory: Path, kill: bool) -> None:
 def _wait_for(directory: Path, job: int, until: float | None) -> m.JobInfo:
     info = wait_for(directory, job, until)
     if info is None:
-        click.echo(f"reshape: the time is over, job {job} has not ended", err=True)
+        click.echo(f"reshape: the time limit has passed and job {job} has not ended", err=True)
         sys.exit(TIME_OVER)
     return info
 
 
 def _end_with(jobs: Sequence[m.JobInfo], as_json: bool) -> None:
-    """Say how jobs ended, and exit with the code of the first one that failed."""
+    """Print how jobs ended, and exit with the exit code of the first one that failed."""
     if as_json:
         _echo_json(jobs)
     for job in jobs:

@@ -15,14 +15,14 @@ from scheduler.text.times import parse_walltime
 
 
 class Walltime(click.ParamType[float]):
-    """A time above 0 as Slurm writes it, in seconds."""
+    """A positive time in the notation of Slurm, converted to seconds."""
 
     name = "TIME"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read the text of an option."""
+        """Parse the text of an option."""
         if isinstance(value, int | float):
             return float(value)
         try:
@@ -35,14 +35,14 @@ class Walltime(click.ParamType[float]):
 
 
 class Priority(click.ParamType[float | str]):
-    """A priority: a number, or the name of one."""
+    """A priority: a finite number or a name."""
 
     name = "PRIORITY"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | str:
-        """Read the text of an option."""
+        """Parse the text of an option."""
         try:
             number = float(value)
         except ValueError:
@@ -53,21 +53,21 @@ class Priority(click.ParamType[float | str]):
 
 
 class ResourceAmounts(click.ParamType[dict[str, int]]):
-    """Amounts of further resources."""
+    """Amounts of further resources, by name."""
 
     name = "NAME=AMOUNT,..."
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, int]:
-        """Read the text of an option."""
+        """Parse the text of an option."""
         if isinstance(value, dict):
             return value
         found: dict[str, int] = {}
         for part in value.split(","):
             name, _, amount = (word.strip() for word in part.partition("="))
             if not name or not amount.isdecimal():
-                self.fail(f"{part!r} is no amount such as memory_gib=16", param, ctx)
+                self.fail(f"{part!r} is not an amount such as memory_gib=16", param, ctx)
             if name in found:
                 self.fail(f"{name} is given twice", param, ctx)
             found[name] = int(amount)
@@ -79,14 +79,14 @@ class ResourceAmounts(click.ParamType[dict[str, int]]):
 
 
 class TopologyText(click.ParamType[Topology]):
-    """The sizes a job can run on."""
+    """The sizes on which a job can run."""
 
     name = "TOPOLOGY"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Topology:
-        """Read the text of an option."""
+        """Parse the text of an option."""
         if isinstance(value, Topology):
             return value
         try:
@@ -96,12 +96,12 @@ class TopologyText(click.ParamType[Topology]):
 
 
 class JobNumber(click.ParamType[int]):
-    """Number of a job, or `last` for the one submitted last (`LAST` here)."""
+    """Number of a job; the word `last` is converted to `LAST`."""
 
     name = "JOB"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the text of an argument."""
+        """Parse the text of an argument."""
         if value == "last":
             return LAST
         try:
@@ -109,11 +109,11 @@ class JobNumber(click.ParamType[int]):
         except ValueError:
             number = -1
         if number <= LAST:
-            self.fail(f"{value!r} is no job: give its number, or 'last'", param, ctx)
+            self.fail(f"{value!r} is not a job: give a job number or 'last'", param, ctx)
         return number
 
 
-TOPOLOGY_HELP = f"Sizes the job can run on: {FORMS}. What the program says, if not given."
+TOPOLOGY_HELP = f"Sizes on which the job can run: {FORMS}. Default: as the program declares."
 
 directory_option = click.option(
     "--dir",
@@ -126,7 +126,7 @@ directory_option = click.option(
     callback=lambda _ctx, _param, value: Path(value).expanduser(),
     help="Directory of the service.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(
-    "--parsable", is_flag=True, help="Put | between the fields, for programs to read."
+    "--parsable", is_flag=True, help="Separate the fields by |, for programs."
 )

@@ -1,4 +1,4 @@
-"""A submission as a user gives it on the command line, checked before it is sent."""
+"""Build a submission from the command line, and check it before it is sent."""
 
 from __future__ import annotations
 
@@ -32,14 +32,18 @@ def prepare(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Submission:
-    """Check what can be checked without the service, and add where and as whom the job runs.
+    """Build a submission and check all that can be checked without the service.
 
-    The job gets the environment given (that of this process if None) with the directory of the
-    running interpreter first on PATH, so that `python` there is this one.
+    Parameters
+    ----------
+    argv : program and arguments.
+    environment : environment of the job; that of this process if None. The directory of the
+        running interpreter is put first on its PATH, so that `python` is this interpreter.
+    cwd : working directory of the job; that of this process if None.
 
     Raises
     ------
-    ReshapeError : the program, a size or the place of the output will not do.
+    ReshapeError : the program, a size, the walltime or the path of the output is invalid.
     """
     cwd = Path.cwd() if cwd is None else cwd
     environment = job_environment(os.environ if environment is None else environment)
@@ -51,9 +55,9 @@ def prepare(
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
     folder = (cwd / output).parent
     if not folder.is_dir():
-        raise ReshapeError(f"the output's directory {folder} does not exist: make it first")
+        raise ReshapeError(f"the output's directory {folder} does not exist: create it first")
     if not os.access(folder, os.W_OK):
-        raise ReshapeError(f"the output's directory {folder} cannot be written: choose another")
+        raise ReshapeError(f"the output's directory {folder} is not writable: choose another one")
     for word in argv:
         _check_text(word)
     return Submission(
@@ -76,7 +80,7 @@ def prepare(
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Copy an environment, with the directory of this interpreter first on its PATH.
 
-    Variables that are no UTF-8 text cannot be sent and are left out.
+    Variables that are not UTF-8 text cannot be sent and are omitted.
     """
     copy = {name: value for name, value in environment.items() if _is_text(name + value)}
     here = str(Path(sys.executable).absolute().parent)
@@ -91,7 +95,7 @@ def _check_program(program: str, cwd: Path, environment: Mapping[str, str]) -> N
         if not path.is_file():
             raise ReshapeError(f"there is no program {path}")
         if not os.access(path, os.X_OK):
-            raise ReshapeError(f"{path} is not executable: is 'python {program}' meant?")
+            raise ReshapeError(f"{path} is not executable: did you mean 'python {program}'?")
     elif shutil.which(program, path=environment["PATH"]) is None:
         raise ReshapeError(f"there is no program {program!r} on PATH")
 
@@ -118,4 +122,4 @@ def _is_text(text: str) -> bool:
 
 def _check_text(word: str) -> None:
     if not _is_text(word):
-        raise ReshapeError(f"the argument {word!r} is no UTF-8 text")
+        raise ReshapeError(f"the argument {word!r} is not UTF-8 text")

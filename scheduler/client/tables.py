@@ -1,4 +1,4 @@
-"""What the commands print: tables after the look of Slurm's, and the same for programs to read."""
+"""Output of the commands: tables similar to those of Slurm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.text.times import format_moment, format_time
 
 
 def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
-    """Jobs after the look of squeue; PROCS is the present (or asked) size and the largest."""
+    """List jobs as squeue does; PROCS is the current (or requested) size and the largest one."""
     return Table(
         ["JOBID", "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)", "NODELIST(REASON)"],
         [
@@ -31,7 +31,7 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
 
 
 def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
-    """Jobs that have ended, after the look of sacct."""
+    """List ended jobs as sacct does."""
     return Table(
         ["JOBID", "NAME", "USER", "STATE", "EXITCODE", "SUBMIT", "WAIT", "RUN", "SIZES", "REASON"],
         [
@@ -53,7 +53,7 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
 
 
 def resize_table(job: JobInfo) -> Table:
-    """All resizes of one job; the phases in milliseconds (`START` passes in the background)."""
+    """List all resizes of one job, phases in milliseconds; the job computes during `START`."""
     return Table(
         ["RESIZE", "AT", "SIZE", "START", "JOIN", "PLAN", "MOVE", "RESUME", "MIB", "OUTCOME"],
         [
@@ -77,41 +77,41 @@ def phases_s(resize: ResizeInfo) -> tuple[float, ...]:
 
 
 def sizes_text(job: JobInfo) -> str:
-    """Sizes over time, such as ``2-4-6-4``; a restart at the same size is no new size."""
+    """Write the sizes of a job over time, such as ``2-4-6-4``; repeated sizes count once."""
     sizes = [size for _, size in job.sizes if size]
     changes = [size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] != size]
     return "-".join(map(str, changes)) or "-"
 
 
 def running_s(job: JobInfo, now: float) -> float:
-    """Seconds since the start of a job, or until its end; 0 before."""
+    """Run time of a job up to now or its end, in seconds; 0 before its start."""
     if job.started_at is None:
         return 0.0
     return (now if job.ended_at is None else job.ended_at) - job.started_at
 
 
 def waited_s(job: JobInfo, now: float) -> float:
-    """Seconds a job has waited for its start, or until it was taken back."""
+    """Wait of a job up to now, its start or its cancellation, in seconds."""
     ends = (job.started_at, job.ended_at, now)
     return next(at for at in ends if at is not None) - job.submitted_at
 
 
 def exit_status(job: JobInfo) -> int:
-    """Exit code a shell would report for an ended job: 128 + signal if one ended it."""
+    """Exit code of an ended job as a shell reports it: 128 + N if signal N ended the job."""
     if job.signal:
         return 128 + job.signal
     return job.exit_code or int(job.state != "COMPLETED")
 
 
 def job_text(job: JobInfo, now: float) -> str:
-    """One job in full, after the look of ``scontrol show job``."""
+    """Describe one job in full, as ``scontrol show job`` does."""
     most = f" (to {job.max_processors})" if job.max_processors else ""
     lines = {
         "Job": f"{job.job} {job.name}",
         "User": job.user,
         "State": f"{job.state} {job.reason}".rstrip(),
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
-        "Processors": f"{job.size} of {job.requested} asked for{most}: {job.processors or '-'}",
+        "Processors": f"{job.size} of {job.requested} requested{most}: {job.processors or '-'}",
         "Resources": amounts_text(job.resources),
         "Nodes": job.nodes or "-",
         "Sizes": sizes_text(job),
@@ -133,7 +133,7 @@ def job_text(job: JobInfo, now: float) -> str:
 
 
 def service_text(info: Info) -> str:
-    """Describe the service in figures."""
+    """Describe the service, its processors, resources, jobs and nodes."""
     held = info.resources
     lines = {
         "Service": f"reshape {info.version}, process {info.pid}",
@@ -152,7 +152,7 @@ def service_text(info: Info) -> str:
 
 
 def amounts_text(resources: Mapping[str, int]) -> str:
-    """What is held besides processors, as ``memory_gib=64,licences=2``."""
+    """Write amounts of further resources as ``memory_gib=64,licences=2``."""
     return ",".join(f"{name}={amount}" for name, amount in resources.items()) or "-"
 
 
@@ -164,7 +164,7 @@ def plain_name(argv: Sequence[str]) -> str:
         for word in words:
             if word == "-m":
                 return next(words, program)
-            if word in ("-X", "-W"):  # these take a value
+            if word in ("-X", "-W"):  # options with a value
                 next(words, None)
             elif word == "-c":
                 break

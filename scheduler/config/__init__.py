@@ -1,1 +1,1 @@
-"""Settings of a service and machine files: reading and checks."""
+"""Configuration of a service and machine files: fields, reading and checks."""

@@ -1,4 +1,4 @@
-"""Checks of a configuration beyond the types of its fields: names, and what contradicts itself."""
+"""Checks of a configuration beyond the types of its fields: names and contradictions."""
 
 from __future__ import annotations
 
@@ -9,58 +9,61 @@ from reshape.errors import ConfigError
 from scheduler.config.settings import ServeConfig
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
-from scheduler.text.located import Located, Place
+from scheduler.text.located import FieldPath, Located
 
-#: Fields of a scenario that a queue may have its own of.
-OF_A_QUEUE = ("order", "resizing")
+#: Fields of a scenario that a queue may override.
+QUEUE_FIELDS = ("order", "resizing")
 
 
 def check(tree: Located, config: ServeConfig) -> None:
-    """Refuse a configuration that no service could run with.
+    """Raise an error if no service can run with a configuration.
 
     Raises
     ------
-    ConfigError : the first fault, with its place and its mend.
+    ConfigError : the first error found, with its origin and a way to correct it.
     """
-    base = _scenario(tree, (), config.scenario, config.parameters)
-    _redirection(tree, config, base)
+    base = _build_scenario(tree, (), config.scenario, config.parameters)
+    _check_redirection(tree, config, base)
     for name in config.priorities:
-        _priority(tree, config, ("priorities", name), config.priorities[name])
+        _check_priority(tree, config, ("priorities", name), config.priorities[name])
     for name in config.users:
-        _priority(tree, config, ("users", name), config.users[name])
+        _check_priority(tree, config, ("users", name), config.users[name])
     for name, queue in config.queues.items():
         place = ("queues", name)
-        _priority(tree, config, (*place, "priority"), queue.priority)
+        _check_priority(tree, config, (*place, "priority"), queue.priority)
         for parameter in queue.parameters:
-            if parameter.partition(".")[0] not in OF_A_QUEUE:
+            if parameter.partition(".")[0] not in QUEUE_FIELDS:
                 tree.fail(
                     (*place, "parameters", parameter),
-                    "belongs to the whole service, because the queues share one machine; a queue"
-                    f" has its own {' and '.join(OF_A_QUEUE)} alone",
+                    "applies to the whole service, because the queues share one machine; a queue"
+                    f" can set only {' and '.join(QUEUE_FIELDS)}",
                 )
         if queue.scenario is not None:
-            _scenario(tree, place, queue.scenario, queue.parameters)
+            _build_scenario(tree, place, queue.scenario, queue.parameters)
         else:
-            _parameters(tree, place, base, queue.parameters)
+            _apply_parameters(tree, place, base, queue.parameters)
         if queue.users == ():
-            tree.fail((*place, "users"), "nobody could submit; name somebody, or leave it out")
+            tree.fail(
+                (*place, "users"),
+                "no user could submit to this queue; name a user, or remove the field",
+            )
     try:
         config.composed()
     except ConfigError as error:
         tree.fail(("queues",), error.message)
     try:
         config.idle()
-    except ConfigError as error:  # the policies and the machine do not go together
+    except ConfigError as error:  # the policies do not fit the machine
         needs_network = getattr(base.selection, "needs_network", False)
         lacks_network = needs_network and config.network is None
         given = error.field is not None and error.field in config.parameters
-        wrong: Place = ("parameters", str(error.field)) if given else ("scenario",)
+        wrong: FieldPath = ("parameters", str(error.field)) if given else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""
         tree.fail(wrong, f"{error.message}{hint}")
 
 
-def _redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
-    """Check that the machine is large enough for a redirection group."""
+def _check_redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
+    """Check that the machine is large enough for the redirection group, if there is one."""
     if chosen.redirection is None:
         return
     try:
@@ -71,35 +74,39 @@ def _redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
         tree.fail(("parameters", given), str(error))
 
 
-def _priority(tree: Located, config: ServeConfig, place: Place, priority: float | str) -> None:
+def _check_priority(
+    tree: Located, config: ServeConfig, place: FieldPath, priority: float | str
+) -> None:
     try:
         config.value_of(priority)
     except ConfigError as error:
         tree.fail(place, str(error))
 
 
-def _scenario(tree: Located, place: Place, name: str, parameters: Mapping[str, Any]) -> Scenario:
-    """Try a scenario and its parameters; if they will not do, find the one that is wrong."""
+def _build_scenario(
+    tree: Located, place: FieldPath, name: str, parameters: Mapping[str, Any]
+) -> Scenario:
+    """Build a scenario with its parameters; an error names the parameter that causes it."""
     try:
         base = scenario(name)
     except ConfigError as error:
         tree.fail((*place, "scenario"), error.message)
-    return _parameters(tree, place, base, parameters)
+    return _apply_parameters(tree, place, base, parameters)
 
 
-def _parameters(
-    tree: Located, place: Place, base: Scenario, parameters: Mapping[str, Any]
+def _apply_parameters(
+    tree: Located, place: FieldPath, base: Scenario, parameters: Mapping[str, Any]
 ) -> Scenario:
     try:
         return changed(base, parameters)
     except ConfigError as error:
-        together = error
-    # The policies come first: other parameters may belong to one that is chosen here.
+        combined = error
+    # Policies come first: other parameters may be fields of a policy that is selected here.
     for name in sorted(parameters, key=lambda name: "." in name):
         try:
             base = changed(base, {name: parameters[name]})
         except ConfigError as error:
-            told = ", got " in error.message
-            given = "" if told else f" (given: {parameters[name]!r})"
+            has_value = ", got " in error.message
+            given = "" if has_value else f" (given: {parameters[name]!r})"
             tree.fail((*place, "parameters", name), error.message + given)
-    tree.fail((*place, "parameters"), str(together))
+    tree.fail((*place, "parameters"), str(combined))

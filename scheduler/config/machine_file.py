@@ -12,8 +12,8 @@
       levels: 4
       not_installed: 240-255  # leaves without a node; default: those behind the last node
 
-The node at leaf i has the processors of the numbers from ``i * processors_per_node`` on; in a flat
-machine the nodes stand side by side from 0 on. The simulator and the service read the same files.
+The node at leaf i has the processors from number ``i * processors_per_node`` on. In a flat machine
+the nodes are numbered consecutively from 0. The simulator and the service read the same format.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
+from scheduler.text.counts import counted
 from scheduler.text.located import Located
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -36,7 +37,7 @@ Names = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
 class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands under `network`; see the head of this module."""
+    """Fields below `network`; the module docstring describes them."""
 
     topology: Literal["tree"]
     k: int
@@ -45,7 +46,7 @@ class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands in a machine file; see the head of this module."""
+    """Fields of a machine file; the module docstring describes them."""
 
     nodes: Count | Names
     processors_per_node: Count = 1
@@ -55,15 +56,15 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Platform(msgspec.Struct, frozen=True):
-    """A machine as a file tells of it.
+    """A machine as described by a machine file.
 
     Parameters
     ----------
-    leaves : places of its nodes, in order.
-    processors_per_node : of each node.
-    exclusive : a job gets whole nodes.
-    tree : how the nodes hang together; None: nothing is known of it.
-    names : of the nodes, if they have some.
+    leaves : leaves of the network that have a node, in ascending order.
+    processors_per_node : number of processors of each node.
+    exclusive : whether a job gets whole nodes.
+    tree : the network of the nodes; None if the machine is flat.
+    names : names of the nodes; empty if they have none.
     resources_per_node : further resources of each node, by name.
     """
 
@@ -76,13 +77,13 @@ class Platform(msgspec.Struct, frozen=True):
 
     @property
     def resources(self) -> dict[str, int]:
-        """Further resources of all nodes together, by name."""
+        """Amounts of further resources, summed over all nodes, by name."""
         nodes = len(self.leaves)
         return {name: nodes * amount for name, amount in self.resources_per_node.items()}
 
     @property
     def processors(self) -> int:
-        """How many there are."""
+        """Number of processors of all nodes."""
         return len(self.leaves) * self.processors_per_node
 
     @property
@@ -94,9 +95,9 @@ class Platform(msgspec.Struct, frozen=True):
 
     @property
     def places(self) -> dict[str, ProcSet]:
-        """Numbers of the processors of each node, for a machine whose nodes come and go.
+        """Numbers of the processors of each node, for a machine whose nodes can be lost and return.
 
-        A node without a name is called after its leaf, as in ``node5``.
+        A node without a name is named after its leaf, such as ``node5``.
         """
         per_node = self.processors_per_node
         names = self.names or [f"node{leaf}" for leaf in self.leaves]
@@ -104,7 +105,13 @@ class Platform(msgspec.Struct, frozen=True):
         return {name: ProcSet.span(leaf * per_node, per_node) for name, leaf in pairs}
 
     def machine(self, resources: Mapping[str, int], *, counted: bool = False) -> Machine:
-        """Machine for a core; its nodes stay, so they are one to it, with these resources."""
+        """Build the machine of a simulated core: one node that holds all processors.
+
+        Parameters
+        ----------
+        resources : amounts of further resources, by name.
+        counted : count processors instead of numbering them.
+        """
         if counted:
             return Machine([("machine", self.processors)], counted=True, resources=resources)
         return Machine(
@@ -116,16 +123,16 @@ class Platform(msgspec.Struct, frozen=True):
 
 
 def flat(processors: int) -> Platform:
-    """Machine of so many processors of which nothing else is known."""
+    """Build a flat machine with a number of processors and nothing else."""
     return Platform(ProcSet.span(0, processors))
 
 
 def tree(nodes: int, k: int, levels: int) -> Platform:
-    """Nodes of one processor at the first leaves of a k-ary n-tree, as in LOC section 3.
+    """Build a machine of one-processor nodes at the first leaves of a k-ary n-tree (LOC section 3).
 
     Raises
     ------
-    ValueError : the numbers make no tree, or it has fewer leaves.
+    ValueError : the numbers do not describe a tree, or the tree has fewer leaves than nodes.
     """
     shape = Tree(k, levels)
     if nodes > shape.leaves:
@@ -138,7 +145,7 @@ def read(file: Path) -> Platform:
 
     Raises
     ------
-    ConfigError : names file, line and field.
+    ConfigError : the file is invalid; the message names file, line and field.
     """
     found = Located.read(file)
     fields = found.convert(MachineFields)
@@ -171,18 +178,21 @@ def read(file: Path) -> Platform:
         except ValueError as error:
             found.fail(place, str(error))
         if missing - leaves:
-            found.fail(place, f"{missing - leaves} are no leaves; there are 0-{shape.leaves - 1}")
+            found.fail(
+                place,
+                f"{missing - leaves} are not leaves of this tree, which has 0-{shape.leaves - 1}",
+            )
         leaves -= missing
         if len(leaves) != count:
             found.fail(
                 place,
-                f"it leaves {len(leaves)} of {shape.leaves} leaves for {count} nodes; name the"
-                " leaves without a node, all of them",
+                f"it leaves {len(leaves)} of {shape.leaves} leaves for {counted(count, 'node')};"
+                " list all leaves without a node",
             )
     elif count > shape.leaves:
         found.fail(
             ("nodes",),
-            f"{count} nodes do not fit on the {shape.leaves} leaves of a tree of k {shape.k} and"
-            f" {shape.levels} levels; give it more levels",
+            f"{count} nodes do not fit on the {shape.leaves} leaves of a tree with k = {shape.k}"
+            f" and {counted(shape.levels, 'level')}; add levels",
         )
     return Platform(leaves.first(count), per_node, exclusive, shape, names, resources)

@@ -1,4 +1,4 @@
-"""What a service runs with: its nodes, queues, users, scenario and deadlines."""
+"""Configuration of a service: nodes, queues, users, scenario and deadlines."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Value: TypeAlias = bool | int | float | str | None
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
-#: A node's name becomes part of file names.
+#: File names contain the names of nodes.
 NodeName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node, the processors it offers, and what else it holds, by name."""
+    """A node, its number of processors, and its amounts of further resources, by name."""
 
     name: NodeName
     processors: Count
@@ -33,15 +33,16 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a resize may take, in seconds.
+    """Time limits of the phases of a resize, in seconds.
 
     Parameters
     ----------
-    start_s : from the decision until a new group is up.
-    ready_s : how long a new group waits for the job's next resize point; at least ten iterations.
-    join_s : from the beginning of a join (or leave) to its commit, without the data.
-    move_bytes_per_s : slowest rate at which data may move; bytes / rate is added to `join_s`.
-    exit_s : for the processes of a group that left to be gone.
+    start_s : from the decision until the new group has started.
+    ready_s : how long a new group waits for the next resize point of the job. At least ten
+        iterations are always allowed.
+    join_s : from the beginning of a join (or leave) to its commit, without moving the data.
+    move_bytes_per_s : lowest acceptable rate of moving data; bytes / rate is added to `join_s`.
+    exit_s : for the processes of a group that left to end.
     """
 
     start_s: Positive = 60.0
@@ -52,16 +53,17 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A named queue: who may submit to it what, how urgent it is, and how its jobs are resized.
+    """A named queue: its users, limits, priority, and the order and resizing policy of its jobs.
 
     Parameters
     ----------
     priority : added to the user-assigned priority of its jobs; a number, or a name of `priorities`.
-    max_processors : most processors a job may start on, and grow to.
-    max_walltime_s : longest walltime of a job, seconds.
-    users : who may submit to it; None: everybody.
-    scenario : whose order and resizing policy its jobs follow; None: the server's. Backfilling and
-        the choice of processors are the server's, since the queues share one machine.
+    max_processors : largest number of processors of a job, at its start and after expansions.
+    max_walltime_s : longest walltime of a job, in seconds.
+    users : users who may submit to the queue; None: all users.
+    scenario : name of the scenario whose queue order and resizing policy apply; None: that of the
+        service. Backfilling and processor selection are always those of the service, because the
+        queues share one machine.
     parameters : values for the fields `order` and `resizing` of that scenario.
     """
 
@@ -78,18 +80,18 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    nodes : nodes with an agent each, all on this machine.
+    nodes : the nodes, each with an agent on this machine.
     scenario : name of a registered scenario.
     parameters : values for the scenario's fields, by dotted name.
-    kill_at_walltime : end jobs that pass their walltime.
+    kill_at_walltime : whether to end jobs that exceed their walltime.
     priorities : named user-assigned priorities, such as gold and platinum (PRIO 4.4).
-    users : highest priority of each user's jobs, which they have unless a submission asks for less;
-        a number or a name. Empty: everybody may ask for anything. Otherwise whoever is not in it
-        has 0.
-    queues : named queues; the first is that of a submission that names none.
-    verify : check every registered array by checksum around every move.
-    network : how the nodes hang together; places : the processor numbers of each node in it. Both
-        come from a machine file (`machine` in a configuration) alone.
+    users : highest priority of the jobs of each user, a number or a name. It applies unless a
+        submission requests a lower one. Users who are not listed have 0. If the mapping is empty,
+        every user may request any priority.
+    queues : named queues; the first one takes submissions that name no queue.
+    verify : whether to verify all registered data by checksums around every move.
+    network : the network of the nodes, from a machine file; None: flat.
+    places : processor numbers of each node, from a machine file.
     """
 
     nodes: Annotated[tuple[NodeConfig, ...], msgspec.Meta(min_length=1)]
@@ -108,29 +110,30 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def by_node(self) -> dict[str, int]:
-        """Processors of the nodes, by name."""
+        """Number of processors of each node, by name."""
         return {node.name: node.processors for node in self.nodes}
 
     @property
     def processors(self) -> int:
-        """Processors of all nodes."""
+        """Number of processors of all nodes."""
         return sum(self.by_node.values())
 
     def machine(self) -> Machine:
-        """Machine of this network for a core, no node there yet."""
+        """Build a machine with this network, on which no node is up yet."""
         return Machine(network=self.network, places=self.places)
 
     def idle(self) -> TwoGroupSite:
-        """Core that would run with these settings, all nodes there and idle."""
+        """Build the site of this configuration, with all nodes up and idle."""
         nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
         return TwoGroupSite.on(self.composed(), nodes, self.machine())
 
     def value_of(self, priority: float | str) -> float:
-        """Number of a priority, which may be given by its name.
+        """Convert a priority, which may be given by name, to a number.
 
         Raises
         ------
-        ConfigError : there is none of this name; the nearest is offered.
+        ConfigError : no priority has this name (the message suggests the nearest), or it is not
+            finite.
         """
         if isinstance(priority, str):
             if priority not in self.priorities:
@@ -143,11 +146,11 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return priority
 
     def composed(self) -> Scenario:
-        """Scenario with its parameters, and the rules of the queues that have their own.
+        """Build the scenario with its parameters and the rules of the queues that override it.
 
         Raises
         ------
-        ConfigError : a name or a parameter is wrong, or they contradict each other.
+        ConfigError : a name or a parameter is invalid, or two of them contradict each other.
         """
         made = scenario(self.scenario, self.parameters)
         queues = {}
@@ -160,6 +163,6 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def reserved(config: ServeConfig) -> dict[str, int]:
-    """Processors that belong to the redirection group, by node; none if there is no such group."""
+    """Processors of the redirection group, by node; empty if the scenario has none."""
     rule = scenario(config.scenario, config.parameters).redirection
     return {} if rule is None else rule.reserved(config.by_node)

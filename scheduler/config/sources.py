@@ -1,10 +1,10 @@
 """Configuration of a service: defaults < YAML file < environment < options.
 
-Whatever the source, a value ends in one tree of plain values with a note of where each came from.
-The tree is checked once, by the types of :class:`ServeConfig`; what is wrong is told with its
-source, line and field.
+The values of all sources are merged into one tree that records the origin of each value. The tree
+is checked once, against the types of :class:`ServeConfig`. Error messages name source, line and
+field.
 
-A file may look like this (every field is optional):
+An example of a file (every field is optional):
 
 .. code-block:: yaml
 
@@ -22,10 +22,10 @@ A file may look like this (every field is optional):
     verify: true
     deadlines: {start_s: 60, join_s: "0:15"}
 
-In the environment the same fields are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO,
-RESHAPE_VERIFY, RESHAPE_KILL_AT_WALLTIME and RESHAPE_DEADLINES_JOIN_S and its like. Text found
-there, and that of ``--set``, is read as a YAML value. A machine file named in a file is looked for
-beside it.
+The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,
+RESHAPE_KILL_AT_WALLTIME, RESHAPE_DEADLINES_JOIN_S and likewise for the other deadlines. Their
+values, and those of ``--set``, are parsed as YAML. The path of a machine file in a configuration
+file is relative to the configuration file.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from scheduler.config.machine_file import Platform
 from scheduler.config.machine_file import read as read_platform
 from scheduler.config.settings import Deadlines, ServeConfig, Value
 from scheduler.model.resources import checked
-from scheduler.text.located import Located, Origin, Place
+from scheduler.text.located import FieldPath, Located, Origin
 from scheduler.text.times import parse_walltime
 
-#: Ways to say which nodes there are, of which one is enough.
-_OF_NODES = ("processors", "machine", "nodes")
-#: Name of the node that `processors: 8` stands for.
+#: Fields that define the nodes; a configuration uses one of them.
+_NODE_FIELDS = ("processors", "machine", "nodes")
+#: Name of the node that `processors: 8` defines.
 LOCAL = "local"
-_DURATIONS: tuple[Place, ...] = tuple(
+_DURATIONS: tuple[FieldPath, ...] = tuple(
     ("deadlines", name) for name in Deadlines.__struct_fields__ if name.endswith("_s")
 )
-_ENVIRONMENT: dict[str, Place] = {
+_ENVIRONMENT: dict[str, FieldPath] = {
     "RESHAPE_PROCESSORS": ("processors",),
     "RESHAPE_MACHINE": ("machine",),
     "RESHAPE_SCENARIO": ("scenario",),
@@ -67,41 +67,42 @@ _ENVIRONMENT: dict[str, Place] = {
 def load_config(
     file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
 ) -> ServeConfig:
-    """Put the configuration of a service together: defaults < file < environment < options.
+    """Merge the configuration of a service: defaults < file < environment < options.
 
     Parameters
     ----------
     file : YAML file, or None.
-    environment : such as `os.environ`; other variables are ignored.
-    options : field -> value, None where the option was not given; `set` holds the texts
-        ``key=value`` that name parameters of the scenario.
+    environment : environment variables, such as `os.environ`; unrelated ones are ignored.
+    options : field -> value, None if the option was not given; `set` holds texts ``key=value`` that
+        set parameters of the scenario.
 
     Raises
     ------
-    ConfigError : names source, line and field, the value and the mend.
+    ConfigError : the configuration is invalid; the message names source, line, field and value,
+        and says how to correct it.
     """
     tree = Located.read(file) if file is not None else Located()
-    _one_way_to_say_nodes(tree)
+    _check_single_node_field(tree)
     _flatten_parameters(tree)
     queues = tree.values.get("queues")
     if isinstance(queues, dict):
         for queue in queues:
-            if queues[queue] is None:  # a name and nothing below it: a queue without rules
+            if queues[queue] is None:  # a name without fields: a queue with defaults
                 queues[queue] = {}
             _flatten_parameters(tree, ("queues", queue))
     for variable, place in _ENVIRONMENT.items():
         if variable in environment:
             origin = Origin(f"environment variable {variable}")
-            _lay(tree, place, _scalar(environment[variable], origin), origin)
+            _override(tree, place, _scalar(environment[variable], origin), origin)
     for name, value in options.items():
         if name != "set" and value is not None:
-            _lay(tree, (name,), value, Origin(f"option --{name.replace('_', '-')}"))
+            _override(tree, (name,), value, Origin(f"option --{name.replace('_', '-')}"))
     for text in options.get("set") or ():
         key, equals, value = text.partition("=")
         origin = Origin(f"option --set {text}")
         if not equals or not key:
             raise ConfigError("write it as key=value", file=origin.source)
-        _lay(tree, ("parameters", key.strip()), _scalar(value, origin), origin)
+        _override(tree, ("parameters", key.strip()), _scalar(value, origin), origin)
     platform = _expand_machine(tree)
     _expand_processors(tree)
     _read_durations(tree)
@@ -121,20 +122,20 @@ def load_config(
     return config
 
 
-def _lay(tree: Located, place: Place, value: Any, origin: Origin) -> None:
-    """Lay a value over the tree; of `processors`, `machine` and `nodes` the later one counts."""
-    if place == ("parameters", "redirection"):  # it can only be none now, whatever was said of it
+def _override(tree: Located, place: FieldPath, value: Any, origin: Origin) -> None:
+    """Override a value; of `processors`, `machine` and `nodes` the last one given counts."""
+    if place == ("parameters", "redirection"):  # null: drop the fields of lower sources
         below = [name for name in tree.values["parameters"] if name.startswith("redirection.")]
         for name in below:
             del tree.values["parameters"][name]
-    if place[0] in _OF_NODES:
-        for name in _OF_NODES:
+    if place[0] in _NODE_FIELDS:
+        for name in _NODE_FIELDS:
             tree.values.pop(name, None)
-    tree.put(place, value, origin)
+    tree.override(place, value, origin)
 
 
 def _scalar(text: str, origin: Origin) -> Any:
-    """Read text from outside a file as YAML does, so that 8, true and null mean the same there."""
+    """Parse text from outside a file as YAML, so that 8, true and null mean the same everywhere."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -144,38 +145,43 @@ def _scalar(text: str, origin: Origin) -> Any:
     return value
 
 
-def _one_way_to_say_nodes(tree: Located) -> None:
-    given = [name for name in _OF_NODES if name in tree.values]
+def _check_single_node_field(tree: Located) -> None:
+    given = [name for name in _NODE_FIELDS if name in tree.values]
     if len(given) > 1:
-        tree.fail((given[0],), f"give either {given[0]} or {given[1]}, not both: each names nodes")
+        tree.fail(
+            (given[0],), f"give either {given[0]} or {given[1]}, not both: each defines the nodes"
+        )
     for name in ("network", "places"):
         if name in tree.values:
-            tree.fail((name,), "stands in a machine file; name that with machine")
+            tree.fail((name,), "is read from a machine file; give its path in the field machine")
 
 
 def _expand_machine(tree: Located) -> Platform | None:
-    """Write the nodes of a machine file as `nodes`."""
+    """Replace `machine` by the nodes of that machine file."""
     place = ("machine",)
-    said, origin = tree.values.pop("machine", None), tree.origin(place)
-    if said is None:
+    path, origin = tree.values.pop("machine", None), tree.origin(place)
+    if path is None:
         return None
-    if not isinstance(said, str | Path):
-        tree.fail(place, f"must be the name of a file, got {said!r}")
-    beside = Path(origin.source or "").parent if origin.line is not None else Path()
-    platform = read_platform(beside / said)
+    if not isinstance(path, str | Path):
+        tree.fail(place, f"must be the path of a file, got {path!r}")
+    folder = Path(origin.source or "").parent if origin.line is not None else Path()
+    platform = read_platform(folder / path)
     if platform.exclusive:
         tree.fail(
             place,
-            f"{beside / said} says exclusive, which only the simulator can do: a live job has a"
-            " process on each processor it gets; ask for whole nodes with -n",
+            f"{folder / path} has exclusive: true, which only the simulator supports: a live job"
+            " runs a process on each of its processors; request whole nodes with -n",
         )
-    held = {"processors": platform.processors_per_node, "resources": platform.resources_per_node}
-    tree.put(("nodes",), [{"name": name, **held} for name in platform.places], origin)
+    contents = {
+        "processors": platform.processors_per_node,
+        "resources": platform.resources_per_node,
+    }
+    tree.override(("nodes",), [{"name": name, **contents} for name in platform.places], origin)
     return platform
 
 
 def _expand_processors(tree: Located) -> None:
-    """Write `processors: 8` as one node; without nodes, offer what this process may use."""
+    """Replace `processors: 8` by one node; its default is the number of CPUs of this process."""
     if "nodes" in tree.values:
         return
     place = ("processors",)
@@ -184,11 +190,11 @@ def _expand_processors(tree: Located) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         tree.fail(place, f"must be a whole number >= 1, got {count!r}")
     origin = tree.origin(place)
-    tree.put(("nodes",), [{"name": LOCAL, "processors": count}], origin)
+    tree.override(("nodes",), [{"name": LOCAL, "processors": count}], origin)
 
 
 def _read_durations(tree: Located) -> None:
-    """Replace times written as 10:00 by seconds."""
+    """Convert times written as 10:00 to seconds."""
     queues = tree.values.get("queues")
     named = queues if isinstance(queues, dict) else ()
     longest = [("queues", queue, "max_walltime_s") for queue in named]
@@ -202,19 +208,19 @@ def _read_durations(tree: Located) -> None:
                     seconds = parse_walltime(value)
                 except ValueError as error:
                     tree.fail(place, f"{error}, or a number of seconds")
-            tree.put(place, seconds, tree.origin(place))
+            tree.override(place, seconds, tree.origin(place))
 
 
-def _flatten_parameters(tree: Located, above: Place = ()) -> None:
-    """Write the nested parameters at a place with dotted names, each with its line.
+def _flatten_parameters(tree: Located, above: FieldPath = ()) -> None:
+    """Convert the nested parameters at a path to dotted names, each with its origin.
 
-    `redirection` at the top stands for the parameters of that name.
+    `redirection` at the top level is short for the parameters of that name.
     """
     here = tree.get(above) if above else tree.values
     if not isinstance(here, dict):
         return
     flat: dict[str, Any] = {}
-    pending: list[tuple[tuple[str, ...], Place, Any]] = []
+    pending: list[tuple[tuple[str, ...], FieldPath, Any]] = []
     nested = here.pop("parameters", {})
     if not isinstance(nested, dict):
         tree.fail((*above, "parameters"), f"must be a mapping of fields to values, got {nested!r}")
@@ -235,4 +241,4 @@ def _flatten_parameters(tree: Located, above: Place = ()) -> None:
         flat[name] = (value, tree.origin(place))
     here["parameters"] = {}
     for name, (value, origin) in flat.items():
-        tree.put((*above, "parameters", name), value, origin)
+        tree.override((*above, "parameters", name), value, origin)

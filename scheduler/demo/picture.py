@@ -129,7 +129,7 @@ def _draw_run(
     axes.set_yticks(range(0, processors, max(1, processors // 8)))
     axes.set_ylabel("processor")
     axes.set_title(panel.title, loc="left", fontsize=10.5, color=INK)
-    drawing.quiet(axes)
+    drawing.reduce_frame(axes)
     axes.set_facecolor(drawing.GROUND)
 
 
@@ -228,7 +228,7 @@ def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:
     axes.set_ylim(0, max(2, counts.max() + 0.5))
     axes.set_ylabel("waiting", fontsize=8)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
-    drawing.quiet(axes)
+    drawing.reduce_frame(axes)
     axes.tick_params(labelsize=8)
 
 

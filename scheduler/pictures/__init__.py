@@ -1,1 +1,1 @@
-"""Shared style of all pictures."""
+"""Style and helpers that all pictures share."""

@@ -1,4 +1,4 @@
-"""Quantities that change in steps: what a sum of changes comes to, and when."""
+"""Step functions: cumulative sums of changes over time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def steps(times: ArrayLike, changes: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Add up changes to a quantity that was 0 before the first of them.
+    """Sum the changes of a quantity that is 0 before the first change.
 
     Parameters
     ----------
-    times, changes : (n,) when, in any order, and by how much.
+    times : (n,) float64, times of the changes, in any order.
+    changes : (n,) float64, amount of each change.
 
     Returns
     -------
-    (m,) float64 times, ascending, each once; (m,) float64 the quantity from each of them on.
+    times : (m,) float64, distinct, in ascending order.
+    values : (m,) float64, the quantity from each of these times on.
     """
     moments, which = np.unique(np.asarray(times, dtype=np.float64), return_inverse=True)
     amounts = np.asarray(changes, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""How our pictures look, and how they become files: the same data gives the same bytes."""
+"""Colours and layout of pictures, and their reproducible encoding as PNG or SVG."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ INK = "#22262b"
 GROUND = "#f7f7f5"
 WAITING = "#8d6a9f"
 DPI = 150
-#: Kinds of files, and what is left out of them because it changes from day to day.
+#: File formats, each with the metadata to omit because it differs between runs.
 FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}}
 
 
 def new_figure(height: float, title: str) -> Figure:
-    """Make an empty figure of our width, `height` inches high."""
+    """Create an empty figure, 11 inches wide and `height` inches high."""
     figure = Figure(figsize=(11, height), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=13, fontweight="bold", color=INK)
     return figure
 
 
-def quiet(axes: Axes) -> None:
-    """Leave out what says nothing."""
+def reduce_frame(axes: Axes) -> None:
+    """Remove the upper and right border, and shorten the ticks."""
     axes.tick_params(length=2)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def encode(figure: Figure, form: str) -> bytes:
-    """Write a figure as "png" or "svg"."""
+    """Encode a figure as "png" or "svg"; equal figures give equal bytes."""
     data = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "reshape"}):  # names inside of it
+    with matplotlib.rc_context({"svg.hashsalt": "reshape"}):  # makes element names reproducible
         figure.savefig(data, format=form, dpi=DPI, metadata=FORMATS[form])
     return data.getvalue()

@@ -1,1 +1,1 @@
-"""Text: tables, times, counts, and data that knows its place in a file."""
+"""Text for users: tables, times, counts, and values that carry their place in a file."""

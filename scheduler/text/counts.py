@@ -1,18 +1,18 @@
-"""Numbers of things as people write them."""
+"""Counts as text: grouped digits, and the singular or plural of a noun."""
 
 from __future__ import annotations
 
 
 def grouped(number: int) -> str:
-    """``12 345``: thousands set apart."""
+    """Write a number with spaces between thousands, such as ``12 345``."""
     return f"{number:,}".replace(",", " ")
 
 
 def noun(number: int, thing: str) -> str:
-    """``job`` for one, ``jobs`` for any other number."""
+    """Select singular or plural: ``job`` for 1, ``jobs`` for any other number."""
     return thing if number == 1 else f"{thing}s"
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 job``, ``0 jobs``, ``12 345 jobs``."""
+    """Write a number with its noun: ``1 job``, ``0 jobs``, ``12 345 jobs``."""
     return f"{grouped(number)} {noun(number, thing)}"

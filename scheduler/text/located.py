@@ -1,7 +1,7 @@
-"""Plain values that remember where they came from, so that an error can name file, line and field.
+"""Plain values with their origins, so that an error message can name file, line and field.
 
-A :class:`Located` is what a YAML file says, with values of other sources laid over it; `convert`
-checks it by the types of a msgspec struct.
+A :class:`Located` holds the contents of a YAML file, overridden by values from other sources.
+`Located.convert` checks the values against the types of a msgspec struct.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import msgspec
 from reshape.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    import yaml  # at run time only where a file is read: most commands need none
+    import yaml  # imported late: most commands read no YAML
 
 T = TypeVar("T", bound=msgspec.Struct)
 V = TypeVar("V")
-#: Way to a value from the root, such as ("nodes", 0, "processors").
-Place: TypeAlias = tuple[str | int, ...]
+#: Path from the root to a value, such as ("nodes", 0, "processors").
+FieldPath: TypeAlias = tuple[str | int, ...]
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)")
 _WORDS = {
     "int": "a whole number",
@@ -60,20 +60,20 @@ class Located:
 
     Parameters
     ----------
-    source : what to name in an error about something that is missing altogether.
+    source : file to name in errors about values that are missing.
     """
 
     def __init__(self, source: str | None = None) -> None:
         self.values: dict[str, Any] = {}
-        self._origins: dict[Place, Origin] = {(): Origin(source)}
+        self._origins: dict[FieldPath, Origin] = {(): Origin(source)}
 
     @classmethod
     def read(cls, file: Path) -> Located:
-        """Read a YAML file; an empty one is an empty tree.
+        """Read a YAML file; an empty file gives an empty tree.
 
         Raises
         ------
-        ConfigError : it cannot be read, is no YAML, is not a mapping, or says a field twice.
+        ConfigError : the file cannot be read, is not YAML, is not a mapping, or repeats a field.
         """
         import yaml
 
@@ -86,10 +86,10 @@ class Located:
             raise ConfigError(f"is not UTF-8 text: {error.reason}", file=str(file)) from None
         loader = None
         try:
-            loader = yaml.SafeLoader(text)  # which looks for bytes that no text has
+            loader = yaml.SafeLoader(text)  # checks for characters that YAML forbids
             node = loader.get_single_node()
             if node is not None:
-                values = tree._plain(loader, node, (), ())
+                values = tree._to_values(loader, node, (), ())
                 if not isinstance(values, dict):
                     tree.fail(
                         (), f"the file must be a mapping such as 'processors: 8', not {values!r}"
@@ -98,13 +98,13 @@ class Located:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             raise ConfigError(
-                f"is no YAML: {error.problem}{f', {error.context}' if error.context else ''}",
+                f"is not YAML: {error.problem}{f', {error.context}' if error.context else ''}",
                 file=str(file),
                 line=mark.line + 1 if mark else None,
             ) from None
         except yaml.reader.ReaderError as error:
             raise ConfigError(
-                f"is no YAML: character #x{error.character:04x}: {error.reason}",
+                f"is not YAML: character #x{error.character:04x}: {error.reason}",
                 file=str(file),
                 line=text.count("\n", 0, error.position) + 1,
             ) from None
@@ -113,10 +113,14 @@ class Located:
                 loader.dispose()
         return tree
 
-    def _plain(
-        self, loader: yaml.SafeLoader, node: yaml.Node, place: Place, above: tuple[yaml.Node, ...]
+    def _to_values(
+        self,
+        loader: yaml.SafeLoader,
+        node: yaml.Node,
+        place: FieldPath,
+        above: tuple[yaml.Node, ...],
     ) -> Any:
-        """Turn a node and all below it into plain values, noting their lines."""
+        """Convert a YAML node and its descendants to plain values, and record their lines."""
         import yaml
 
         source = self._origins[()].source
@@ -127,7 +131,7 @@ class Located:
         above = (*above, node)
         if isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
-            return [self._plain(loader, item, (*place, i), above) for i, item in items]
+            return [self._to_values(loader, item, (*place, i), above) for i, item in items]
         if not isinstance(node, yaml.MappingNode):
             return loader.construct_object(node, deep=True)
         values: dict[str, Any] = {}
@@ -141,17 +145,17 @@ class Located:
                     line=line,
                     field=dotted((*place, name)),
                 )
-            # An error is looked for where the field is named, not where its value begins.
+            # Errors refer to the line of the field name, not to the line on which its value begins.
             self._origins[*place, name] = Origin(source, key.start_mark.line + 1)
-            values[name] = self._plain(loader, value, (*place, name), above)
+            values[name] = self._to_values(loader, value, (*place, name), above)
         return values
 
-    def put(self, place: Place, value: Any, origin: Origin) -> None:
-        """Lay a value over the tree; mappings on the way are made where they are missing.
+    def override(self, place: FieldPath, value: Any, origin: Origin) -> None:
+        """Set a value; missing mappings on the path to it are created.
 
         Raises
         ------
-        ConfigError : something on the way is no mapping.
+        ConfigError : a value on the path is not a mapping.
         """
         values = self.values
         for depth, step in enumerate(place[:-1], 1):
@@ -163,8 +167,8 @@ class Located:
             del self._origins[known]
         self._origins[place] = origin
 
-    def get(self, place: Place) -> Any:
-        """Give the value at a place; None if there is none."""
+    def get(self, place: FieldPath) -> Any:
+        """Return the value at a path, or None if there is none."""
         value: Any = self.values
         for step in place:
             try:
@@ -173,29 +177,30 @@ class Located:
                 return None
         return value
 
-    def origin(self, place: Place) -> Origin:
-        """Where the value at a place, or the nearest one above it, came from."""
+    def origin(self, place: FieldPath) -> Origin:
+        """Origin of the value at a path, or of its nearest ancestor that has one."""
         while place not in self._origins:
             place = place[:-1]
         return self._origins[place]
 
-    def fail(self, place: Place, message: str) -> NoReturn:
-        """Raise a ConfigError about a place."""
+    def fail(self, place: FieldPath, message: str) -> NoReturn:
+        """Raise a ConfigError that names a path and its origin."""
         origin = self.origin(place)
         raise ConfigError(
             message, file=origin.source, line=origin.line, field=dotted(place) or None
         )
 
     def convert(self, kind: type[T], also: tuple[str, ...] = ()) -> T:
-        """Check the tree by the types of a struct and make one of it.
+        """Convert the tree to a struct and check the types of all fields.
 
         Parameters
         ----------
-        also : further names at the top that a reader may have meant, to be offered too.
+        also : further names to suggest for an unknown field at the top level.
 
         Raises
         ------
-        ConfigError : the first value that is unknown, missing, of a wrong type or out of range.
+        ConfigError : a value is unknown, missing, of the wrong type or out of range; the first one
+            is named.
         """
         try:
             return msgspec.convert(self.values, kind)
@@ -209,15 +214,15 @@ class Located:
             if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
                 self.fail((*place, missing[1]), "is missing")
             choices = kind if "..." in place else _type_at(kind, place)
-            self.fail(place, f"{_in_words(what, choices)}, got {self.get(place)!r}")
+            self.fail(place, f"{_expectation(what, choices)}, got {self.get(place)!r}")
 
-    def _place(self, kind: Any, steps: list[tuple[str, str]]) -> Place:
-        """Place of an error as msgspec tells it, which names no key of a dict but "..."."""
-        place: Place = ()
+    def _place(self, kind: Any, steps: list[tuple[str, str]]) -> FieldPath:
+        """Path of an error of msgspec, which writes "..." for any key of a dict."""
+        place: FieldPath = ()
         for item, name in steps:
             step: str | int = name
             if item == "...":
-                wanted, values = get_args(_plain_type(kind))[1], self.get(place)
+                wanted, values = get_args(_without_annotation(kind))[1], self.get(place)
                 wrong = (key for key, value in values.items() if not _fits(value, wanted))
                 step = next(wrong, "...")
             elif item:
@@ -235,10 +240,10 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _below(kind: Any, step: str | int) -> Any:
-    """Type of what is at a step below a struct, a dict, a list or tuple[type, ...], or a choice."""
-    kind = _plain_type(kind)
+    """Type of a member of a struct, dict, list, tuple[type, ...] or union."""
+    kind = _without_annotation(kind)
     if get_origin(kind) in (Union, UnionType):  # such as `NetworkFields | None`
-        members = [_plain_type(member) for member in get_args(kind)]
+        members = [_without_annotation(member) for member in get_args(kind)]
         sequences = [member for member in members if get_origin(member) in (list, tuple)]
         mappings = [
             member
@@ -250,48 +255,49 @@ def _below(kind: Any, step: str | int) -> Any:
         return get_args(kind)[0]
     if get_origin(kind) is dict:
         return get_args(kind)[1]
-    return get_type_hints(kind, include_extras=True).get(step, Any)  # of a tag it knows nothing
+    return get_type_hints(kind, include_extras=True).get(step, Any)  # hints lack a struct's tag
 
 
-def _plain_type(kind: Any) -> Any:
-    """Type without what is annotated to it, such as a range."""
+def _without_annotation(kind: Any) -> Any:
+    """Strip the annotations, such as a range, from a type."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def dotted(place: Place) -> str:
-    """Write a place as ``nodes[0].processors``."""
+def dotted(place: FieldPath) -> str:
+    """Write a path as ``nodes[0].processors``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return text.removeprefix(".")
 
 
-def fields_at(kind: Any, place: Place) -> tuple[str, ...]:
-    """Names of the fields that the struct at a place below `kind` has."""
+def fields_at(kind: Any, place: FieldPath) -> tuple[str, ...]:
+    """Names of the fields of the struct at a path below `kind`."""
     return tuple(_type_at(kind, place).__struct_fields__)
 
 
-def _type_at(kind: Any, place: Place) -> Any:
+def _type_at(kind: Any, place: FieldPath) -> Any:
     for step in place:
         kind = _below(kind, step)
-    return _plain_type(kind)
+    return _without_annotation(kind)
 
 
 def converted(values: Any, kind: type[V], field: str = "") -> V:
-    """Make what is wanted, such as a struct, of plain values; numbers may be text.
+    """Convert plain values to a type such as a struct; numbers may be given as text.
 
     Parameters
     ----------
-    field : which field the values are of, to be named in errors.
+    field : name of the field that holds the values, for error messages.
 
     Raises
     ------
-    ConfigError : an unknown field, or the first value that is of a wrong type or out of range.
+    ConfigError : a field is unknown, or a value has the wrong type or is out of range; the first
+        one is named.
     """
     known: tuple[str, ...] | None = getattr(kind, "__struct_fields__", None)
     if known is not None and isinstance(values, Mapping):
         for name in values:
             if name not in known:
-                told = f"unknown field{nearest(name, known)}"
-                raise ConfigError(told, field=_joined(field, name))
+                message = f"unknown field{nearest(name, known)}"
+                raise ConfigError(message, field=_joined(field, name))
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -299,10 +305,10 @@ def converted(values: Any, kind: type[V], field: str = "") -> V:
         value, wanted = values, kind
         for step in filter(None, where.rstrip("`").split(".")):
             if not isinstance(value, Mapping) or step not in value:
-                break  # in a list, or the like
+                break  # within a list
             field, value, wanted = _joined(field, step), value[step], _below(wanted, step)
-        if what.startswith(("Expected ", "Invalid enum value ")):  # else it is the struct's own
-            what = f"{_in_words(what, wanted)}, got {value!r}"
+        if what.startswith(("Expected ", "Invalid enum value ")):  # not raised by the struct
+            what = f"{_expectation(what, wanted)}, got {value!r}"
         raise ConfigError(what, field=field or None) from None
 
 
@@ -310,8 +316,8 @@ def _joined(field: str, name: str) -> str:
     return f"{field}.{name}" if field else name
 
 
-def _in_words(what: str, kind: Any) -> str:
-    """Say what msgspec expected of a value of some type in words that need no Python."""
+def _expectation(what: str, kind: Any) -> str:
+    """Rephrase what msgspec expected of a value without the names of Python types."""
     if choices := _choices(kind):
         return f"must be {' or '.join(choices)}"
     expected = what.partition(", got ")[0].removeprefix("Expected ")
@@ -324,7 +330,7 @@ def _in_words(what: str, kind: Any) -> str:
 
 
 def _choices(kind: Any) -> list[str]:
-    """What a value may be, if its type names that."""
+    """Permitted values, if the type enumerates them."""
     if get_origin(kind) is Literal:
         return [str(choice) for choice in get_args(kind)]
     return []

@@ -1,4 +1,4 @@
-"""Tables of text in columns, as the commands print them."""
+"""Tables of text in aligned columns, as printed by the commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 
 class Table(NamedTuple):
-    """Headings and rows of text; columns whose heading is in `left` are aligned to the left."""
+    """Headings and rows of text.
+
+    Parameters
+    ----------
+    left : headings of the columns aligned to the left; other columns are aligned to the right.
+    """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -15,7 +20,12 @@ class Table(NamedTuple):
 
 
 def render(table: Table, parsable: bool = False) -> str:
-    """Write a table in columns, or (`parsable`) with `|` between the fields as Slurm does."""
+    """Write a table as text.
+
+    Parameters
+    ----------
+    parsable : separate the fields with ``|``, as Slurm does, instead of aligning columns.
+    """
     lines = [table.headings, *table.rows]
     if parsable:
         return "\n".join("|".join(field.replace("|", "/") for field in line) for line in lines)

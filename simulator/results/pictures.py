@@ -71,7 +71,7 @@ class Scene(NamedTuple):
 
     def dress(self, axes: Axes, label: str) -> None:
         """Label the axes."""
-        drawing.quiet(axes)
+        drawing.reduce_frame(axes)
         axes.set_facecolor(drawing.GROUND)
         axes.set_xlim(0, self.span / self.unit[1])
         axes.set_ylabel(label)

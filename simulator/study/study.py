@@ -30,7 +30,7 @@ import msgspec
 import yaml
 
 from reshape.errors import ConfigError, ReshapeError, nearest
-from scheduler.text.located import Located, Origin, Place
+from scheduler.text.located import FieldPath, Located, Origin
 
 Parameters: TypeAlias = dict[str, Any]
 SEED = "seed"
@@ -239,7 +239,7 @@ def _written_out(tree: Located, plan: StudyFile) -> StudyFile:
     return msgspec.structs.replace(plan, cases=cases)
 
 
-def _check_lists(tree: Located, place: Place, grid: Mapping[str, Any]) -> None:
+def _check_lists(tree: Located, place: FieldPath, grid: Mapping[str, Any]) -> None:
     for name, values in grid.items():
         if not isinstance(values, list):
             tree.fail((*place, name), f"must be a list, got {values!r}; or put it outside the grid")
@@ -249,7 +249,7 @@ def _check_lists(tree: Located, place: Place, grid: Mapping[str, Any]) -> None:
 
 def _check(tree: Located, plan: StudyFile) -> None:
     """Refuse parameters that are named in two places or are ours, and what runs nothing."""
-    groups: list[tuple[Place, Mapping[str, Any]]] = [(("fixed",), plan.fixed)]
+    groups: list[tuple[FieldPath, Mapping[str, Any]]] = [(("fixed",), plan.fixed)]
     groups += [(("cases",), case) for case in plan.cases]
     groups += [(("grid",), plan.grid)]
     seen: dict[str, str] = {}
@@ -299,9 +299,9 @@ def _changed(plan: StudyFile, text: str) -> StudyFile:
 def _seeded(plan: StudyFile, text: str) -> StudyFile:
     origin = Origin(f"option --seeds {text}")
     tree = Located()
-    tree.put(("study",), plan.study, origin)
-    tree.put(("run",), plan.run, origin)
-    tree.put(("seeds",), _yaml(text, origin.source or ""), origin)
+    tree.override(("study",), plan.study, origin)
+    tree.override(("run",), plan.run, origin)
+    tree.override(("seeds",), _yaml(text, origin.source or ""), origin)
     read = tree.convert(StudyFile)
     _check(tree, read)
     return msgspec.structs.replace(plan, seeds=read.seeds)

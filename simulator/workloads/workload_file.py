@@ -26,7 +26,7 @@ from reshape.errors import ConfigError
 from reshape.speedup import Model, Speedup, parse, written
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
-from scheduler.text.located import Located, Place, converted
+from scheduler.text.located import FieldPath, Located, converted
 from scheduler.text.times import parse_walltime
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
@@ -160,7 +160,7 @@ def _line(job: SimJob) -> JobLine:
     )
 
 
-def _struct(tree: Located, place: Place, kind: Any) -> Any:
+def _struct(tree: Located, place: FieldPath, kind: Any) -> Any:
     """Make a struct of a mapping; errors name the field below `place`."""
     values = tree.get(place)
     values = {} if values is None else values
@@ -174,7 +174,7 @@ def _struct(tree: Located, place: Place, kind: Any) -> Any:
 
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     """Check a job beyond its types."""
-    place: Place = ("jobs", number)
+    place: FieldPath = ("jobs", number)
 
     def read_as(field: str, make: Any, text: Any) -> Any:
         try:

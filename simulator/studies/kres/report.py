@@ -211,7 +211,7 @@ def _pictures(points: Sequence[Point]) -> dict[str, bytes]:
 
 
 def _picture(points: Sequence[Point], metric: str) -> Any:
-    from scheduler.pictures.style import INK, new_figure, quiet
+    from scheduler.pictures.style import INK, new_figure, reduce_frame
 
     laws, ks = (list(dict.fromkeys(getattr(p, name) for p in points)) for name in ("law", "k"))
     queues = sorted({p.queue for p in points})
@@ -245,7 +245,7 @@ def _picture(points: Sequence[Point], metric: str) -> Any:
             axes.set_yscale("symlog", linthresh=50)
             axes.set_yticks(ticks, [str(tick) for tick in ticks])
             axes.minorticks_off()
-            quiet(axes)
+            reduce_frame(axes)
     for axes in grid[-1]:
         axes.set_xlabel("mean ready queue of FF-EASY")
     for axes_row in grid:

@@ -69,7 +69,7 @@ def _costs(curves: Curves) -> Figure:
     axes.yaxis.set_major_formatter(FuncFormatter(_plain))
     if policies:
         axes.legend(frameon=False)
-    drawing.quiet(axes)
+    drawing.reduce_frame(axes)
     return figure
 
 
@@ -120,7 +120,7 @@ def _panel(axes: Axes, curve: Curve, column: str) -> None:
             fontsize=9,
         )
     axes.set_xlabel("speed-up of contiguous jobs")
-    drawing.quiet(axes)
+    drawing.reduce_frame(axes)
 
 
 def _plain(value: float, _: object) -> str:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reshape.speedup import Prio
-from scheduler.pictures.style import INK, encode, new_figure, quiet
+from scheduler.pictures.style import INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import Interval
 from simulator.studies.prio import paper
 from simulator.studies.prio.claims import COMPLETION, EXECUTION, RESIZED, UTILIZATION, WAIT
@@ -250,6 +250,6 @@ def _label(name: str) -> str:
 
 
 def _style(axes: Axes, title: str, unit: str) -> None:
-    quiet(axes)
+    reduce_frame(axes)
     axes.set_title(title, fontsize=10, color=INK)
     axes.set_ylabel(unit)

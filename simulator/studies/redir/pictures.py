@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from scheduler.pictures.style import FORMATS, INK, encode, new_figure, quiet
+from scheduler.pictures.style import FORMATS, INK, encode, new_figure, reduce_frame
 from simulator.results.statistics import mean
 from simulator.studies.redir.ratios import MAX, MEAN, TraceRatios
 
@@ -115,4 +115,4 @@ def _frame(axes: Axes, trace: TraceRatios, alpha: float) -> None:
     axes.set_xlabel(r"$\theta$")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda power, _: f"{2.0**power:g}"))
-    quiet(axes)
+    reduce_frame(axes)

@@ -74,7 +74,7 @@ def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"tree.yaml:1: nodes\[2\]: two nodes are named 'a'"):
         load_config(file, {}, {})
     tree.write_text("nodes: 2\nexclusive: true\n")
-    with pytest.raises(ConfigError, match="says exclusive, which only the simulator can do"):
+    with pytest.raises(ConfigError, match="has exclusive: true, which only the simulator supports"):
         load_config(file, {}, {})
 
 
@@ -115,7 +115,7 @@ WRONG = [
     ("scenario: [easy]", 1, "scenario", "must be text, got ['easy']"),
     ("deadlines:\n  join: 3", 2, "deadlines.join", "unknown field; did you mean join_s?"),
     ("deadlines:\n  exit_s: 1\n  join_s: -3", 3, "deadlines.join_s", "must be a number > 0"),
-    ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is no time; write minutes"),
+    ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is not a time; write minutes"),
     ("deadlines: 5", 1, "deadlines", "must be a mapping, got 5"),
     ("nodes:\n  - name: a", 2, "nodes[0].processors", "is missing"),
     ("nodes: []", 1, "nodes", "must be a list of length >= 1, got []"),
@@ -140,8 +140,8 @@ WRONG = [
         "give either processors or nodes, not both",
     ),
     ("processors: 8\nmachine: m.yaml", 1, "processors", "give either processors or machine, not"),
-    ("machine: 3", 1, "machine", "must be the name of a file, got 3"),
-    ("verify: true\nnetwork: {k: 2}", 2, "network", "stands in a machine file"),
+    ("machine: 3", 1, "machine", "must be the path of a file, got 3"),
+    ("verify: true\nnetwork: {k: 2}", 2, "network", "is read from a machine file"),
     (
         "nodes:\n- name: a\n  processors: 1\n  resources: {gib: 1, gpu: -1}",
         4,
@@ -190,16 +190,21 @@ WRONG = [
     ("queues:\n  a:\n    priorty: 3", 3, "queues.a.priorty", "did you mean priority?"),
     ("queues:\n  a:\n    priority: silver", 3, "queues.a.priority", "no priority 'silver'"),
     ("queues:\n  a:\n    max_processors: 0", 3, "queues.a.max_processors", "number >= 1"),
-    ("queues:\n  a:\n    max_walltime_s: 1:xx", 3, "queues.a.max_walltime_s", "is no time"),
-    ("queues:\n  a:\n    max_walltime_s: soon", 3, "queues.a.max_walltime_s", "'soon' is no time"),
-    ("queues:\n  a:\n    users: []", 3, "queues.a.users", "nobody could submit"),
+    ("queues:\n  a:\n    max_walltime_s: 1:xx", 3, "queues.a.max_walltime_s", "is not a time"),
+    (
+        "queues:\n  a:\n    max_walltime_s: soon",
+        3,
+        "queues.a.max_walltime_s",
+        "'soon' is not a time",
+    ),
+    ("queues:\n  a:\n    users: []", 3, "queues.a.users", "no user could submit"),
     ("queues:\n  a:\n    scenario: max-b", 1, "queues", "order of queue a, Fcfs, gives no number"),
     ("queues:\n  a:\n    scenario: max", 3, "queues.a.scenario", "did you mean max-b"),
     (
         "queues:\n  a:\n    parameters:\n      backfill.reservations: 3",
         4,
         "queues.a.parameters.backfill.reservations",
-        "belongs to the whole service",
+        "applies to the whole service",
     ),
     (
         "queues:\n  a:\n    scenario: max-b-pr\n    parameters: {resizing: {harvest: useful}}",
@@ -220,11 +225,11 @@ WRONG = [
         "wait_weight must be >= 0, or jobs that wait long would fall behind",
     ),
     ("deadlines: &a\n  join_s: *a", 2, "deadlines.join_s", "refers to itself"),
-    ("processors: [1", 2, None, "is no YAML"),
-    ("processors: 1\n\tverify: x", 2, None, "is no YAML"),
+    ("processors: [1", 2, None, "is not YAML"),
+    ("processors: 1\n\tverify: x", 2, None, "is not YAML"),
     ("- 1\n- 2", 1, None, "must be a mapping"),
-    ("processors: 1\n---\nprocessors: 2", 2, None, "is no YAML"),
-    ("processors: 1\n\x00", 2, None, "is no YAML: character #x0000"),
+    ("processors: 1\n---\nprocessors: 2", 2, None, "is not YAML"),
+    ("processors: 1\n\x00", 2, None, "is not YAML: character #x0000"),
 ]
 
 

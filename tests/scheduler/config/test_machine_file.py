@@ -73,7 +73,11 @@ def test_a_machine_file(tmp_path: Path) -> None:
         ("k: 4", "k: 1", r"m.yaml:2: network: k must be >= 2, got 1"),
         ("levels: 2", "levels: two", r"m.yaml:5: network.levels: "),
         ("5 12", "5-x", r"m.yaml:6: network.not_installed: '5-x' in '5-x' is no interval"),
-        ("5 12", "16", r"m.yaml:6: network.not_installed: 16 are no leaves; there are 0-15"),
+        (
+            "5 12",
+            "16",
+            r"m.yaml:6: network.not_installed: 16 are not leaves of this tree, which has 0-15",
+        ),
         ("5 12", "5", r"m.yaml:6: network.not_installed: it leaves 15 of 16 leaves for 14 nodes"),
         ("  not_installed: 5 12\n", "", None),
         ("nodes: 14", "nodes: 17", r"it leaves 14 of 16 leaves for 17 nodes"),

@@ -67,7 +67,7 @@ def test_a_service_in_the_background_from_birth_to_end(served: Any, run: Run) ->
 
 
 def test_the_life_of_a_job_as_the_commands_tell_it(submit: Any, service: Any, run: Run) -> None:
-    assert "none was submitted yet" in run("info", "last", code=1).stderr
+    assert "no job was submitted yet" in run("info", "last", code=1).stderr
     program = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(f'I am one of {c.size}')"
     done = run("submit", "-n", "2", "--name", "two", "--output", "two-%{JOB_ID}.txt", "--wait",
                "--", "python", "-c", program)  # fmt: skip
@@ -132,7 +132,7 @@ def test_a_wait_may_have_an_end_and_a_job_be_cancelled(submit: Any, service: Any
     submit("import time; time.sleep(60)", "-n", "8", "--walltime", "2")
     submit("print('later')")
     done = run("wait", "2", "--timeout", "0:01", code=124)
-    assert done.stderr == "reshape: the time is over, job 2 has not ended\n"
+    assert done.stderr == "reshape: the time limit has passed and job 2 has not ended\n"
     service.until(1, "RUNNING")
     lines = run("queue").stdout.splitlines()
     assert lines[0].split() == [

@@ -49,7 +49,7 @@ def test_the_forms_of_slurm(text: str, seconds: int) -> None:
     ],
 )
 def test_anything_else_is_refused_by_its_text(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time") as caught:
+    with pytest.raises(ValueError, match="is not a time") as caught:
         parse_walltime(text)
     assert repr(text) in str(caught.value)
 
