@@ -1,4 +1,4 @@
-"""``reshape demo``: the same workload, static and resizable, with tables, a picture and JSON."""
+"""``reshape demo``: run one workload with static and with resizable jobs, and compare the runs."""
 
 from __future__ import annotations
 
@@ -31,28 +31,30 @@ STATIC = "easy"
     type=click.IntRange(min=FEWEST_PROCESSORS),
     default=8,
     show_default=True,
-    help="Virtual processors of the machine.",
+    help="Number of virtual processors.",
 )
-@click.option("--scenario", default="fcfs-pr", show_default=True, help="The resizable one.")
-@click.option("--seed", default=0, show_default=True, help="Of the workload.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=JOBS, show_default=True, help="How many."
+    "--scenario", default="fcfs-pr", show_default=True, help="Scenario of the resizable run."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the workload.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=JOBS, show_default=True, help="Number of jobs."
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default="reshape-demo",
     show_default=True,
-    help="Directory for the pictures, results.json and what the jobs print.",
+    help="Directory for pictures, results.json and the output of the jobs.",
 )
 @click.option("--json", "as_json_", is_flag=True, help="Write the results as JSON.")
 @example("reshape demo --processors 8 --seed 1 --out demo1")
 def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool) -> None:
     """Run a mixed workload of real MPI programs, static and resizable.
 
-    First every job keeps its size (EASY backfilling), then jobs are resized as --scenario says.
-    Takes about two minutes on two cores. The exit code is 1 if a job failed or its result is not
-    verified.
+    In the first run all jobs keep their sizes (EASY backfilling); in the second run --scenario
+    resizes them. Both take about two minutes on two cores. The exit code is 1 if a job failed or
+    did not verify its result.
     """
     try:
         find_scenario(scenario)
@@ -60,13 +62,13 @@ def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_jso
         raise click.BadParameter(str(error), param_hint="'--scenario'") from None
     signal.signal(signal.SIGTERM, _terminated)
     console = Console(stderr=as_json_)
-    jobs_ = workload(processors, seed, jobs)
+    job_list = workload(processors, seed, jobs)
     runs: dict[str, list[JobInfo]] = {}
     for name, its in (("static", STATIC), ("resizable", scenario)):
         with RunProgress(console, f"{name} ({its})", processors) as progress:
-            runs[name] = run_workload(jobs_, processors, its, out / name, progress)
+            runs[name] = run_workload(job_list, processors, its, out / name, progress)
     metrics = {name: measure(done, processors) for name, done in runs.items()}
-    pictures = _draw(jobs_, runs, metrics, processors, scenario, seed, out)
+    pictures = _draw(job_list, runs, metrics, processors, scenario, seed, out)
     results = Results(
         seed=seed,
         processors=processors,
@@ -79,7 +81,7 @@ def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_jso
     if as_json_:
         click.echo(as_json(results))
     else:
-        print_report(console, results, jobs_, runs["static"], runs["resizable"])
+        print_report(console, results, job_list, runs["static"], runs["resizable"])
         console.print(f"\n{', '.join(results.pictures)}, {path}", highlight=False, soft_wrap=True)
     failed = [text for name, done in runs.items() for text in failures(name, done)]
     for text in failed:
@@ -119,5 +121,5 @@ def _draw(
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """End as on Ctrl-C: the service and its jobs are ended on the way out."""
+    """Exit as on Ctrl-C, so that the context managers end the service and its jobs."""
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""What a run of a workload amounts to, from what the service says of its jobs."""
+"""Metrics of a run, computed from the job records of the service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.model.procset import ProcSet
 
 
 class PauseMs(msgspec.Struct, frozen=True):
-    """Medians over the committed resizes, in milliseconds; None if there was none."""
+    """Median pauses of the committed resizes, in milliseconds; None if there was none."""
 
     join: float | None
     move: float | None
@@ -21,16 +21,18 @@ class PauseMs(msgspec.Struct, frozen=True):
 
 
 class RunMetrics(msgspec.Struct, frozen=True):
-    """A run in figures.
+    """Metrics of one run.
 
     Parameters
     ----------
-    jobs, jobs_verified : all of them, and those that checked their own result and found it right.
-    mean_turnaround_s, mean_wait_s : from submission to the end, and to the start.
-    utilization : processor-seconds held by jobs / (processors * makespan).
-    makespan_s : from the first submission to the last end.
-    expansions, contractions : committed resizes.
-    resize_pause_ms : how long a job stands still for one.
+    jobs : number of jobs.
+    jobs_verified : number of jobs that verified their own result.
+    mean_turnaround_s : mean time from submission to end.
+    mean_wait_s : mean time from submission to start.
+    utilization : allocated processor-seconds / (processors * makespan).
+    makespan_s : time from the first submission to the last end.
+    expansions, contractions : numbers of committed resizes.
+    resize_pause_ms : median pauses of a job during a resize.
     """
 
     jobs: int
@@ -45,7 +47,7 @@ class RunMetrics(msgspec.Struct, frozen=True):
 
 
 class AllocationSpan(NamedTuple):
-    """Processors that a job held from one moment to another (Unix seconds)."""
+    """Processors that a job held from `begin` to `end` (Unix seconds)."""
 
     begin: float
     end: float
@@ -53,11 +55,11 @@ class AllocationSpan(NamedTuple):
 
 
 def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
-    """Sum up a run whose jobs have all ended.
+    """Compute the metrics of a run whose jobs have all ended.
 
     Raises
     ------
-    ValueError : there is no job, or one that has not ended.
+    ValueError : there are no jobs, or a job has not ended.
     """
     if not jobs:
         raise ValueError("a run without jobs has no metrics")
@@ -89,7 +91,7 @@ def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
 
 
 def allocation_spans(job: JobInfo) -> list[AllocationSpan]:
-    """Give the processors a job held, over time; times without any are left out."""
+    """Return the allocations of a job over time; intervals without processors are omitted."""
     if not job.allocation:
         return []
     last = job.ended_at if job.ended_at is not None else job.allocation[-1][0]
@@ -102,12 +104,12 @@ def allocation_spans(job: JobInfo) -> list[AllocationSpan]:
 
 
 def is_committed(resize: ResizeInfo) -> bool:
-    """Whether a resize came to its end and was not rolled back."""
+    """Whether a resize was committed."""
     return resize.outcome == "done"
 
 
 def is_verified(job: JobInfo) -> bool:
-    """Whether a job ended well and says that its own result is right."""
+    """Whether a job completed and verified its own result."""
     return job.state == "COMPLETED" and job.facts.get("verified") is True
 
 

@@ -1,8 +1,9 @@
-"""The Gantt picture of two runs of one workload, under one another on one scale of time.
+"""Gantt chart of several runs of one workload on a common time axis.
 
-Every job has one colour, a shade of its kind of application, the same in both runs. Its area grows
-and shrinks with the processors it holds; hatched is what it holds but does not compute on yet, as
-the new processes come up in the background. Below each run: how many jobs wait.
+Each job has one colour, a shade of the hue of its kind of application, which is the same in all
+runs. Its area covers the processors that it holds. The hatched part is allocated, but the job does
+not compute on it yet because new processes are starting. A panel below each run shows the number of
+waiting jobs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from scheduler.pictures.style import INK
 
 Box = tuple[float, float, float, float]  # begin, lowest processor, seconds, processors
 Colour = tuple[float, float, float]
-#: Lightest and darkest shade of each kind, one hue a kind (told apart by the colour-blind too).
+#: Lightest and darkest shade of each kind; one hue for each kind, safe for colour blindness.
 _SHADES: tuple[tuple[Colour, Colour], ...] = (
     ((0.70, 0.84, 0.95), (0.16, 0.45, 0.72)),  # blue
     ((0.99, 0.82, 0.60), (0.88, 0.48, 0.07)),  # orange
@@ -39,14 +40,14 @@ _SHADES: tuple[tuple[Colour, Colour], ...] = (
 
 
 class Panel(NamedTuple):
-    """One run to be drawn: its title and its jobs, numbered alike in all runs."""
+    """One run: its title and its jobs, which have the same numbers in all runs."""
 
     title: str
     jobs: Sequence[JobInfo]
 
 
 def draw(panels: Sequence[Panel], kinds: Mapping[int, str], processors: int, title: str) -> Figure:
-    """Draw the runs.
+    """Draw the runs one below the other.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def job_colours(kinds: Mapping[int, str]) -> dict[int, str]:
-    """Give each job a shade of its kind's hue."""
+    """Assign each job a shade of the hue of its kind."""
     order = list(dict.fromkeys(kinds.values()))
     colours = {}
     for kind in order:
@@ -104,7 +105,12 @@ def _draw_run(
     processors: int,
     narrow: float,
 ) -> None:
-    """Draw one run; areas shorter than `narrow` seconds get no number but a job's largest."""
+    """Draw one run.
+
+    Parameters
+    ----------
+    narrow : areas shorter than this many seconds are not numbered, except the largest of a job.
+    """
     for job in panel.jobs:
         parts = [
             AllocationSpan(part.begin - origin, part.end - origin, part.held)
@@ -113,15 +119,17 @@ def _draw_run(
         boxes = [box for part in parts for box in _boxes(part)]
         patches = [Rectangle((x, y), width, height) for x, y, width, height in boxes]
         axes.add_collection(PatchCollection(patches, facecolor=colours[job.job], linewidth=0))
-        coming = [
+        starting = [
             Rectangle((x, y), width, height)
-            for part in coming_up(job)
+            for part in starting_spans(job)
             for x, y, width, height in _boxes(
                 AllocationSpan(part.begin - origin, part.end - origin, part.held)
             )
         ]
         axes.add_collection(
-            PatchCollection(coming, facecolor="#ffffff90", edgecolor=INK, hatch="////", linewidth=0)
+            PatchCollection(
+                starting, facecolor="#ffffff90", edgecolor=INK, hatch="////", linewidth=0
+            )
         )
         axes.add_collection(LineCollection(outline(parts), colors=INK, linewidths=0.9))
         _write_number(axes, job.job, boxes, narrow)
@@ -139,15 +147,15 @@ def _boxes(part: AllocationSpan) -> list[Box]:
 
 
 def outline(parts: Sequence[AllocationSpan]) -> list[list[tuple[float, float]]]:
-    """Give the lines around the area that a job covers, none of them within it."""
+    """Return the boundary lines of the area that a job covers, without inner lines."""
     lines = []
     for part in parts:
         for a, b in part.held.intervals:
             for y in (a - 0.5, b + 0.5):
                 lines.append([(part.begin, y), (part.end, y)])
     nothing = ProcSet()
-    moments = sorted({part.begin for part in parts} | {part.end for part in parts})
-    for at in moments:
+    times = sorted({part.begin for part in parts} | {part.end for part in parts})
+    for at in times:
         before = next((part.held for part in parts if part.end == at), nothing)
         after = next((part.held for part in parts if part.begin == at), nothing)
         for a, b in ((before - after) | (after - before)).intervals:
@@ -155,8 +163,8 @@ def outline(parts: Sequence[AllocationSpan]) -> list[list[tuple[float, float]]]:
     return lines
 
 
-def coming_up(job: JobInfo) -> list[AllocationSpan]:
-    """Give what a job held but did not compute on, while new processes came up beside it."""
+def starting_spans(job: JobInfo) -> list[AllocationSpan]:
+    """Return the allocations on which a job did not compute yet because processes were starting."""
     parts = allocation_spans(job)
     found = []
     for resize in job.resizes:
@@ -179,8 +187,8 @@ def coming_up(job: JobInfo) -> list[AllocationSpan]:
 
 
 def _write_number(axes: Axes, number: int, boxes: Sequence[Box], narrow: float) -> None:
-    """Write the job's number into the largest box of each area that hangs together."""
-    largest = [max(area, key=_size) for area in areas(boxes)]
+    """Write the number of a job into the largest box of each connected area."""
+    largest = [max(area, key=_size) for area in connected_areas(boxes)]
     for box in largest:
         x, y, width, height = box
         if width < narrow and box != max(largest, key=_size):
@@ -202,8 +210,8 @@ def _size(box: Box) -> float:
     return box[2] * box[3]
 
 
-def areas(boxes: Sequence[Box]) -> list[list[Box]]:
-    """Part boxes into areas that hang together: one ends as the other begins, side by side."""
+def connected_areas(boxes: Sequence[Box]) -> list[list[Box]]:
+    """Partition boxes into connected areas; boxes are connected if they share part of an edge."""
     found: list[list[Box]] = []
     for box in boxes:
         touched = [area for area in found if any(_touch(box, other) for other in area)]
@@ -218,12 +226,12 @@ def _touch(one: Box, other: Box) -> bool:
 
 
 def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:
-    moments: list[float] = []
+    change_times: list[float] = []
     for job in jobs:
         ends = (job.started_at, job.ended_at)
         started = next((at for at in ends if at is not None), job.submitted_at)
-        moments += [job.submitted_at - origin, started - origin]
-    times, counts = steps(moments, [1, -1] * len(jobs))
+        change_times += [job.submitted_at - origin, started - origin]
+    times, counts = steps(change_times, [1, -1] * len(jobs))
     axes.fill_between(times, counts, step="post", color=drawing.WAITING, alpha=0.75, linewidth=0)
     axes.set_ylim(0, max(2, counts.max() + 0.5))
     axes.set_ylabel("waiting", fontsize=8)
@@ -239,7 +247,13 @@ def _legend(kinds: Mapping[int, str]) -> list[Patch]:
         middle = to_hex(((np.array(light) + np.array(dark)) / 2).tolist())
         handles.append(Patch(facecolor=middle, edgecolor=INK, linewidth=0.9, label=kind))
     handles.append(
-        Patch(facecolor="white", edgecolor=INK, hatch="////", linewidth=0.5, label="coming up")
+        Patch(
+            facecolor="white",
+            edgecolor=INK,
+            hatch="////",
+            linewidth=0.5,
+            label="starting",
+        )
     )
-    handles.append(Patch(facecolor=drawing.WAITING, alpha=0.75, label="jobs that wait"))
+    handles.append(Patch(facecolor=drawing.WAITING, alpha=0.75, label="waiting jobs"))
     return handles

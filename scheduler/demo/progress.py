@@ -1,4 +1,4 @@
-"""Live progress of a run: a line for each running job on a terminal, else a line now and then."""
+"""Progress of a run: a live table on a terminal, otherwise one line every few seconds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ PLAIN_EVERY_S = 5.0
 
 
 class RunProgress:
-    """Shows a run while it goes on; used as a context manager.
+    """Display the progress of a run; a context manager.
 
     Parameters
     ----------
-    console : where to write.
-    title : which run this is.
+    console : console to write to.
+    title : name of the run.
+    processors : number of processors of the machine.
     """
 
     def __init__(self, console: Console, title: str, processors: int) -> None:
@@ -35,7 +36,7 @@ class RunProgress:
         )
 
     def __enter__(self) -> RunProgress:
-        """Begin to show."""
+        """Start the live display."""
         if self._live is not None:
             self._live.start()
         return self
@@ -46,12 +47,19 @@ class RunProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the live lines away."""
+        """Remove the live display."""
         if self._live is not None:
             self._live.stop()
 
     def __call__(self, passed: float, listing: Jobs, coming: int) -> None:
-        """Show how things are."""
+        """Show the current state.
+
+        Parameters
+        ----------
+        passed : seconds since the start of the run.
+        listing : all jobs submitted so far.
+        coming : number of jobs still to submit.
+        """
         jobs = listing.jobs
         running = [job for job in jobs if job.started_at is not None and job.ended_at is None]
         ended = sum(job.ended_at is not None for job in jobs)
@@ -59,7 +67,7 @@ class RunProgress:
         busy = sum(len(ProcSet.parse(job.processors)) for job in running)
         line = (
             f"{self._title}  {passed:5.1f} s  {busy}/{self._processors} processors busy  "
-            f"{len(running)} running, {waiting} waiting, {coming} to come, {ended} ended"
+            f"{len(running)} running, {waiting} waiting, {coming} to submit, {ended} ended"
         )
         if self._live is not None:
             table = _table(running, listing.now, self._processors)

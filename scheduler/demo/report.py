@@ -1,4 +1,4 @@
-"""What the demo says at its end: a table of jobs, a summary, failures, and the same as JSON."""
+"""Report of the demo: tables of jobs and metrics, failures, and JSON."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from scheduler.demo.metrics import RunMetrics, is_verified
 from scheduler.demo.workload import SYNTHETIC, DemoJob
 
 TAIL = 15
-HONEST = (
-    "The computing applications (Jacobi, LU) show that resizing is real and right; with more"
-    " processors than cores more processes cannot make them faster. The synthetic ones wait as"
-    " their speedup model says, and carry the comparison of times."
+LIMITS = (
+    "The computing applications (Jacobi, LU) show that resizing works and keeps results correct."
+    " They cannot become faster if there are more processors than cores. The synthetic applications"
+    " sleep according to a speedup model; the comparison of times relies on them."
 )
 
 
 class Results(msgspec.Struct, frozen=True):
-    """The facts of a demo, written to results.json; `pictures` are its files."""
+    """Results of a demo, as written to results.json; `pictures` are the paths of its pictures."""
 
     seed: int
     processors: int
@@ -38,7 +38,7 @@ class Results(msgspec.Struct, frozen=True):
 def job_table(
     workload: Sequence[DemoJob], static: Sequence[JobInfo], resizable: Sequence[JobInfo]
 ) -> Table:
-    """Set both runs of every job side by side; seconds."""
+    """Table of all jobs with both runs side by side; times in seconds."""
     table = _table("Jobs (seconds)")
     table.add_column("\njob", justify="right")
     table.add_column("\nkind", no_wrap=True)
@@ -61,23 +61,23 @@ def _table(title: str) -> Table:
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        collapse_padding=True,  # all columns fit a terminal of 80
+        collapse_padding=True,  # fits a terminal of 80 columns
     )
 
 
 def _times(job: JobInfo) -> tuple[float, float, float]:
-    """Wait, run and turnaround in seconds of an ended job."""
+    """Wait, run time and turnaround of an ended job, in seconds."""
     assert job.ended_at is not None
     started = job.started_at if job.started_at is not None else job.ended_at
     return started - job.submitted_at, job.ended_at - started, job.ended_at - job.submitted_at
 
 
 def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
-    """Set the figures of both runs side by side.
+    """Table of the metrics of both runs side by side.
 
     Parameters
     ----------
-    waiting : mean turnaround of the jobs that wait instead of computing, in either run.
+    waiting : mean turnaround of the synthetic jobs in the static and in the resizable run.
     """
     static, resizable = results.static, results.resizable
     table = _table("Summary")
@@ -86,7 +86,7 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
         table.add_column(heading, justify="right")
     for label, before, after in (
         ("mean turnaround", static.mean_turnaround_s, resizable.mean_turnaround_s),
-        ("  of the synthetic jobs alone", *waiting),
+        ("  of the synthetic jobs", *waiting),
         ("mean wait", static.mean_wait_s, resizable.mean_wait_s),
         ("makespan", static.makespan_s, resizable.makespan_s),
     ):
@@ -108,7 +108,7 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
 
 
 def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
-    """Name the jobs of a run that failed or are not verified, with the end of their output."""
+    """List the jobs of a run that failed or are not verified, with the end of their output."""
     texts = []
     for job in jobs:
         if is_verified(job):
@@ -139,7 +139,7 @@ def write_json(results: Results, folder: Path) -> Path:
 
 
 def as_json(results: Results) -> str:
-    """Write the facts as JSON."""
+    """Encode the results as JSON."""
     return msgspec.json.format(msgspec.json.encode(results), indent=2).decode()
 
 
@@ -150,9 +150,9 @@ def print_report(
     static: Sequence[JobInfo],
     resizable: Sequence[JobInfo],
 ) -> None:
-    """Print the tables, and in one sentence what they do and do not show."""
+    """Print the tables and a note on what they show."""
     console.print(job_table(workload, static, resizable))
     waiting = [i for i, job in enumerate(workload) if job.kind in SYNTHETIC]
     means = [fmean(_times(run[i])[2] for i in waiting) for run in (static, resizable)]
     console.print(summary_table(results, (means[0], means[1])))
-    console.print(HONEST, highlight=False)
+    console.print(LIMITS, highlight=False)

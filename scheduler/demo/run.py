@@ -1,4 +1,4 @@
-"""One run of the workload on a service of its own, always ended with all its processes."""
+"""Run a workload on a temporary service that is always ended with all its processes."""
 
 from __future__ import annotations
 
@@ -22,50 +22,54 @@ from scheduler.demo.workload import DemoJob
 from scheduler.node.directory import ServiceDirectory
 
 LOOK_S = 0.25
-#: A run that takes longer hangs; one of the normal workload takes about a minute.
+#: Time limit of a run in seconds; the default workload takes about a minute.
 LONGEST_S = 600.0
 
-Watch = Callable[[float, Jobs, int], None]  # seconds since the start, all jobs, how many to come
+#: Called with the seconds since the start, all jobs, and the number of jobs still to submit.
+OnProgress = Callable[[float, Jobs, int], None]
 
 
 def run_workload(
-    workload: Sequence[DemoJob], processors: int, scenario: str, folder: Path, watch: Watch
+    workload: Sequence[DemoJob],
+    processors: int,
+    scenario: str,
+    folder: Path,
+    on_progress: OnProgress,
 ) -> list[JobInfo]:
-    """Run a workload to its end.
+    """Run a workload until all jobs have ended.
 
     Parameters
     ----------
-    folder : where the jobs run and leave their output, and the service its journal, for
-        `reshape replay`.
-    watch : told how things are, several times a second.
+    folder : working directory of the jobs; the journal is copied to it for `reshape replay`.
+    on_progress : called several times a second.
 
     Returns
     -------
-    all jobs, in the order of their submission
+    all jobs, in the order of their submission.
 
     Raises
     ------
-    ReshapeError : the folder cannot be made, the service cannot be started or is lost, or the run
-        takes too long.
+    ReshapeError : the folder cannot be created, the service cannot be started or is lost, or the
+        run exceeds its time limit.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ReshapeError(f"directory {folder} cannot be made: {error.strerror}") from None
+        raise ReshapeError(f"directory {folder} cannot be created: {error.strerror}") from None
     with (
         embedded_service(processors, scenario, folder / "journal.db") as directory,
         Client(endpoint_of(directory)) as client,
     ):
-        return _drive(client, workload, folder, watch)
+        return _submit_and_wait(client, workload, folder, on_progress)
 
 
 @contextlib.contextmanager
 def embedded_service(processors: int, scenario: str, journal: Path) -> Iterator[Path]:
-    """Run a real service in a temporary directory; whatever happens, end it and all its jobs.
+    """Run a service in a temporary directory, and end it with all its jobs in any case.
 
     Parameters
     ----------
-    journal : file to which its journal goes in the end.
+    journal : file to which the journal is copied at the end.
     """
     directory = Path(tempfile.mkdtemp(prefix="reshape-demo-"))
     process: subprocess.Popen[bytes] | None = None
@@ -78,14 +82,14 @@ def embedded_service(processors: int, scenario: str, journal: Path) -> Iterator[
             with contextlib.suppress(ReshapeError):
                 stop(directory, kill=True)
         finally:
-            _end_what_is_left(directory, process)
-            with contextlib.suppress(FileNotFoundError):  # it did not come so far
+            _kill_remaining(directory, process)
+            with contextlib.suppress(FileNotFoundError):  # the service had no journal yet
                 shutil.copyfile(ServiceDirectory(directory).journal, journal)
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _drive(
-    client: Client, workload: Sequence[DemoJob], folder: Path, watch: Watch
+def _submit_and_wait(
+    client: Client, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
 ) -> list[JobInfo]:
     began = time.monotonic()
     coming = list(workload)
@@ -95,7 +99,7 @@ def _drive(
             _submit(client, coming.pop(0), folder)
         answer = client.request(ListJobs(ended=True), timeout=30.0)
         assert isinstance(answer, Jobs)
-        watch(passed, answer, len(coming))
+        on_progress(passed, answer, len(coming))
         if not coming and all(job.ended_at is not None for job in answer.jobs):
             return answer.jobs
         if passed > LONGEST_S:
@@ -120,10 +124,10 @@ def _submit(client: Client, job: DemoJob, folder: Path) -> None:
     assert isinstance(answer, Submitted)
 
 
-def _end_what_is_left(directory: Path, process: subprocess.Popen[bytes] | None) -> None:
-    """End the service and the agents of this directory, should they not have ended as told.
+def _kill_remaining(directory: Path, process: subprocess.Popen[bytes] | None) -> None:
+    """Kill the service and the agents of this directory that still run.
 
-    An agent that is killed takes the programs it started along.
+    The programs that an agent started die with it.
     """
     left = [process.pid] if process is not None and process.poll() is None else []
     for other in psutil.process_iter(["cmdline"]):

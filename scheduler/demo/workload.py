@@ -1,8 +1,8 @@
-"""The demo's workload: real MPI programs, some rigid, that come over time; one seed, one workload.
+"""Workload of the demo: rigid and resizable MPI programs with random arrivals, fixed by a seed.
 
-With more virtual processors than cores a program that computes cannot gain from more processes. So
-the computing applications are small, and show that resizing is real and right. The synthetic ones
-wait, as their speedup model says; they carry the comparison of times, and there are more of them.
+If there are more virtual processors than cores, programs that compute cannot gain from more
+processes. The computing applications are therefore small; they show that resizing works. Most jobs
+are synthetic: they sleep according to a speedup model, and the comparison of times relies on them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from reshape.topology import Topology
 
 JOBS = 12
 KINDS = ("synthetic", "rigid", "LU", "Jacobi")
-#: Those that wait as their model says and do not compute; every workload has some.
+#: Kinds that sleep according to a model and do not compute; every workload contains some.
 SYNTHETIC = frozenset({"synthetic", "rigid"})
 FEWEST_PROCESSORS = 4
-#: Mean seconds between two submissions. Sizes grow with the machine, so this alone sets the load:
-#: static scheduling leaves about half of the processors idle, though jobs wait now and then.
+#: Mean seconds between two submissions. Sizes grow with the machine, so the load depends on this
+#: alone: static scheduling leaves about half of the processors idle, although some jobs wait.
 GAP_S = 3.5
-#: Shape of the gamma distribution of the gaps; 1 would be Poisson arrivals, larger is steadier.
-STEADY = 6.0
+#: Shape of the gamma distribution of the gaps; 1 means Poisson arrivals.
+GAP_SHAPE = 6.0
 
 
 class DemoJob(NamedTuple):
@@ -31,10 +31,11 @@ class DemoJob(NamedTuple):
 
     Parameters
     ----------
-    at_s : seconds from the start of the run to its submission.
+    at_s : time of submission, in seconds from the start of the run.
     kind : one of `KINDS`.
-    processors, max_processors : `max_processors` is None for a rigid job.
-    walltime_s : estimate, about twice what it takes on an idle machine without a resize.
+    processors : size at the start.
+    max_processors : largest size; None for a rigid job.
+    walltime_s : walltime, about twice the run time on an idle machine without a resize.
     """
 
     at_s: float
@@ -52,22 +53,24 @@ Make = Callable[[np.random.Generator, float, int], DemoJob]
 def workload(
     processors: int, seed: int, jobs: int = JOBS, *, computing: bool = True
 ) -> list[DemoJob]:
-    """Draw a workload; the same for the same arguments.
+    """Draw a workload; equal arguments give equal workloads.
 
     Parameters
     ----------
-    processors : of the machine, >= `FEWEST_PROCESSORS`; sizes grow with it.
-    seed : of the numpy Generator.
-    computing : with jobs that compute; without them all jobs wait as their models say, and the
-        simulator can tell how long they take.
+    processors : number of processors of the machine, >= `FEWEST_PROCESSORS`; sizes are
+        proportional to it.
+    seed : seed of the numpy Generator.
+    jobs : number of jobs.
+    computing : whether to include jobs that compute. Without them all run times follow models,
+        so that the simulator can predict them.
     """
     rng = np.random.default_rng(seed)
-    gaps = rng.gamma(STEADY, GAP_S / STEADY, jobs)
+    gaps = rng.gamma(GAP_SHAPE, GAP_S / GAP_SHAPE, jobs)
     gaps[0] = 0.0
-    deal = [make for make in _DEAL if computing or make not in _COMPUTING]
-    kinds = [deal[i % len(deal)] for i in range(jobs)]
+    makers = [make for make in _CYCLE if computing or make not in _COMPUTING]
+    kinds = [makers[i % len(makers)] for i in range(jobs)]
     rng.shuffle(kinds)
-    # The first job meets an empty machine: let it be one that computes, and be seen to grow.
+    # The first job starts on an idle machine; a computing job there is certain to expand.
     first = next((i for i, make in enumerate(kinds) if make in _COMPUTING), 0)
     kinds[0], kinds[first] = kinds[first], kinds[0]
     arrivals = np.cumsum(gaps).round(2).tolist()
@@ -101,7 +104,7 @@ def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
 
 
 def _iterations(rng: np.random.Generator) -> tuple[int, float]:
-    """Draw how many iterations a job has and how long each takes on its starting size."""
+    """Draw the number of iterations and the seconds of one iteration on the starting size."""
     return int(rng.integers(16, 24)), round(float(rng.uniform(0.5, 0.8)), 2)
 
 
@@ -134,6 +137,6 @@ def _program(name: str, **options: float) -> list[str]:
     return ["python", "-m", f"apps.{name}", *words]
 
 
-#: Dealt out in turn, so that every workload has some of each.
-_DEAL: tuple[Make, ...] = (_synthetic, _lu, _synthetic, _rigid, _synthetic, _jacobi, _synthetic)
+#: Used in turn, so that every workload contains jobs of all kinds.
+_CYCLE: tuple[Make, ...] = (_synthetic, _lu, _synthetic, _rigid, _synthetic, _jacobi, _synthetic)
 _COMPUTING = (_lu, _jacobi)

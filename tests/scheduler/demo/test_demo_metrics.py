@@ -8,7 +8,15 @@ import pytest
 
 from reshape.wire.messages import JobInfo, ResizeInfo
 from scheduler.demo.metrics import PauseMs, RunMetrics, allocation_spans, is_verified, measure
-from scheduler.demo.picture import Panel, areas, coming_up, draw, job_colours, outline, save
+from scheduler.demo.picture import (
+    Panel,
+    connected_areas,
+    draw,
+    job_colours,
+    outline,
+    save,
+    starting_spans,
+)
 from scheduler.demo.report import failures
 from scheduler.demo.workload import JOBS, workload
 
@@ -109,7 +117,7 @@ def test_a_failed_job_is_named_with_the_end_of_its_output(tmp_path) -> None:
 
 
 def test_what_comes_up_is_held_before_it_computes() -> None:
-    assert [(s.begin - T, s.end - T, str(s.held)) for s in coming_up(GROWN)] == [(4, 5, "2-3")]
+    assert [(s.begin - T, s.end - T, str(s.held)) for s in starting_spans(GROWN)] == [(4, 5, "2-3")]
 
 
 def test_the_outline_is_the_border_of_the_area_and_nothing_within() -> None:
@@ -124,7 +132,7 @@ def test_the_outline_is_the_border_of_the_area_and_nothing_within() -> None:
 def test_areas_hang_together_over_time() -> None:
     up, down = (0.0, -0.5, 2.0, 2.0), (2.0, 0.5, 2.0, 3.0)
     apart, later = (0.0, 5.5, 4.0, 2.0), (9.0, -0.5, 1.0, 2.0)
-    found = areas([up, apart, down, later])
+    found = connected_areas([up, apart, down, later])
     assert sorted(map(sorted, found)) == sorted([[up, down], [apart], [later]])
 
 
