@@ -1,1 +1,1 @@
-"""The studies that come with the package: what their runs compute and what they report."""
+"""The studies that ship with the package: their runs, claims and reports."""

@@ -1,6 +1,6 @@
-"""What backfilling gains, and in which order it should try the waiting jobs.
+"""Example study: the gain of backfilling, and the order in which it examines the queued jobs.
 
-Each seed keeps the jobs of the trace and puts the times between their submissions in another order.
+Each seed keeps the jobs of the trace and permutes the times between their submissions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
 
     Raises
     ------
-    ConfigError : the load is not above 0, or no number.
+    ConfigError : the load is not a finite number above 0.
     """
     load = parameters["load"]
     if not (isinstance(load, int | float) and 0 < load < inf):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from simulator.results.statistics import Interval, mean, mean_interval
+from simulator.studies.claims import Claim, as_data, as_table, by_condition, plus_minus
 from simulator.study.study import Report, Row
 
 COMPARED = ("BL", "BB", "BB0", "CONS")
@@ -18,16 +19,18 @@ METRICS = {
     "weighted_response_s": "weighted average response",
 }
 TICKS = (-500, -200, -100, -50, -25, 0, 25, 50)
-VERDICTS = {True: "held", False: "not held", None: "not run"}
-PLAIN, WEIGHTED = METRICS
+AVERAGE, WEIGHTED = METRICS
 FIGURES = {"response_s": 2, "weighted_response_s": 3}
+#: Columns of the table of claims -> attribute of `Claim`, and keys of their data.
+CLAIM_COLUMNS = {"KRES": "where", "claim": "text", "ours": "ours", "verdict": "verdict"}
+CLAIM_KEYS = {"where": "where", "paper": "text", "ours": "ours", "held": "held"}
+
+#: Selects points of a figure.
+Filter: TypeAlias = Callable[["GainPoint"], bool]
 
 
-Keep: TypeAlias = Callable[["Point"], bool]
-
-
-class Point(msgspec.Struct, frozen=True):
-    """A place in a figure: what was run, and the gain over First-Fit in percent."""
+class GainPoint(msgspec.Struct, frozen=True):
+    """A point of a figure: the parameters of its runs, and the gain over First-Fit in per cent."""
 
     metric: str
     law: str
@@ -37,26 +40,19 @@ class Point(msgspec.Struct, frozen=True):
     gain: Interval
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """A statement of the paper and what became of it here; `held` is None if too little was run."""
-
-    where: str
-    paper: str
-    ours: str
-    held: bool | None
-
-
 def report(rows: Sequence[Row], out: Path | None) -> Report:
-    """Set the paper's statements beside ours."""
+    """Tables of the gains, and the verdicts on the paper's claims."""
     points = gains(rows)
     claims = judge(points)
-    text = "\n\n".join([_table(points, metric) for metric in METRICS] + [_claims(claims)])
-    data = {"points": msgspec.to_builtins(points), "claims": msgspec.to_builtins(claims)}
+    text = "\n\n".join(
+        [_table(points, metric) for metric in METRICS] + [as_table(claims, CLAIM_COLUMNS)]
+    )
+    data = {"points": msgspec.to_builtins(points), "claims": as_data(claims, CLAIM_KEYS)}
     return Report(text, data, {} if out is None else _pictures(points))
 
 
-def gains(rows: Sequence[Row]) -> list[Point]:
-    """Gains over First-Fit with their 95 % intervals over the seeds, pair by pair.
+def gains(rows: Sequence[Row]) -> list[GainPoint]:
+    """Gains over First-Fit with their 95 % intervals over the seeds, from paired runs.
 
     The gain is 1 - other / First-Fit, in percent: how much shorter the response is.
     """
@@ -65,7 +61,7 @@ def gains(rows: Sequence[Row]) -> list[Point]:
         where = row.parameters
         groups.setdefault((where["law"], where["k"], where["queue"]), []).append(row)
     return [
-        Point(
+        GainPoint(
             metric, law, k, queue, name, mean_interval([_gain(row, name, metric) for row in group])
         )
         for metric in METRICS
@@ -79,62 +75,68 @@ def _gain(row: Row, algorithm: str, metric: str) -> float:
     return 100.0 * (1.0 - float(row.result[algorithm][metric]) / first_fit)
 
 
-def judge(points: Sequence[Point]) -> list[Claim]:
-    """The statements of KRES sections 3.3 and 4, each held or not by our means.
+def judge(points: Sequence[GainPoint]) -> list[Claim]:
+    """Judge the claims of KRES sections 3.3 and 4 by the means of our gains.
 
-    Those about BB are judged of BB with the fullness modifier and of BB0 without it.
+    The claims about BB are judged twice: for BB with the fullness modifier and for BB0 without it.
     """
-    about = _About(points)
-    cons, bl = about.means("CONS"), about.means("BL")
-    hard = about.means("BL", lambda p: p.k == max(about.ks) and p.queue == max(about.queues))
-    few, many = (about.mean("BL", lambda p, k=k: p.k == k) for k in about.ends("ks"))  # type: ignore[misc]
-    one_k = len(about.ks) == 1
+    gains = _Gains(points)
+    cons, bl = gains.means("CONS"), gains.means("BL")
+    hard = gains.means("BL", lambda p: p.k == max(gains.ks) and p.queue == max(gains.queues))
+    few, many = (gains.mean("BL", lambda p, k=k: p.k == k) for k in gains.ends("ks"))  # type: ignore[misc]
+    one_k = len(gains.ks) == 1
     return [
-        *_judge_balanced(about, "BB"),
-        *_judge_balanced(about, "BB0"),
-        Claim("3.3", "CONS is much worse than FF", _range(cons), max(cons) < -10),
-        Claim("3.3", "FF is generally better than BL", _range(bl), about.mean("BL") < 0),
-        Claim("3.3.1", "BL gains less as K grows", _both(few, many), None if one_k else many < few),
-        Claim("3.3.3", "BL loses at large K and load", _range(hard), max(hard) < 0),
+        *_judge_balanced(gains, "BB"),
+        *_judge_balanced(gains, "BB0"),
+        _claim("3.3", "CONS is much worse than FF", _range(cons), max(cons) < -10),
+        _claim("3.3", "FF is generally better than BL", _range(bl), gains.mean("BL") < 0),
+        _claim(
+            "3.3.1", "BL gains less as K grows", _both(few, many), None if one_k else many < few
+        ),
+        _claim("3.3.3", "BL loses at large K and load", _range(hard), max(hard) < 0),
     ]
 
 
-def _judge_balanced(about: _About, name: str) -> list[Claim]:
-    """Statements about BB, of one variant of it."""
-    plain, weighted = about.means(name), about.means(name, metric=WEIGHTED)
-    low, high = (about.mean(name, lambda p, q=q: p.queue == q) for q in about.ends("queues"))  # type: ignore[misc]
+def _claim(section: str, text: str, ours: str, holds: bool | None) -> Claim:
+    return Claim(text, ours, verdict=by_condition(holds), where=section)
+
+
+def _judge_balanced(gains: _Gains, name: str) -> list[Claim]:
+    """Judge the claims about BB for one variant of it."""
+    plain, weighted = gains.means(name), gains.means(name, metric=WEIGHTED)
+    low, high = (gains.mean(name, lambda p, q=q: p.queue == q) for q in gains.ends("queues"))  # type: ignore[misc]
     uniform, exponential = (
-        about.mean(name, lambda p, law=law: p.law == law)  # type: ignore[misc]
+        gains.mean(name, lambda p, law=law: p.law == law)  # type: ignore[misc]
         for law in ("uniform", "exponential")
     )
-    mean, mean_weighted = about.mean(name), about.mean(name, metric=WEIGHTED)
+    mean, mean_weighted = gains.mean(name), gains.mean(name, metric=WEIGHTED)
     one_law = isnan(uniform) or isnan(exponential)
-    one_queue = len(about.queues) == 1
+    one_queue = len(gains.queues) == 1
     beats = sum(gain > 0 for gain in plain)
     return [
-        Claim("3.3, 4", f"{name} gains up to 50 %", _range(plain), 40 <= max(plain) <= 65),
-        Claim("4", f"{name} gains up to 40 % weighted", _range(weighted), max(weighted) >= 30),
-        Claim("3.3.4", f"{name} gains 10 to 50 %", _range(plain), min(plain) >= 10),
-        Claim("3.3.4", f"{name} gains 10 to 30 % weighted", _range(weighted), min(weighted) >= 10),
-        Claim(
+        _claim("3.3, 4", f"{name} gains up to 50 %", _range(plain), 40 <= max(plain) <= 65),
+        _claim("4", f"{name} gains up to 40 % weighted", _range(weighted), max(weighted) >= 30),
+        _claim("3.3.4", f"{name} gains 10 to 50 %", _range(plain), min(plain) >= 10),
+        _claim("3.3.4", f"{name} gains 10 to 30 % weighted", _range(weighted), min(weighted) >= 10),
+        _claim(
             "3.3",
             f"{name} is better than FF everywhere",
             f"{beats} of {len(plain)}",
             beats == len(plain),
         ),
-        Claim(
+        _claim(
             "3.3.3",
             f"{name} gains more as the load grows",
             _both(low, high),
             None if one_queue else high > low,
         ),
-        Claim(
+        _claim(
             "3.3.2",
             f"{name} gains about 10 points more for uniform",
             f"{uniform:.0f} against {exponential:.0f} %",
             None if one_law else uniform >= exponential + 5,
         ),
-        Claim(
+        _claim(
             "3.3.4",
             f"{name} gains more in average than weighted",
             f"{mean:.0f} against {mean_weighted:.0f} %",
@@ -143,10 +145,10 @@ def _judge_balanced(about: _About, name: str) -> list[Claim]:
     ]
 
 
-class _About:
-    """Asks for means over parts of the figures."""
+class _Gains:
+    """Means over subsets of the points."""
 
-    def __init__(self, points: Sequence[Point]) -> None:
+    def __init__(self, points: Sequence[GainPoint]) -> None:
         self._points = points
         self.ks = {p.k for p in points}
         self.queues = {p.queue for p in points}
@@ -156,13 +158,13 @@ class _About:
         values: set[int] = getattr(self, axis)
         return min(values), max(values)
 
-    def means(self, name: str, keep: Keep | None = None, metric: str = PLAIN) -> list[float]:
-        """Mean gains of an algorithm, of each point or of some."""
+    def means(self, name: str, keep: Filter | None = None, metric: str = AVERAGE) -> list[float]:
+        """Mean gain of an algorithm at each point, or at those that `keep` selects."""
         chosen = (p for p in self._points if p.metric == metric and p.algorithm == name)
         return [p.gain.mean for p in chosen if keep is None or keep(p)]
 
-    def mean(self, name: str, keep: Keep | None = None, metric: str = PLAIN) -> float:
-        """Mean of those."""
+    def mean(self, name: str, keep: Filter | None = None, metric: str = AVERAGE) -> float:
+        """Mean of `means`."""
         return mean(self.means(name, keep, metric))
 
 
@@ -174,12 +176,7 @@ def _range(values: Sequence[float]) -> str:
     return f"{min(values):.0f} to {max(values):.0f} %"
 
 
-def _told(interval: Interval) -> str:
-    half = interval.half
-    return f"{interval.mean:+.0f}" if isnan(half) else f"{interval.mean:+.0f} ± {half:.0f}"
-
-
-def _table(points: Sequence[Point], metric: str) -> str:
+def _table(points: Sequence[GainPoint], metric: str) -> str:
     cells = {(p.law, p.k, p.queue, p.algorithm): p.gain for p in points if p.metric == metric}
     lines = [
         f"Gain over FF-EASY in {METRICS[metric]}, % (KRES figure {FIGURES[metric]})",
@@ -188,20 +185,17 @@ def _table(points: Sequence[Point], metric: str) -> str:
         "|---|---|---|" + "---|" * len(COMPARED),
     ]
     for law, k, queue in dict.fromkeys(key[:3] for key in cells):
-        told = " | ".join(_told(cells[law, k, queue, name]) for name in COMPARED)
-        lines.append(f"| {law} | {k} | {queue} | {told} |")
+        gains_text = " | ".join(plus_minus(cells[law, k, queue, name], "+.0f") for name in COMPARED)
+        lines.append(f"| {law} | {k} | {queue} | {gains_text} |")
     return "\n".join(lines)
 
 
-def _claims(claims: Sequence[Claim]) -> str:
-    lines = ["| KRES | says | here | |", "|---|---|---|---|"]
-    lines += [f"| {c.where} | {c.paper} | {c.ours} | {VERDICTS[c.held]} |" for c in claims]
-    return "\n".join(lines)
-
-
-def _pictures(points: Sequence[Point]) -> dict[str, bytes]:
+def _pictures(points: Sequence[GainPoint]) -> dict[str, bytes]:
     """Figures 2 and 3, as PNG and SVG."""
-    from scheduler.pictures.style import FORMATS, encode  # late: it loads matplotlib
+    from scheduler.pictures.style import (
+        FORMATS,
+        encode,
+    )  # imported here: matplotlib is slow to load
 
     return {
         f"figure{FIGURES[metric]}.{form}": encode(_picture(points, metric), form)
@@ -210,7 +204,7 @@ def _pictures(points: Sequence[Point]) -> dict[str, bytes]:
     }
 
 
-def _picture(points: Sequence[Point], metric: str) -> Any:
+def _picture(points: Sequence[GainPoint], metric: str) -> Any:
     from scheduler.pictures.style import INK, new_figure, reduce_frame
 
     laws, ks = (list(dict.fromkeys(getattr(p, name) for p in points)) for name in ("law", "k"))

@@ -2,8 +2,8 @@
 
 Leinberger, Karypis and Kumar, "Job scheduling in the presence of multiple resource requirements",
 section 3. Sizes and run times are those of Feitelson's model of 1996; each job needs K resources,
-of which the processors are the first; the rate of arrival is the one at which EASY with First-Fit
-has the wanted mean ready queue, and serves the other algorithms, too.
+of which the processors are the first. The arrival rate is the one at which EASY with First-Fit has
+the required mean ready queue; all algorithms run with this rate.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.rate import arrival_for_queue, mean_queue
 from simulator.workloads.requirements import factors, requirements
 
-#: KRES 3: First-Fit, lowest and balanced on EASY, and conservative; BB0 is BB without the fullness
-#: modifier of section 2.2.
+#: KRES 3: EASY with First-Fit, BL and BB, and conservative backfilling; BB0 is BB without the
+#: fullness modifier of section 2.2.
 ALGORITHMS: dict[str, Scenario] = {
     "FF": scenario("easy"),
     "BL": scenario("easy", {"backfill.pick": "bl"}),
@@ -35,7 +35,7 @@ ALGORITHMS: dict[str, Scenario] = {
 
 
 def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """One workload under all algorithms.
+    """Simulate one workload under all algorithms.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Returns
     -------
-    mean_arrival_s, load (of the resource that is asked for most), and, by algorithm, queue,
-    response_s, weighted_response_s.
+    mean_arrival_s, load (of the resource with the largest demand), search_runs, and, by algorithm,
+    queue, response_s, weighted_response_s.
     """
     capacity, k = int(parameters["processors"]), int(parameters["k"])
     drawn, arrivals = workload(
@@ -83,9 +83,9 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def workload(seed: int, jobs: int, capacity: int, k: int, law: Any) -> tuple[Drawn, Any]:
-    """Jobs with K requirements, and times of submission of a Poisson process of mean 1 s.
+    """Draw jobs with K requirements, and submission times of a Poisson process of mean 1 s.
 
-    The same seed draws the same sizes, run times and arrivals whatever K and the law.
+    Sizes, run times and arrivals depend on the seed alone, not on K or the law.
     """
     sizes_rng, needs_rng, arrivals_rng = np.random.default_rng(seed).spawn(3)
     # KRES 3.1 uses "the job size and runtime characteristics", not the repetitions.

@@ -1,1 +1,1 @@
-"""Study of LOC: locality-aware allocation."""
+"""Study of LOC: contiguous allocations."""

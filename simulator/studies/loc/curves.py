@@ -1,4 +1,4 @@
-"""Results of the study of contiguous places, by trace, policy and speed-up."""
+"""Results of the LOC study by trace, policy and speed-up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from simulator.study.study import Row
 
 FIRST_FIT = "first-fit"
-#: What the policies are called, in the order in which they are told.
+#: Names of the policies in reports, in the order of the reports.
 NAMES = {"fcfs": "FCFS", "easy": "EASY by place", "easy-number": "EASY by number"}
 TOTAL, WAIT = "mean_total_min", "mean_wait_min"
 
@@ -18,17 +18,17 @@ class Curve(NamedTuple):
 
     Parameters
     ----------
-    flat : of the non-contiguous selection.
-    points : speed-up -> results of the contiguous one, ascending.
+    flat : results of the non-contiguous selection.
+    points : speed-up -> results of the contiguous selection, ascending.
     """
 
     flat: Mapping[str, float]
     points: dict[float, Mapping[str, float]]
 
     def threshold(self) -> float | None:
-        """First speed-up from which on contiguous places do not lose; None: none of those tried.
+        """Smallest speed-up from which on the total time is not above that of `flat`.
 
-        Between two points the total time is taken to fall in a straight line.
+        None if there is no such speed-up. Between two points the total is interpolated linearly.
         """
         even = self.flat[TOTAL]
         found: float | None = None
@@ -46,7 +46,7 @@ class Curve(NamedTuple):
         return found
 
     def cost(self) -> float | None:
-        """Waiting time without any speed-up, relative to the non-contiguous selection."""
+        """Waiting time without speed-up, relative to that of the non-contiguous selection."""
         point = self.points.get(0)
         return None if point is None or not self.flat[WAIT] else point[WAIT] / self.flat[WAIT]
 
@@ -56,9 +56,9 @@ Curves: TypeAlias = dict[Key, Curve]
 
 
 def curves_of(rows: Sequence[Row]) -> Curves:
-    """Put the runs together that belong together; those without a non-contiguous one are left.
+    """Group runs by trace and policy; groups without a non-contiguous run are left out.
 
-    Anywhere, both kinds of EASY are the same.
+    Without contiguity both kinds of EASY are the same, so they share one run.
     """
     flat: dict[Key, Mapping[str, float]] = {}
     points: dict[Key, dict[float, Mapping[str, float]]] = {}

@@ -1,4 +1,4 @@
-"""Pictures of the study of contiguous places: LOC figures 2 to 5 with our numbers."""
+"""Pictures of the LOC study: figures 2 to 5 with our numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BARS = {"fcfs": "#d98c2b", "easy": "#1f6fb2", "easy-number": "#7fb6d9"}
 
 
 def pictures(curves: Curves) -> dict[str, bytes]:
-    """Draw each figure for which there are runs, as PNG and SVG."""
+    """Draw the figures for which there are runs, as PNG and SVG."""
     figures = {"figure2": _costs(curves)}
     first = next(iter(curves), ("", ""))[0]
     own = {policy: curve for (label, policy), curve in curves.items() if label == first}
@@ -39,8 +39,8 @@ def pictures(curves: Curves) -> dict[str, bytes]:
 
 
 def _costs(curves: Curves) -> Figure:
-    """Figure 2: waiting times at speed-up 0, relative to those of the non-contiguous selection."""
-    figure = drawing.new_figure(4.2, "Waiting time with contiguous places, no speed-up")
+    """Draw figure 2: waiting times at speed-up 0, relative to the non-contiguous selection."""
+    figure = drawing.new_figure(4.2, "Waiting time with contiguous allocations, no speed-up")
     axes = figure.subplots()
     labels = list(dict.fromkeys(label for label, _ in curves))
     policies = [p for p in NAMES if any(policy == p for _, policy in curves)]
@@ -65,8 +65,8 @@ def _costs(curves: Curves) -> Figure:
     axes.margins(y=0.12)
     axes.axhline(1, color=drawing.INK, linewidth=0.8)
     axes.set_xticks(range(len(labels)), labels)
-    axes.set_ylabel("times the wait anywhere")
-    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.set_ylabel("wait relative to non-contiguous")
+    axes.yaxis.set_major_formatter(FuncFormatter(_decimal))
     if policies:
         axes.legend(frameon=False)
     drawing.reduce_frame(axes)
@@ -76,7 +76,7 @@ def _costs(curves: Curves) -> Figure:
 def _lines(
     titled: Sequence[tuple[str, Curve]], column: str, title: str, *, logarithmic: bool = False
 ) -> Figure:
-    """Figures 3 to 5: a time over the speed-up, a panel for each trace and policy."""
+    """Draw figures 3 to 5: a time over the speed-up, one panel per trace and policy."""
     figure = drawing.new_figure(4.6, title)
     panels = figure.subplots(1, len(titled), squeeze=False)[0]
     for axes, (name, curve) in zip(panels, titled, strict=True):
@@ -84,10 +84,10 @@ def _lines(
         axes.set_title(name, fontsize=11, color=drawing.INK)
         if logarithmic:
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+            axes.yaxis.set_major_formatter(FuncFormatter(_decimal))
             low, high = axes.get_ylim()
-            if high < 20 * low:  # hardly a decade: few of its labels, or they would overlap
-                axes.yaxis.set_minor_formatter(FuncFormatter(_plain))
+            if high < 20 * low:  # less than about a decade: label the minor ticks too
+                axes.yaxis.set_minor_formatter(FuncFormatter(_decimal))
             else:
                 axes.yaxis.set_minor_formatter(NullFormatter())
         else:
@@ -107,7 +107,7 @@ def _panel(axes: Axes, curve: Curve, column: str) -> None:
         markersize=4,
         label="contiguous",
     )
-    axes.axhline(curve.flat[column], color=ANYWHERE, linewidth=2, label="anywhere")
+    axes.axhline(curve.flat[column], color=ANYWHERE, linewidth=2, label="not contiguous")
     found = curve.threshold()
     if column == TOTAL and found is not None and found > 0:
         axes.axvline(found, color=drawing.INK, linewidth=0.8, linestyle=":")
@@ -123,5 +123,5 @@ def _panel(axes: Axes, curve: Curve, column: str) -> None:
     drawing.reduce_frame(axes)
 
 
-def _plain(value: float, _: object) -> str:
+def _decimal(value: float, _: object) -> str:
     return f"{value:g}"

@@ -1,9 +1,9 @@
-"""What contiguous places cost, and from which speed-up on they pay: LOC, section 4, figures 2 to 5.
+"""The cost of contiguous allocations, and the speed-up that makes up for it: LOC figures 2 to 5.
 
 LOC: J. A. Pascual and J. Miguel-Alonso, Effects of job placement on scheduling performance,
-EHU-KAT-IK-09-08. A run is one trace under one policy and one selection; in those with a contiguous
-selection every job's time t becomes t (1 - s). The threshold is the s from which on the mean total
-time, wait plus run, is below that of the non-contiguous selection.
+EHU-KAT-IK-09-08, section 4. A run is one trace under one policy and one selection. With a
+contiguous selection the run time t of every job becomes t (1 - s). The threshold is the smallest s
+from which on the mean total time, wait plus run, is below that of the non-contiguous selection.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ from scheduler.config import machine_file as platform
 from scheduler.policies.scenarios import scenario
 from scheduler.text.tables import Table, render
 from simulator.run import run as simulate
+from simulator.studies.claims import Claim, as_table
 from simulator.studies.loc.curves import TOTAL, WAIT, Curve, Curves, curves_of
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size
 
-#: "We consider all the jobs important", whatever became of them; jobs may outlive their estimates.
+#: All jobs count ("We consider all the jobs important"); jobs may run longer than estimated.
 RULES = Rules(overrun="keep", without_run="keep")
 _EASY = {"backfill.kill_at_reservation": True}
-#: Scenario and its changes. "easy" keeps a place for the head; "easy-number" reserves a number of
-#: processors, as if any would do, which is all that the paper says.
+#: Scenario and its changes. "easy" reserves certain processors for the head; "easy-number" reserves
+#: a number of processors only, as the paper describes EASY.
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "fcfs": ("fcfs", {}),
     "easy": ("easy", _EASY),
     "easy-number": ("easy", _EASY | {"backfill.reserve": "number"}),
 }
 MINUTE_S = 60.0
-#: What the paper says of the thresholds (section 4); of FCFS and EASY on HPC2N "about the same".
+#: Thresholds of the paper (section 4), where FCFS and EASY are "about the same" on HPC2N.
 PAPER_THRESHOLD = {
     ("HPC2N", "fcfs"): "around 0.25",
     **dict.fromkeys([("HPC2N", "easy"), ("HPC2N", "easy-number")], "around 0.25"),
     **dict.fromkeys([("SDSC", "easy"), ("SDSC", "easy-number")], "0.25 to 0.30"),
     **dict.fromkeys([("LLNL", "easy"), ("LLNL", "easy-number")], "slightly above SDSC's"),
 }
-PAPER_RATIO = "7 to 100"  #: figure 2, over all traces and policies: nothing more is printed
+#: Columns of the table of thresholds -> attribute of `Claim`.
+THRESHOLD_COLUMNS = {"trace": "where", "policy": "text", "paper": "paper", "ours": "ours"}
+PAPER_RATIO = "7 to 100"  #: figure 2, over all traces and policies; the paper prints no more
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, float]:
@@ -51,11 +54,11 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     Parameters
     ----------
     parameters : `trace`; `k`, `levels` (of the tree); `policy` (of `POLICIES`); `select`;
-        `speedup` (s, in contiguous places alone); `jobs` (only the first so many; null: all).
+        `speedup` (s of contiguous allocations); `jobs` (number of jobs from the start; null: all).
 
     Returns
     -------
-    means in minutes, as in the paper; shares from 0 to 1.
+    Means in minutes, as in the paper; shares from 0 to 1.
     """
     trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
     machine = platform.tree(machine_size(trace), parameters["k"], parameters["levels"])
@@ -71,14 +74,14 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
         contiguity_speedup=parameters["speedup"] or None,
     )
     numbers, lost = schedule.numbers(), schedule.fragmentation
-    assert lost is not None, "processors are told apart"
-    there = ~np.isnan(schedule.ended)
+    assert lost is not None, "the selection names processors"
+    ended = ~np.isnan(schedule.ended)
     return {
         "jobs": numbers.jobs,
         "unstarted": numbers.unstarted,
         "killed": numbers.killed,
         WAIT: numbers.mean_wait_s / MINUTE_S,
-        "mean_run_min": float((schedule.ended - schedule.started)[there].mean()) / MINUTE_S,
+        "mean_run_min": float((schedule.ended - schedule.started)[ended].mean()) / MINUTE_S,
         TOTAL: numbers.mean_turnaround_s / MINUTE_S,
         "utilization": numbers.utilization,
         "external_fragmentation": lost.external_fragmentation,
@@ -86,17 +89,17 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
-    """Tables of the paper's numbers beside ours, and pictures of its figures."""
-    from simulator.studies.loc.pictures import pictures  # late: it needs matplotlib
+    """Tables of costs, thresholds and times, and pictures of the figures."""
+    from simulator.studies.loc.pictures import pictures  # imported here: matplotlib is slow to load
 
     curves = curves_of(rows)
     text = "\n\n".join(
         [
-            "Waiting time with contiguous places over that without, speed-up 0 (LOC figure 2;"
+            "Waiting time with contiguous allocations over that without, speed-up 0 (LOC figure 2;"
             f" the paper: from {PAPER_RATIO} times)",
             _costs(curves),
-            "Speed-up from which on contiguous places pay",
-            _thresholds(curves),
+            "Speed-up from which on contiguous allocations pay",
+            as_table(thresholds(curves), THRESHOLD_COLUMNS),
             "Mean total time (wait + run) and mean wait, minutes, by speed-up (LOC figures 3 to 5)",
             *(f"{label}, {policy}\n{_table(curve)}" for (label, policy), curve in curves.items()),
         ]
@@ -128,14 +131,15 @@ def _costs(curves: Curves) -> str:
     return render(Table(head, lines, left=frozenset({"trace", "policy"})))
 
 
-def _thresholds(curves: Curves) -> str:
-    lines = []
+def thresholds(curves: Curves) -> list[Claim]:
+    """Thresholds of the paper and ours, where more than one speed-up was run; without verdicts."""
+    claims = []
     for (label, policy), curve in curves.items():
         if len(curve.points) > 1:
             found, paper = curve.threshold(), PAPER_THRESHOLD.get((label, policy), "-")
-            lines.append([label, policy, paper, "none" if found is None else f"{found:.2f}"])
-    head = ["trace", "policy", "paper", "ours"]
-    return render(Table(head, lines, left=frozenset({"trace", "policy", "paper"})))
+            ours = "none" if found is None else f"{found:.2f}"
+            claims.append(Claim(policy, ours, paper, where=label))
+    return claims
 
 
 def _table(curve: Curve) -> str:

@@ -1,9 +1,10 @@
-"""The choices that PRIO leaves open, searched for what explains the order of its table 1.
+"""Search over the choices that PRIO leaves open, for those that explain the order of its table 1.
 
-A run is one job mix under one choice of everything, in all four scenarios. The report says which
-choices give the paper's order of completion improvements (FCFS-PR, PBA-PR, Max-B-PR), how near they
-come to its numbers, and what each choice does on the average over all others; or, where choices are
-changed one at a time (`run_changed`, `report_changes`), what each does to its base.
+A run is one job mix under one combination of choices, in all four scenarios. The report lists the
+combinations with the paper's order of completion improvements (FCFS-PR, PBA-PR, Max-B-PR), their
+distance from its numbers, and the effect of each choice, averaged over all others. With
+`run_changed` and `report_changes` choices are changed one at a time; the report gives the effect of
+each change on its base.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval, mean, mean_interval
+from simulator.studies.claims import plus_minus
 from simulator.studies.prio import runs as prio
 from simulator.studies.prio.claims import RESIZED
 from simulator.studies.prio.paper import NAMES, TABLE_1
@@ -25,8 +27,8 @@ from simulator.study.report import text
 from simulator.study.study import SEED, TRACES, Report, Row
 
 NUMBERS = ("mean_completion_s", "mean_execution_s", "mean_wait_s", "utilization_pct")
-SHOWN = 12  # choices told of in the text
-#: Choices of a run that name fields of the scenarios alone.
+SHOWN = 12  # combinations in each table of the text
+#: Choices that are fields of the scenarios: name -> field.
 _FIELDS = {
     "higher": "resizing.higher",
     "harvest": "resizing.harvest",
@@ -34,13 +36,13 @@ _FIELDS = {
     "min_potential": "resizing.min_potential",
     "window": "resizing.remap_window_size",
 }
-#: How jobs pass the first of the queue.
+#: Backfilling: choice -> fields of the scenarios.
 _BACKFILL: dict[str, dict[str, Any]] = {
     "easy": {},
     "contacts": {"backfill.moments": "contacts"},
     "none": {"backfill.reservations": 0},
 }
-#: Who leaves the reservation of the first queued job alone: as each policy says, all, or nobody.
+#: Policies that protect the reservation of the head: those that do so by default, all, or none.
 _PROTECT: dict[str, dict[str, Any]] = {
     "policy": {},
     "all": {"resizing.protect_reservation": True},
@@ -49,18 +51,19 @@ _PROTECT: dict[str, dict[str, Any]] = {
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a mix under all scenarios.
+    """Simulate a mix under all scenarios.
 
     Parameters
     ----------
     parameters : `seed`; `reading` of the speedup formula; `expand_step`, `expand_most` of the
-        workload; `weights` (of the aging priority: Qfactor, minute waited, processor); `backfill`
+        workload; `jobs` (number of jobs, optional); `weights` (of the aging priority: Qfactor,
+        minute waited, processor); `backfill`
         ("easy", "contacts", "none"); `protect` ("policy", "all", "nobody"); `higher`, `harvest`,
         `grow_past`, `min_potential`, `window` of the policies; `start_s`, `resize_s`, `pause_s`.
 
     Returns
     -------
-    scenario -> its means.
+    scenario -> means of its run.
     """
     qfactor, wait, nodes = parameters["weights"]
     changes = {field: parameters[name] for name, field in _FIELDS.items()}
@@ -76,25 +79,27 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "expand_most": parameters["expand_most"],
         "speedup": {"reading": parameters["reading"]},
     }
+    if "jobs" in parameters:
+        workload["jobs"] = parameters["jobs"]
     common = {name: parameters[name] for name in (SEED, "start_s", "resize_s", "pause_s")}
     common |= {"workload": workload, "user_priorities": False}
     return {name: _one(_key(name, common, changes)) for name in NAMES}
 
 
 def run_changed(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a mix under a base that is changed in little.
+    """Simulate a mix under a base with one change.
 
     Parameters
     ----------
-    parameters : `seed`; `bases` (name -> parameters of `run`), the name of one as `base`, and what
-        of it is another as `change`.
+    parameters : `seed`; `bases` (name -> parameters of `run`); `base` (name of one of them);
+        `change` (parameters of `run` that replace those of the base).
     """
     base = parameters["bases"][parameters["base"]]
     return run({**base, **parameters["change"], SEED: parameters[SEED]})
 
 
 def _key(name: str, common: Mapping[str, Any], changes: Mapping[str, Any]) -> bytes:
-    """What a run under a scenario depends on: static is the same however jobs are resized."""
+    """Encode the parameters that a scenario depends on; static depends on no resizing field."""
     own = {"scenario": name, "resizable": float(name != "static")}
     changes = prio.own_changes(name, changes)
     return msgspec.json.encode({**common, **own, "set": changes}, order="deterministic")
@@ -106,16 +111,16 @@ def _one(key: bytes) -> dict[str, float]:
     return {name: result[name] for name in NUMBERS}
 
 
-class Point(msgspec.Struct, frozen=True):
-    """One choice of everything, over all mixes.
+class CombinationResult(msgspec.Struct, frozen=True):
+    """Results of one combination of choices over all mixes.
 
     Parameters
     ----------
     choice : the parameters that vary.
-    static : its mean completion (s), execution (s), wait (s) and utilisation (%).
+    static : mean completion (s), execution (s), wait (s) and utilisation (%) of static.
     completion, execution : improvement over static, per cent, by scenario.
     utilization : per cent, by scenario.
-    order : by how much the improvement of FCFS-PR is above PBA-PR's, and PBA-PR's above Max-B-PR's,
+    order : improvement of FCFS-PR minus that of PBA-PR, and of PBA-PR minus that of Max-B-PR,
         points.
     distance : root mean square of (ours - paper's) over the three completion improvements, points.
     """
@@ -130,17 +135,17 @@ class Point(msgspec.Struct, frozen=True):
 
     @property
     def ordered(self) -> bool:
-        """Whether the means are in the paper's order."""
+        """Whether the means have the paper's order."""
         return self.order[0].mean > 0 and self.order[1].mean > 0
 
     @property
-    def clearly(self) -> bool:
-        """Whether the intervals of both differences are above 0."""
+    def significantly_ordered(self) -> bool:
+        """Whether both differences are above 0 with their whole intervals."""
         return self.order[0].low > 0 and self.order[1].low > 0
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
-    """Rank the choices, and say what each does."""
+    """Rank the combinations by distance from the paper, and average the effect of each choice."""
     varied = _varied(rows)
     groups: dict[bytes, list[Row]] = {}
     for row in rows:
@@ -149,26 +154,26 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     points = [_point(group, varied) for group in groups.values()]
     points.sort(key=lambda point: point.distance)
     ordered = [point for point in points if point.ordered]
-    clearly = [point for point in points if point.clearly]
+    clearly = [point for point in points if point.significantly_ordered]
     mixes = max(len(group) for group in groups.values())
     head = (
-        f"{len(points)} choices, {mixes} mixes each. The paper improves the mean completion by"
-        f" {_paper('completion')} % (FCFS-PR, PBA-PR, Max-B-PR).\n"
-        f"In the paper's order are {len(ordered)} choices; beyond the 95 % intervals of both"
-        f" differences {len(clearly)}."
+        f"{len(points)} combinations of choices, {mixes} mixes each. The paper improves the mean"
+        f" completion by {_paper('completion')} % (FCFS-PR, PBA-PR, Max-B-PR).\n"
+        f"{len(ordered)} combinations have the paper's order; in {len(clearly)} of them both"
+        f" differences are above 0 with their whole 95 % intervals."
     )
     parts = [
         head,
         f"Nearest to the paper's three improvements\n{_points_text(points[:SHOWN], varied)}",
         f"In the paper's order, nearest first\n{_points_text(ordered[:SHOWN], varied)}",
-        f"What each choice does: means over all others\n{_effects_text(points, varied)}",
+        f"Effect of each choice: means over all others\n{_effects_text(points, varied)}",
     ]
     data = {"mixes": mixes, "points": points, "ordered": len(ordered), "clearly": len(clearly)}
     return Report("\n\n".join(parts), msgspec.to_builtins(data))
 
 
 def report_changes(rows: Sequence[Row], out: Path | None) -> Report:
-    """Say what each change does to its base, mix by mix."""
+    """Effect of each change on its base, on the same mixes."""
     groups: dict[tuple[str, bytes], list[Row]] = {}
     for row in rows:
         change = msgspec.json.encode(row.parameters["change"], order="deterministic")
@@ -179,23 +184,23 @@ def report_changes(rows: Sequence[Row], out: Path | None) -> Report:
         found.setdefault(base, []).append(Change(_point(group, ["change"]), by))
     parts = [f"{base}\n{_changes_text(changes)}" for base, changes in found.items()]
     parts.append(
-        "In brackets: against the base, on the same mixes, ± 95 %; points. STEPS: FCFS-PR above"
-        " PBA-PR, PBA-PR\nabove Max-B-PR."
+        "In brackets: difference from the base on the same mixes, ± 95 %; points. STEPS: FCFS-PR"
+        " minus PBA-PR,\nPBA-PR minus Max-B-PR."
     )
     return Report("\n\n".join(parts), msgspec.to_builtins(found))
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A base with something changed.
+    """Results of a base with one change.
 
     Parameters
     ----------
-    point : what it gives.
-    by : by how much each scenario's completion improvement is above that of the base, points; nan
-        if that was not run.
+    point : results with the change.
+    by : completion improvement of each scenario minus that of the base, points; nan if the base
+        was not run.
     """
 
-    point: Point
+    point: CombinationResult
     by: Mapping[str, Interval]
 
 
@@ -218,15 +223,15 @@ def _changes_text(changes: Sequence[Change]) -> str:
     for change in changes:
         point = change.point
         named = point.choice["change"]
-        plain = " ".join(f"{name}={text(value)}" for name, value in named.items())
+        changed = " ".join(f"{name}={text(value)}" for name, value in named.items())
         gains = [
             f"{point.completion[name].mean:.1f}"
-            + (f" ({change.by[name].mean:+.1f} ± {change.by[name].half:.1f})" if named else "")
+            + (f" ({plus_minus(change.by[name], '+.1f')})" if named else "")
             for name in RESIZED
         ]
-        steps = " ".join(f"{step.mean:+.1f} ± {step.half:.1f}" for step in point.order)
+        steps = " ".join(plus_minus(step, "+.1f") for step in point.order)
         static = f"{point.static['mean_completion_s']:.0f}"
-        rows.append([plain or "the base", static, *gains, steps, f"{point.distance:.1f}"])
+        rows.append([changed or "the base", static, *gains, steps, f"{point.distance:.1f}"])
     head = ["CHANGE", "STATIC s", "FCFS-PR", "PBA-PR", "Max-B-PR", "STEPS", "DISTANCE"]
     return render(Table(head, rows, left=frozenset({"CHANGE", *head[2:6]})))
 
@@ -236,7 +241,7 @@ def _varied(rows: Sequence[Row]) -> list[str]:
     return [name for name in names if len({repr(row.parameters[name]) for row in rows}) > 1]
 
 
-def _point(rows: Sequence[Row], varied: Sequence[str]) -> Point:
+def _point(rows: Sequence[Row], varied: Sequence[str]) -> CombinationResult:
     gains = {
         field: {name: [_gain(row, name, field) for row in rows] for name in RESIZED}
         for field in ("mean_completion_s", "mean_execution_s")
@@ -247,7 +252,7 @@ def _point(rows: Sequence[Row], varied: Sequence[str]) -> Point:
         for more, less in pairwise(RESIZED)
     ]
     misses = [(mean(completion[name]) - (TABLE_1[name][2] or 0.0)) ** 2 for name in RESIZED]
-    return Point(
+    return CombinationResult(
         choice={name: rows[0].parameters[name] for name in varied},
         static={field: mean([row.result["static"][field] for row in rows]) for field in NUMBERS},
         completion={name: mean_interval(completion[name]) for name in RESIZED},
@@ -265,13 +270,13 @@ def _paper(what: str) -> str:
     return ", ".join(f"{TABLE_1[name][column]:g}" for name in RESIZED)
 
 
-def _points_text(points: Sequence[Point], varied: Sequence[str]) -> str:
+def _points_text(points: Sequence[CombinationResult], varied: Sequence[str]) -> str:
     head = [*varied, "STATIC s", "FCFS-PR", "PBA-PR", "Max-B-PR", "EXECUTION", "UTILISATION"]
     rows = [
         [
             *(_value(point.choice[name]) for name in varied),
             f"{point.static['mean_completion_s']:.0f}",
-            *(_within(point.completion[name]) for name in RESIZED),
+            *(plus_minus(point.completion[name]) for name in RESIZED),
             " ".join(f"{point.execution[name].mean:.1f}" for name in RESIZED),
             " ".join(f"{point.utilization[name]:.1f}" for name in ("static", *RESIZED)),
         ]
@@ -284,7 +289,7 @@ def _points_text(points: Sequence[Point], varied: Sequence[str]) -> str:
     return render(Table(head, rows, left=frozenset({*varied, "EXECUTION", "UTILISATION"})))
 
 
-def _effects_text(points: Sequence[Point], varied: Sequence[str]) -> str:
+def _effects_text(points: Sequence[CombinationResult], varied: Sequence[str]) -> str:
     head = ["CHOICE", "VALUE", "CHOICES", "IN ORDER", "FCFS-PR", "PBA-PR", "Max-B-PR", "STATIC s"]
     rows = []
     for name in varied:
@@ -300,7 +305,3 @@ def _effects_text(points: Sequence[Point], varied: Sequence[str]) -> str:
 
 def _value(value: Any) -> str:
     return "/".join(map(text, value)) if isinstance(value, list) else text(value)
-
-
-def _within(interval: Interval) -> str:
-    return f"{interval.mean:.1f} ± {interval.half:.1f}"

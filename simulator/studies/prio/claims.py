@@ -1,40 +1,29 @@
-"""What PRIO section 4 claims, and whether it holds here, each with its 95 % interval.
+"""The claims of PRIO section 4 and their verdicts, each with its 95 % interval.
 
-A claim is a number that must be above 0: held if its whole interval is, opposite if its whole
-interval is below, open otherwise. A figure ("by about 15 %") holds if it lies within ours, and is
-open if one mix alone gives no interval.
+An order ("A improves more than B") is a number that must be above 0
+(`simulator.studies.claims.by_sign`). A value ("by about 15 %") holds if our interval contains it
+(`simulator.studies.claims.by_coverage`). Values are per cent unless the claim names another unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isnan, nan, sqrt
+from math import nan, sqrt
 
-import msgspec
 import numpy as np
 
 from simulator.results.statistics import CONFIDENCE, Interval, mean_interval
+from simulator.studies.claims import Claim, by_coverage, by_sign
 from simulator.studies.prio import paper
 from simulator.studies.prio.mixes import Mixes, Pick, of
 
-HELD, OPPOSITE, OPEN = "held", "opposite", "open"
-NOT_HELD = "not held"
 COMPLETION, EXECUTION, WAIT = of("mean_completion_s"), of("mean_execution_s"), of("mean_wait_s")
 UTILIZATION = of("utilization_pct")
 RESIZED = ("fcfs-pr", "pba-pr", "max-b-pr")
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """A claim, the paper's number, ours, and the verdict; per cent unless the claim says more."""
-
-    claim: str
-    paper: float | None
-    ours: Interval
-    verdict: str
-
-
 def claims(mixes: Mixes) -> list[Claim]:
-    """Judge all claims whose cases were run."""
+    """All claims whose cases were run, with their verdicts."""
     found: list[Claim] = []
     if all(name in mixes for name in ("static", *RESIZED)):
         found += [*_completion(mixes), *_execution(mixes), *_utilization(mixes), *_waits(mixes)]
@@ -93,7 +82,7 @@ def _waits(mixes: Mixes) -> Iterator[Claim]:
         ratio = deviation_ratio(mixes.values(case, WAIT), mixes.values("static", WAIT))
         text = f"{name[case]} makes waits vary less between mixes (ratio of deviations below 1)"
         less = Interval(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low, ratio.n)
-        yield Claim(text, value, ratio, _verdict(less))
+        yield Claim(text, ratio, value, by_sign(less))
 
 
 def _shares(mixes: Mixes) -> Iterator[Claim]:
@@ -132,12 +121,12 @@ def deviation_ratio(values: Sequence[float], reference: Sequence[float]) -> Inte
 
     Returns
     -------
-    nan limits for fewer than three pairs.
+    The ratio and its interval; the limits are nan for fewer than three pairs.
     """
     n = len(values)
     if n < 3:
         return Interval(nan, nan, nan, n)
-    from scipy.special import stdtrit  # late: it makes commands slow to start
+    from scipy.special import stdtrit  # imported here: it makes commands slow to start
 
     ratio = float(np.var(values, ddof=1) / np.var(reference, ddof=1))
     correlation = float(np.corrcoef(values, reference)[0, 1])
@@ -148,7 +137,7 @@ def deviation_ratio(values: Sequence[float], reference: Sequence[float]) -> Inte
 
 
 def _more(mixes: Mixes, pick: Pick, more: str, less: str, what: str, value: float) -> Claim:
-    """One scenario improves something more than another does, in points of the improvement."""
+    """Claim that one scenario improves something more than another, in points of improvement."""
     text = f"{paper.NAMES[more]} improves the {what} more than {paper.NAMES[less]} (points)"
     return _above(text, value, _difference(mixes, pick, more, less))
 
@@ -159,15 +148,8 @@ def _difference(mixes: Mixes, pick: Pick, more: str, less: str) -> Interval:
 
 
 def _above(text: str, value: float | None, ours: Interval) -> Claim:
-    return Claim(text, None if value is None else round(value, 2), ours, _verdict(ours))
+    return Claim(text, ours, None if value is None else round(value, 2), by_sign(ours))
 
 
 def _within(text: str, value: float | None, ours: Interval) -> Claim:
-    holds = value is not None and ours.low <= value <= ours.high
-    return Claim(text, value, ours, OPEN if isnan(ours.low) else HELD if holds else NOT_HELD)
-
-
-def _verdict(ours: Interval) -> str:
-    if ours.low > 0:
-        return HELD
-    return OPPOSITE if ours.high < 0 else OPEN
+    return Claim(text, ours, value, by_coverage(ours, value))

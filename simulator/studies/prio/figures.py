@@ -1,7 +1,7 @@
-"""Figures 2 to 14 of PRIO section 4: ours with 95 % intervals, the paper's numbers as marks.
+"""Figures 2 to 14 of PRIO section 4: ours with 95 % intervals, the paper's values as marks.
 
-Where the paper's figure shows seconds and its text only per cent, ours shows both: seconds beside
-its own static run, and the improvement over it, which is what can be compared.
+Some of the paper's figures show seconds while its text gives per cent. Ours show both: seconds, and
+the improvement over the static run of the same mixes, which can be compared with the paper's.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from simulator.studies.prio import paper
 from simulator.studies.prio.claims import COMPLETION, EXECUTION, RESIZED, UTILIZATION, WAIT
 from simulator.studies.prio.mixes import Mixes, Pick, of
 
-#: One colour a scenario, light to dark in the order of the paper's tables.
+#: One colour per scenario, light to dark in the order of the paper's tables.
 COLOURS = {"static": "#b9bdc2", "fcfs-pr": "#5f9ea0", "max-b-pr": "#c98a4b", "pba-pr": "#4a6fa5"}
 SIZES = ("small", "medium", "large")
-#: Values of one colour, one for each label; None where the paper says nothing.
+#: Values of one colour, one for each label; None where the paper gives none.
 Series: TypeAlias = Sequence[Interval]
-Theirs: TypeAlias = Sequence[float | None]
+PaperSeries: TypeAlias = Sequence[float | None]
 
 
 def figures(mixes: Mixes) -> dict[str, bytes]:
-    """Draw the figures whose cases were run, as PNG files."""
+    """Draw the figures whose cases were run, as PNG files by name."""
     drawn = {"figure-02.png": _speedup()}
     if all(name in mixes for name in paper.NAMES):
         drawn |= _scenarios(mixes)
@@ -42,7 +42,7 @@ def figures(mixes: Mixes) -> dict[str, bytes]:
 
 
 def _speedup() -> Figure:
-    """Draw figure 2: the speedup model, in both readings; they differ by orders of magnitude."""
+    """Draw figure 2: the speedup model in both readings, which differ by orders of magnitude."""
     figure = new_figure(4.0, "Figure 2: speedup from 400 processors on, alpha 0.75")
     sizes = np.arange(400, 2001, 20)
     titles = {"sweet-spot": "read as (x)^(alpha^(x-1))", "printed": "as printed, x^(alpha (x-1))"}
@@ -59,7 +59,7 @@ def _speedup() -> Figure:
 
 
 def _scenarios(mixes: Mixes) -> dict[str, Figure]:
-    """Figures 3 to 8."""
+    """Draw figures 3 to 8."""
     names = tuple(paper.NAMES)
     table = {name: paper.TABLE_1[name] for name in names}
     waits = [paper.TABLE_2[name][0] for name in names]
@@ -89,7 +89,7 @@ def _scenarios(mixes: Mixes) -> dict[str, Figure]:
 
 
 def _absolute_and_gain(
-    mixes: Mixes, title: str, pick: Pick, seconds: Theirs, gains: Theirs
+    mixes: Mixes, title: str, pick: Pick, seconds: PaperSeries, gains: PaperSeries
 ) -> Figure:
     figure = new_figure(4.2, title)
     left, right = figure.subplots(1, 2)
@@ -131,7 +131,7 @@ def _by_size(
 
 
 def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
-    """Figures 9 to 11."""
+    """Draw figures 9 to 11."""
     labels = [f"{share} %" for share in shares]
     completion = new_figure(4.2, "Figure 9: completion by share of resizable jobs, PBA-PR")
     axes = completion.subplots()
@@ -164,7 +164,7 @@ def _shares(mixes: Mixes, shares: Mapping[int, str]) -> dict[str, Figure]:
 
 
 def _classes(mixes: Mixes) -> dict[str, Figure]:
-    """Figures 12 to 14."""
+    """Draw figures 12 to 14."""
     case, base = "pba-pr with priority", "static with priority"
     users = tuple(paper.BY_CLASS)
     by_user = new_figure(4.2, "Figure 12: completion by class of user")
@@ -199,16 +199,16 @@ def _bars(
     axes: Axes,
     labels: Sequence[str],
     ours: Mapping[str, Series],
-    theirs: Mapping[str, Theirs],
+    theirs: Mapping[str, PaperSeries],
     colours: Sequence[str] = (),
 ) -> None:
-    """Draw groups of bars with intervals, and the paper's numbers as diamonds on them.
+    """Draw groups of bars with intervals, and the paper's values as diamonds.
 
     Parameters
     ----------
-    labels : of the groups.
+    labels : labels of the groups.
     ours, theirs : name of a colour -> a value for each group.
-    colours : scenarios whose colours the single bars of each group have, if there is one each.
+    colours : for groups of one bar, the scenario whose colour each bar has.
     """
     width = 0.8 / len(ours)
     marked = False
@@ -231,16 +231,16 @@ def _bars(
     axes.set_xticks(np.arange(len(labels)), labels)
     axes.axhline(0, color=INK, lw=0.8)
     handles, names = axes.get_legend_handles_labels()
-    told = [(h, n) for h, n in zip(handles, names, strict=True) if len(ours) > 1 or n == "paper"]
-    if told:
+    entries = [(h, n) for h, n in zip(handles, names, strict=True) if len(ours) > 1 or n == "paper"]
+    if entries:
         axes.legend(
-            [handle for handle, _ in told],
-            [name for _, name in told],
+            [handle for handle, _ in entries],
+            [name for _, name in entries],
             frameon=False,
             fontsize=9,
             loc="upper center",
             bbox_to_anchor=(0.5, -0.07),
-            ncols=len(told),
+            ncols=len(entries),
         )
 
 

@@ -1,4 +1,4 @@
-"""The runs of the PRIO study by scenario and mix, and what is compared mix by mix."""
+"""The runs of the PRIO study by scenario and mix, and comparisons on the same mixes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.results.statistics import Interval, mean_interval
 from simulator.study.study import Row
 
 Result: TypeAlias = Mapping[str, Any]
-#: Takes a number out of a run.
+#: Selects a number of a run.
 Pick: TypeAlias = Callable[[Result], float]
 
 
@@ -25,7 +25,7 @@ def name_of(parameters: Mapping[str, Any]) -> str:
 
 
 def of(field: str, size: str | None = None, user: str | None = None) -> Pick:
-    """Pick the mean of a field over all jobs, or those of a size, or of a user's class."""
+    """Select the mean of a field over all jobs, those of a size, or those of a priority class."""
     if size is None and user is None:
         return lambda result: float(result[field])
 
@@ -42,7 +42,7 @@ def of(field: str, size: str | None = None, user: str | None = None) -> Pick:
 
 
 class Mixes:
-    """Results of all cases, on the mixes (seeds) that all of them were run on.
+    """Results of all cases on the mixes (seeds) that they have in common.
 
     Parameters
     ----------
@@ -71,21 +71,21 @@ class Mixes:
         return mean_interval(self.values(name, pick))
 
     def improvement(self, name: str, pick: Pick, base: str = "static") -> Interval:
-        """By how many per cent a case is below another, the mean over the mixes."""
+        """Reduction against another case in per cent, mean over the mixes."""
         return mean_interval(self.improvements(name, pick, base))
 
     def improvements(self, name: str, pick: Pick, base: str = "static") -> list[float]:
-        """By how many per cent a case is below another, mix by mix."""
+        """Reduction against another case in per cent, for each mix."""
         pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
         return [100 * (1 - value / reference) if reference else 0.0 for value, reference in pairs]
 
     def gain(self, name: str, pick: Pick, base: str = "static") -> Interval:
-        """By how much a case is above another, the mean over the mixes."""
+        """Difference from another case, mean over the mixes."""
         pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
         return mean_interval([value - reference for value, reference in pairs])
 
     def spread(self, name: str, pick: Pick) -> tuple[float, float, float, float, float]:
-        """Mean, standard deviation, largest, smallest and range over the mixes (tables 2 and 4)."""
+        """Mean, standard deviation, maximum, minimum and range over the mixes (tables 2 and 4)."""
         values = self.values(name, pick)
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         low, high = min(values), max(values)

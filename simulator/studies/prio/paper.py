@@ -1,12 +1,12 @@
-"""What PRIO section 4 reports: its tables, and the percentages its text gives about its figures.
+"""Results of PRIO section 4: its tables, and the percentages that its text gives for its figures.
 
-Seconds and per cent. The tables and the text differ in places (PBA-PR's mean is 572.2 in table 1
-and 575.2 in table 3); both are kept where they stand.
+Seconds and per cent. Tables and text differ in places (PBA-PR's mean is 572.2 in table 1 and 575.2
+in table 3); each value is kept as printed.
 """
 
 from __future__ import annotations
 
-#: The scenarios by our names, in the paper's order, and how the paper writes them.
+#: Scenarios in the paper's order: our name -> the paper's.
 NAMES = {"static": "Static", "fcfs-pr": "FCFS-PR", "max-b-pr": "Max-B-PR", "pba-pr": "PBA-PR"}
 
 #: Table 1: utilisation, mean completion and its improvement, mean execution and its improvement.
@@ -61,7 +61,7 @@ EXECUTION_BY_SIZE = {
 COMPLETION_BY_SHARE = {25: 5.5, 50: 10.6, 75: 14.6, 100: 16.56}
 #: Utilisation by the same (figure 10); 0 is static.
 UTILIZATION_BY_SHARE = {0: 83.0, 25: 85.4, 50: 87.1, 75: 89.5, 100: 91.4}
-#: Improvement of small jobs at 100 % (figure 11); of the others no figure is given in words.
+#: Improvement of small jobs at 100 % (figure 11); the text gives no number for the others.
 SMALL_AT_100 = 37.0
 #: Improvement of gold and platinum jobs under PBA-PR with priorities (figure 12).
 BY_CLASS = {"gold": 8.0, "platinum": 3.5}

@@ -1,4 +1,4 @@
-"""The report of the PRIO study: tables 1 to 5 beside the paper's, claims, figures, JSON."""
+"""The report of the PRIO study: tables 1 to 5 with the paper's values, claims, figures, JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
+from simulator.studies.claims import as_data, as_table
 from simulator.studies.prio import paper
-from simulator.studies.prio.claims import COMPLETION, EXECUTION, UTILIZATION, WAIT, Claim, claims
+from simulator.studies.prio.claims import COMPLETION, EXECUTION, UTILIZATION, WAIT, claims
 from simulator.studies.prio.mixes import Mixes, of
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
 
 SHARES = {0: "static", 25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
-#: Rows of table 5, and the case that gives each.
+#: Columns of the table of claims, and keys of their data -> attribute of `Claim`.
+CLAIM_COLUMNS = {"claim": "text", "paper": "paper", "ours": "ours", "verdict": "verdict"}
+#: Rows of table 5 -> the case of each.
 TABLE_5 = {
     "static": "static",
     "static with priority": "static with priority",
@@ -27,35 +30,37 @@ TABLE_5 = {
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
-    """Put the paper's numbers beside ours."""
+    """Tables with ours and the paper's values, claims with their verdicts, and figures."""
     mixes = Mixes(rows)
     judged = claims(mixes)
     n = len(mixes.seeds)
     parts = [
         f"{n} job mixes; ours as mean ± half of the 95 % interval; improvements over static are"
-        " means over the mixes; in brackets the paper's",
+        " means over the mixes; the paper's values are in brackets",
         *_tables(mixes),
-        _claims_text(judged),
+        f"Claims of section 4\n{as_table(judged, CLAIM_COLUMNS)}",
     ]
     data = {
         "mixes": n,
         "scenarios": _scenarios(mixes),
         "resizable": _shares(mixes),
         "priorities": _priorities(mixes),
-        "claims": judged,
+        "claims": as_data(judged, CLAIM_COLUMNS),
     }
     files: dict[str, bytes] = {}
     if out is not None:
-        from simulator.studies.prio.figures import figures  # late: matplotlib is slow to load
+        from simulator.studies.prio.figures import (
+            figures,
+        )  # imported here: matplotlib is slow to load
 
         files = figures(mixes)
     return Report("\n\n".join(parts), msgspec.to_builtins(data), files)
 
 
 def _tables(mixes: Mixes) -> list[str]:
-    """Tables 1 to 5, those whose cases were run."""
-    there = [name for name in paper.NAMES if name in mixes and "static" in mixes]
-    tables = [_table_1(mixes, there), _table_2(mixes, there), _table_3(mixes, there)]
+    """Tables 1 to 5, as far as their cases were run."""
+    names = [name for name in paper.NAMES if name in mixes and "static" in mixes]
+    tables = [_table_1(mixes, names), _table_2(mixes, names), _table_3(mixes, names)]
     shares = {share: name for share, name in SHARES.items() if name in mixes}
     return [*tables, _table_4(mixes, shares), _table_5(mixes)]
 
@@ -67,9 +72,9 @@ def _table_1(mixes: Mixes, names: Sequence[str]) -> str:
         ours = [mixes.mean(name, UTILIZATION)]
         for pick in (COMPLETION, EXECUTION):
             ours += [mixes.mean(name, pick), mixes.improvement(name, pick)]
-        told = [_beside(o, t) if t is not None else "" for o, t in zip(ours, theirs, strict=True)]
-        told[1] = _beside(ours[1], theirs[1])
-        rows.append([paper.NAMES[name], *told])
+        cells = [_beside(o, t) if t is not None else "" for o, t in zip(ours, theirs, strict=True)]
+        cells[1] = _beside(ours[1], theirs[1])
+        rows.append([paper.NAMES[name], *cells])
     head = ["SCENARIO", "UTILISATION %", "COMPLETION s", "IMPROV. %", "EXECUTION s", "IMPROV. %"]
     return _titled("Table 1: completion and execution", head, rows)
 
@@ -118,26 +123,13 @@ def _table_5(mixes: Mixes) -> str:
     return _titled("Table 5: completion by class of user, half of the jobs resizable", head, rows)
 
 
-def _claims_text(judged: Sequence[Claim]) -> str:
-    rows = [
-        [c.claim, "" if c.paper is None else f"{c.paper:g}", _ranged(c.ours), c.verdict]
-        for c in judged
-    ]
-    return _titled("Claims of section 4", ["CLAIM", "PAPER", "OURS", "VERDICT"], rows)
-
-
 def _titled(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    left = frozenset({head[0], "VERDICT"})
-    return f"{title}\n{render(Table(head, rows, left=left))}"
+    return f"{title}\n{render(Table(head, rows, left=frozenset({head[0]})))}"
 
 
 def _beside(ours: Interval, theirs: float) -> str:
-    same = ours.half < 1e-9 * abs(ours.mean)  # all mixes alike, but for rounding
+    same = ours.half < 1e-9 * abs(ours.mean)  # all mixes are equal but for rounding
     return f"{f'{ours.mean:g}' if same else shown(ours)} ({theirs:g})"
-
-
-def _ranged(ours: Interval) -> str:
-    return f"{ours.mean:.2f} [{ours.low:.2f}, {ours.high:.2f}]"
 
 
 def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
@@ -146,7 +138,7 @@ def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _scenarios(mixes: Mixes) -> dict[str, Any]:
-    """Numbers of each scenario with their intervals, by our names."""
+    """Numbers of each scenario with their intervals, by our names of the scenarios."""
     return {
         name: {
             "mean_completion_s": mixes.mean(name, COMPLETION),

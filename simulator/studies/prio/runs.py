@@ -1,4 +1,4 @@
-"""The experiments of PRIO section 4: what resizing gains, on the paper's job mixes.
+"""The experiments of PRIO section 4: the gain of resizing on the paper's job mixes.
 
 A run is one job mix under one scenario. A mix is a seed; all scenarios, shares of resizable jobs
 and classes of users are compared on the same mixes.
@@ -33,15 +33,15 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     parameters : `seed`, `scenario`; `resizable`, `user_priorities` and `workload` (other fields of
-        `PrioWorkload`, of its `speedup` those of `Prio`); `set` (fields of the scenario to change;
-        what only another scenario has is left out); `start_s`, `resize_s` (until a job, or a group
-        that joins one, is up, seconds; the job computes on meanwhile) and `pause_s` (an expansion,
-        during which it does not).
+        `PrioWorkload`, with those of `Prio` as `speedup`); `set` (fields of the scenario to change;
+        fields that only another scenario has are ignored); `start_s`, `resize_s` (start time of a
+        job and of a joining group, seconds; the job computes meanwhile); `pause_s` (time that an
+        expansion stops the job, seconds).
 
     Returns
     -------
-    means over the jobs, seconds; `utilization_pct`; `expansions`, `contractions`, `killed`; and
-    under `groups` the means of each size and class of user.
+    Means over the jobs, seconds; `utilization_pct`; `expansions`, `contractions`, `killed`; and
+    under `groups` the means by size and priority class.
     """
     workload = _workload(parameters)
     name = parameters["scenario"]
@@ -75,7 +75,7 @@ def _workload(parameters: Mapping[str, Any]) -> PrioWorkload:
 
 
 def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes without those of fields that only other scenarios have; what none has stays."""
+    """Changes without fields that only other scenarios have; fields that none has are kept."""
     of_others = {field for other in NAMES for field in _resizing_fields(scenario(other))}
     left_out = of_others - _resizing_fields(scenario(name))
     return {field: changes[field] for field in changes if field not in left_out}
@@ -86,7 +86,7 @@ def _resizing_fields(chosen: Scenario) -> set[str]:
 
 
 def _means(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Means of some jobs, seconds; the paper's completion time is the turnaround."""
+    """Means over jobs, seconds; the paper calls the turnaround completion time."""
     return {
         "jobs": len(outcomes),
         "mean_completion_s": mean([outcome.turnaround_s for outcome in outcomes]),

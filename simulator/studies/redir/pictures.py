@@ -1,4 +1,4 @@
-"""Pictures of the REDIR study, after the paper's figures: a row a trace, a column an alpha."""
+"""Pictures of the REDIR study, after the paper's figures: a row per trace, a column per alpha."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pictures(traces: Sequence[TraceRatios]) -> dict[str, bytes]:
 
 
 def _violins(axes: Axes, trace: TraceRatios, alpha: float) -> None:
-    """Distribution over the weeks, with a box, the median, and the mean as a square."""
+    """Draw the distribution over the weeks, with a box, the median, and the mean as a square."""
     logs = _logs(trace, MEAN, alpha)
     broad = [(i, values) for i, values in enumerate(logs, 1) if len({*values}) > 2]
     if broad:
@@ -70,7 +70,7 @@ def _violins(axes: Axes, trace: TraceRatios, alpha: float) -> None:
 
 
 def _boxes(axes: Axes, trace: TraceRatios, alpha: float) -> None:
-    """Boxes of both metrics side by side, the means as squares."""
+    """Draw boxes of both metrics side by side, the means as squares."""
     for metric, shift in ((MEAN, -0.2), (MAX, 0.2)):
         logs = _logs(trace, metric, alpha)
         places = [i + shift for i in range(1, len(logs) + 1)]
@@ -80,7 +80,7 @@ def _boxes(axes: Axes, trace: TraceRatios, alpha: float) -> None:
 
 
 def _logs(trace: TraceRatios, metric: str, alpha: float) -> list[list[float]]:
-    """Ratios as powers of 2, of each theta."""
+    """Base-2 logarithms of the ratios, by theta."""
     points = trace.ratios[metric]
     return [[log2(ratio) for ratio in points.get((alpha, theta), [])] for theta in trace.thetas]
 

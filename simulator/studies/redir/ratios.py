@@ -1,4 +1,4 @@
-"""Ratios to EASY in the REDIR study, week by week, and what redirection cost."""
+"""Ratios to EASY in the REDIR study, week by week, and the cost of redirection."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from simulator.study.study import Row
 from simulator.traces.weeks import WEEK_S
 
 MEAN, MAX = "mean_bounded_slowdown", "max_bounded_slowdown"
-#: What a point of the grid is: alpha and theta.
-Point: TypeAlias = tuple[float, int]
+#: A point of the grid: alpha and theta.
+GridPoint: TypeAlias = tuple[float, int]
 
 
 class Price(NamedTuple):
-    """What redirection cost in one week.
+    """The cost of redirection in one week.
 
     Parameters
     ----------
-    redirected : share of the jobs.
-    lost : what first lives held, as a share of what the principal group could give in the week.
+    redirected : share of the jobs that were redirected.
+    lost : processor-seconds of first runs, as a share of those of the principal group in a week.
     wait_s, easy_wait_s : mean wait with redirection, and under EASY.
     """
 
@@ -34,43 +34,43 @@ class Price(NamedTuple):
 
 
 class TraceRatios(msgspec.Struct):
-    """Ratios of one trace, with redirection over EASY on as many processors; below 1 is better.
+    """Ratios of one trace: redirection over EASY on as many processors; below 1 is better.
 
     Parameters
     ----------
-    name : of the trace, short.
-    weeks : how many there are.
+    name : short name of the trace.
+    weeks : number of weeks.
     ratios : metric -> point -> ratio of each week.
     prices : point -> price of each week.
     """
 
     name: str
     weeks: int
-    ratios: dict[str, dict[Point, list[float]]]
-    prices: dict[Point, list[Price]]
+    ratios: dict[str, dict[GridPoint, list[float]]]
+    prices: dict[GridPoint, list[Price]]
 
-    def interval(self, metric: str, point: Point) -> Interval:
+    def interval(self, metric: str, point: GridPoint) -> Interval:
         """Mean ratio over the weeks."""
         return mean_interval(self.ratios[metric][point])
 
-    def geometric(self, metric: str, point: Point) -> Interval:
-        """Geometric mean ratio over the weeks, which single weeks do not outweigh."""
+    def geometric(self, metric: str, point: GridPoint) -> Interval:
+        """Geometric mean ratio over the weeks, which outliers influence less."""
         values = self.ratios[metric][point]
         return paired_ratio(values, [1.0] * len(values), geometric=True)
 
-    def best(self, metric: str, alpha: float | None = None) -> Point:
-        """Point of the smallest mean ratio (of one alpha)."""
+    def best(self, metric: str, alpha: float | None = None) -> GridPoint:
+        """Point with the smallest mean ratio, of all or of one alpha."""
         points = [p for p in self.ratios[metric] if alpha is None or p[0] == alpha]
         return min(points, key=lambda point: (self.interval(metric, point).mean, point))
 
     @property
     def alphas(self) -> list[float]:
-        """Sizes of the redirection group that were tried."""
+        """Sizes of the redirection group of the grid."""
         return sorted({alpha for alpha, _ in self.ratios[MEAN]})
 
     @property
     def thetas(self) -> list[int]:
-        """Thresholds that were tried."""
+        """Thresholds of the grid."""
         return sorted({theta for _, theta in self.ratios[MEAN]})
 
 
@@ -79,30 +79,30 @@ def ratios(name: str, rows: Sequence[Row]) -> TraceRatios:
 
     Raises
     ------
-    ReshapeError : runs without redirection (theta null), or all others, are missing.
+    ReshapeError : the runs without redirection (theta null) or all runs with it are missing.
     """
-    plain = {
+    without = {
         (row.parameters["week"], row.parameters["alpha"]): row.result
         for row in rows
         if row.parameters["theta"] is None
     }
-    found = TraceRatios(name, len({week for week, _ in plain}), {MEAN: {}, MAX: {}}, {})
+    found = TraceRatios(name, len({week for week, _ in without}), {MEAN: {}, MAX: {}}, {})
     for row in rows:
         week, alpha, theta = (row.parameters[key] for key in ("week", "alpha", "theta"))
-        if theta is None or (week, alpha) not in plain:
+        if theta is None or (week, alpha) not in without:
             continue
-        easy, point = plain[week, alpha], (alpha, theta)
+        easy, point = without[week, alpha], (alpha, theta)
         for metric, points in found.ratios.items():
             points.setdefault(point, []).append(row.result[metric] / easy[metric])
         found.prices.setdefault(point, []).append(_price(row, easy))
     if not found.prices:
         raise ReshapeError(
-            f"{name}: redirection is compared with EASY; let theta be null and some number"
+            f"{name}: redirection is compared with EASY; give theta null and at least one number"
         )
     return found
 
 
-def price(trace: TraceRatios, point: Point) -> dict[str, float | None]:
+def price(trace: TraceRatios, point: GridPoint) -> dict[str, float | None]:
     """Means over the weeks: shares redirected and lost, and the ratio of the mean waits."""
     weeks = trace.prices[point]
     waits, easy = mean([week.wait_s for week in weeks]), mean([week.easy_wait_s for week in weeks])

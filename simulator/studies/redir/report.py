@@ -1,4 +1,4 @@
-"""The report of the REDIR study: ratios to EASY, the paper's claims beside ours, pictures."""
+"""The report of the REDIR study: ratios to EASY, claims with their verdicts, pictures."""
 
 from __future__ import annotations
 
@@ -8,58 +8,69 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduler.text.tables import Table, render
-from simulator.results.statistics import Interval, mean_interval, quantiles
-from simulator.studies.redir.ratios import MAX, MEAN, Point, TraceRatios, price, ratios
+from simulator.results.statistics import mean_interval, quantiles
+from simulator.studies.claims import HELD, Claim, as_data, as_table, by_ratio
+from simulator.studies.redir.ratios import MAX, MEAN, GridPoint, TraceRatios, price, ratios
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
 
 
-class Claims(NamedTuple):
-    """What the paper says of a trace (section V).
+class PaperValues(NamedTuple):
+    """Values that the paper gives for a trace (section V).
 
     Parameters
     ----------
     best : ratio of the mean bounded slowdown with the best parameters.
-    thetas : where the best threshold lies.
-    both : point at which mean and maximum improve, and the ratio of both.
+    thetas : range of the best threshold.
+    both : point at which mean and maximum improve, and the ratio of each.
     """
 
     best: float
     thetas: tuple[int, int]
-    both: tuple[Point, float] | None = None
+    both: tuple[GridPoint, float] | None = None
 
 
-#: By what the name of the trace has in it.
+#: Columns of the table of claims, and keys of their data -> attribute of `Claim`.
+CLAIM_COLUMNS = {
+    "trace": "where",
+    "claim": "text",
+    "paper": "paper",
+    "ours": "ours",
+    "geometric": "remark",
+    "verdict": "verdict",
+}
+#: Values by a part of the name of the trace.
 PAPER = {
-    "Curie": Claims(0.9, (10, 50), ((0.15, 10), 0.9)),
-    "Intrepid": Claims(0.8, (5, 15)),
-    "RICC": Claims(0.6, (5, 25)),
+    "Curie": PaperValues(0.9, (10, 50), ((0.15, 10), 0.9)),
+    "Intrepid": PaperValues(0.8, (5, 15)),
+    "RICC": PaperValues(0.6, (5, 25)),
 }
 
 
 def as_report(rows: Sequence[Row]) -> Report:
-    """Make tables, claims and pictures of all runs.
+    """Tables, claims and pictures of all runs.
 
     Raises
     ------
-    ReshapeError : there is nothing to compare.
+    ReshapeError : there are no runs to compare.
     """
-    from simulator.studies.redir.pictures import pictures  # late: matplotlib is slow to load
+    from simulator.studies.redir.pictures import (
+        pictures,
+    )  # imported here: matplotlib is slow to load
 
     found = [ratios(name, part) for name, part in _by_trace(rows).items()]
     claims = [claim for trace in found for claim in judged(trace)]
     parts = [text for trace in found for text in tables(trace)]
-    head = ["TRACE", "CLAIM", "PAPER", "OURS", "GEOMETRIC", "VERDICT"]
-    parts.append(
-        "The paper's claims\n"
-        + render(Table(head, [list(claim.values()) for claim in claims], left=frozenset(head)))
-    )
-    data = {"traces": [_as_data(trace) for trace in found], "claims": claims}
+    parts.append(f"The paper's claims\n{as_table(claims, CLAIM_COLUMNS)}")
+    data = {
+        "traces": [_as_data(trace) for trace in found],
+        "claims": as_data(claims, CLAIM_COLUMNS),
+    }
     return Report("\n\n".join(parts), data, pictures(found))
 
 
 def tables(trace: TraceRatios) -> list[str]:
-    """Mean ratio with its interval, and the median, for each theta (down) and alpha."""
+    """Mean ratio with its interval, and the median, by theta (rows) and alpha (columns)."""
     texts = []
     for metric, words in ((MEAN, "mean"), (MAX, "largest")):
         lines = []
@@ -75,86 +86,68 @@ def tables(trace: TraceRatios) -> list[str]:
             f"{trace.name}: ratio of the {words} bounded slowdown to EASY's on as many processors,"
             f" mean of {trace.weeks} weeks\n{render(Table(head, lines, left=frozenset()))}"
         )
-    return [*texts, _price_in_words(trace)]
+    return [*texts, _price_text(trace)]
 
 
-def _price_in_words(trace: TraceRatios) -> str:
+def _price_text(trace: TraceRatios) -> str:
     alpha, theta = point = trace.best(MEAN)
     cost = price(trace, point)
     ratio = cost["wait_ratio"]
     times = "" if ratio is None else f"; the mean wait of all jobs is {ratio:.2f} times EASY's"
     return (
         f"{trace.name}: the price at alpha {alpha:g}, theta {theta}: {cost['redirected']:.2%} of"
-        f" the jobs begin anew, and what they held before is {cost['lost']:.1%} of what the"
-        f" principal group can give in a week{times}"
+        f" the jobs are redirected, and their first runs held {cost['lost']:.1%} of the capacity of"
+        f" the principal group{times}"
     )
 
 
-def judged(trace: TraceRatios) -> list[dict[str, str]]:
-    """The paper's claims about a trace, and what came out here."""
-    paper = next((claims for name, claims in PAPER.items() if name in trace.name), None)
+def judged(trace: TraceRatios) -> list[Claim]:
+    """Judge the paper's claims about a trace; none if the paper does not use it."""
+    paper = next((values for name, values in PAPER.items() if name in trace.name), None)
     if paper is None:
         return []
     best = trace.best(MEAN)
-    lines = [
-        _line(
-            trace,
-            "mean BSLD, best parameters",
-            f"{paper.best:.2f}",
-            f"{shown(trace.interval(MEAN, best))} (alpha {best[0]:g}, theta {best[1]})",
-            _range(trace.geometric(MEAN, best)),
-            _verdict(trace.interval(MEAN, best), paper.best),
-        )
+    ours = f"{shown(trace.interval(MEAN, best))} (alpha {best[0]:g}, theta {best[1]})"
+    claims = [
+        _ratio_claim(trace, MEAN, best, paper.best, "mean BSLD, best parameters", ours),
+        _theta_claim(trace, paper.thetas),
     ]
-    low, high = paper.thetas
-    thetas = {alpha: trace.best(MEAN, alpha)[1] for alpha in trace.alphas}
-    inside = sum(low <= theta <= high for theta in thetas.values())
-    lines.append(
-        _line(
-            trace,
-            "best theta",
-            f"{low} to {high}",
-            ", ".join(f"{theta} (alpha {alpha:g})" for alpha, theta in thetas.items()),
-            "",
-            "held" if inside == len(thetas) else f"{inside} of {len(thetas)} alphas",
-        )
-    )
     if paper.both is not None and paper.both[0] in trace.ratios[MEAN]:
-        point, ratio = paper.both
-        for metric, words in ((MEAN, "mean"), (MAX, "largest")):
-            found = trace.interval(metric, point)
-            claim = f"{words} BSLD at alpha {point[0]:g}, theta {point[1]}"
-            ours, geometric = shown(found), _range(trace.geometric(metric, point))
-            verdict = _verdict(found, ratio)
-            lines.append(_line(trace, claim, f"{ratio:.2f}", ours, geometric, verdict))
-    return lines
+        point, claimed = paper.both
+        for metric, name in ((MEAN, "mean"), (MAX, "largest")):
+            text = f"{name} BSLD at alpha {point[0]:g}, theta {point[1]}"
+            ours = shown(trace.interval(metric, point))
+            claims.append(_ratio_claim(trace, metric, point, claimed, text, ours))
+    return claims
 
 
-def _line(
-    trace: TraceRatios, claim: str, paper: str, ours: str, geometric: str, verdict: str
-) -> dict[str, str]:
-    return {
-        "trace": trace.name,
-        "claim": claim,
-        "paper": paper,
-        "ours": ours,
-        "geometric": geometric,
-        "verdict": verdict,
-    }
+def _ratio_claim(
+    trace: TraceRatios, metric: str, point: GridPoint, claimed: float, text: str, ours: str
+) -> Claim:
+    """Judge the claim that a metric at a point is this ratio of EASY's."""
+    geometric = trace.geometric(metric, point)
+    return Claim(
+        text,
+        ours,
+        paper=f"{claimed:.2f}",
+        verdict=by_ratio(trace.interval(metric, point), claimed),
+        where=trace.name,
+        remark=f"{geometric.mean:.2f} ({geometric.low:.2f} to {geometric.high:.2f})",
+    )
 
 
-def _range(found: Interval) -> str:
-    """Write a geometric mean and its interval, which is not symmetric."""
-    return f"{found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
-
-
-def _verdict(found: Interval, claimed: float) -> str:
-    """Whether a ratio below 1 that was claimed came out, as far as the interval tells."""
-    if not found.high < 1:
-        return "not held: worse" if found.low > 1 else "not held: no clear gain"
-    if found.high < claimed:
-        return "held: a larger gain"
-    return "held" if found.low <= claimed else "a smaller gain"
+def _theta_claim(trace: TraceRatios, thetas: tuple[int, int]) -> Claim:
+    """Judge the claim that the best threshold lies in a range, for each alpha."""
+    low, high = thetas
+    best = {alpha: trace.best(MEAN, alpha)[1] for alpha in trace.alphas}
+    inside = sum(low <= theta <= high for theta in best.values())
+    return Claim(
+        "best theta",
+        ", ".join(f"{theta} (alpha {alpha:g})" for alpha, theta in best.items()),
+        paper=f"{low} to {high}",
+        verdict=HELD if inside == len(best) else f"{inside} of {len(best)} alphas",
+        where=trace.name,
+    )
 
 
 def _by_trace(rows: Sequence[Row]) -> dict[str, list[Row]]:

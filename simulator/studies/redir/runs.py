@@ -2,7 +2,7 @@
 
 Faure, Lucarelli, Richard and Trystram, Online scheduling with redirection for parallel jobs, IPDPSW
 2020, sections IV and V. The principal group keeps the machine's processors, the redirection group
-has alpha times as many more; EASY alone has all of them. Run times stand for the walltimes.
+has alpha times as many in addition; EASY has the processors of both. Run times serve as walltimes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulator.traces.normalise import NEEDED, Rules
 from simulator.traces.swf import Trace
 from simulator.traces.weeks import choose, cut
 
-#: What is kept of a run.
+#: Numbers of a run that the study keeps.
 KEPT = (
     "jobs", "mean_bounded_slowdown", "max_bounded_slowdown", "mean_wait_s", "utilization",
     "redirected", "lost_processor_s",
@@ -32,13 +32,13 @@ KEPT = (
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Simulate one week, with redirection or (theta None) without.
+    """Simulate one week with redirection, or without it if theta is None.
 
     Parameters
     ----------
-    parameters : `trace`, `processors` (of its machine), `weeks`, `utilization` and `draw` (how they
-        are chosen, see `simulator.traces.weeks`), `week` (from 1), `theta`, `alpha`, `conflict`,
-        `filter`, `tau` (seconds).
+    parameters : `trace`, `processors` (of its machine), `weeks`, `utilization` and `draw` (the
+        choice of the weeks, see `simulator.traces.weeks`), `week` (from 1), `theta`, `alpha`,
+        `conflict`, `filter`, `tau` (seconds).
     """
     path = trace_path(parameters, parameters["trace"])
     how = (parameters["weeks"], parameters["utilization"], parameters["draw"])
@@ -56,7 +56,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
-    """Set ratios to EASY beside the paper's claims, with pictures."""
+    """Ratios to EASY, the paper's claims and pictures."""
     return as_report(rows)
 
 
@@ -64,7 +64,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
 def _weeks(
     path: Path, processors: int, count: int, utilization: float, draw: int
 ) -> list[tuple[int, Trace]]:
-    """Weeks of a trace, with their numbers in it; the runs of a process share them."""
+    """Weeks of a trace with their numbers; the runs of one process share them."""
     trace = swf.read(path, fields={*NEEDED, "wait"})
     choice = choose(trace, processors, count, utilization, draw)
     return [(week.number, cut(trace, week)) for week in choice.weeks]
@@ -77,6 +77,6 @@ def _week(
     if not 1 <= week <= len(weeks):
         raise ReshapeError(
             f"{path.name} has {len(weeks)} weeks with a utilization of at least {utilization:g},"
-            f" no week {week}; lower the utilization or the number of weeks"
+            f" week {week} does not exist; lower the utilization or the number of weeks"
         )
     return weeks[week - 1]

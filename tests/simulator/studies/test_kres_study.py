@@ -1,4 +1,4 @@
-"""A small part of the KRES study, run for real."""
+"""The KRES study on small workloads."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from simulator.study.study import Row, read_study, shipped_studies
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    """Two seeds at two places of the grid."""
-    places = [
+    """Two seeds at two points of the grid."""
+    points = [
         {"jobs": 150, "processors": 64, "k": k, "law": law, "queue": 6, "seed": seed}
         for k, law in ((2, "uniform"), (4, "exponential"))
         for seed in (1, 2)
     ]
-    return [Row(place, kres.run(place)) for place in places]
+    return [Row(point, kres.run(point)) for point in points]
 
 
-def test_the_queue_is_found_and_serves_all(rows: list[Row]) -> None:
+def test_all_algorithms_run_at_the_rate_that_gives_the_required_queue(rows: list[Row]) -> None:
     for row in rows:
         assert row.result["FF"]["queue"] == pytest.approx(6, rel=0.15)
         assert set(kres.ALGORITHMS) <= set(row.result)
@@ -31,22 +31,25 @@ def test_the_queue_is_found_and_serves_all(rows: list[Row]) -> None:
         cons = row.result["CONS"]["response_s"]
         assert cons != row.result["FF"]["response_s"]
     again = kres.run(rows[0].parameters)
-    assert again == rows[0].result, "the same parameters give the same run"
+    assert again == rows[0].result, "equal parameters give equal results"
 
 
 def test_report(rows: list[Row], tmp_path: Path) -> None:
     report = kres_report.report(rows, tmp_path)
     assert "| uniform | 2 | 6 | " in report.text
+    assert "CONS is much worse than FF" in report.text
     assert len(report.data["points"]) == 2 * 2 * 4
     verdicts = {claim["paper"]: claim["held"] for claim in report.data["claims"]}
-    assert verdicts["BB gains more as the load grows"] is None, "one queue says nothing of it"
+    assert verdicts["BB gains more as the load grows"] is None, (
+        "with one queue length the claim is open"
+    )
     assert set(report.files) == {"figure2.png", "figure2.svg", "figure3.png", "figure3.svg"}
     assert report.files["figure2.png"].startswith(b"\x89PNG")
     assert kres_report.report(rows, None).files == {}
 
 
 def test_gains_are_signed_and_paired() -> None:
-    """Half of the response is a gain of 50 %, twice as much a loss of 100 %."""
+    """Half of the response time is a gain of 50 %, twice the response time a loss of 100 %."""
     result = {
         name: {"response_s": seconds, "weighted_response_s": seconds}
         for name, seconds in (("FF", 10.0), ("BL", 20.0), ("BB", 5.0), ("BB0", 8.0), ("CONS", 10.0))

@@ -1,4 +1,4 @@
-"""The study of contiguous places, small: what it computes, tells and draws."""
+"""The LOC study on a small trace: results, report and pictures."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def row(policy: str, select: str, speedup: float) -> Row:
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    found = [row(policy, "first-fit", 0) for policy in ("fcfs", "easy")]
+    result = [row(policy, "first-fit", 0) for policy in ("fcfs", "easy")]
     for policy in ("fcfs", "easy", "easy-number"):
-        found += [row(policy, "tree", speedup) for speedup in (0, 0.4)]
-    return found
+        result += [row(policy, "tree", speedup) for speedup in (0, 0.4)]
+    return result
 
 
-def test_runs(rows: list[Row]) -> None:
+def test_contiguous_runs_are_fragmented_and_gain_by_the_speedup(rows: list[Row]) -> None:
     results = {
         (r.parameters["policy"], r.parameters["select"], r.parameters["speedup"]): r.result
         for r in rows
     }
     for policy in ("fcfs", "easy"):
-        anywhere, apart = results[policy, "first-fit", 0], results[policy, "tree", 0]
+        first_fit, tree = results[policy, "first-fit", 0], results[policy, "tree", 0]
         faster = results[policy, "tree", 0.4]
-        assert anywhere["jobs"] == apart["jobs"] == 400
-        assert anywhere["external_fragmentation"] == 0 < apart["external_fragmentation"]
-        assert faster["mean_total_min"] < apart["mean_total_min"]
-        for result in (anywhere, apart, faster):
+        assert first_fit["jobs"] == tree["jobs"] == 400
+        assert first_fit["external_fragmentation"] == 0 < tree["external_fragmentation"]
+        assert faster["mean_total_min"] < tree["mean_total_min"]
+        for result in (first_fit, tree, faster):
             parts = result["mean_wait_min"] + result["mean_run_min"]
             assert result["mean_total_min"] == pytest.approx(parts)
     fcfs = results["fcfs", "tree", 0], results["fcfs", "tree", 0.4]
@@ -50,27 +50,31 @@ def test_report(rows: list[Row]) -> None:
     names = [f"figure{n}.{form}" for n in (2, 3, 4, 5) for form in ("png", "svg")]
     assert list(found.files) == names
     assert found.files["figure3.png"].startswith(b"\x89PNG")
-    told = {(c["trace"], c["policy"]): c for c in found.data["curves"]}
-    assert list(told) == [
+    curves = {(c["trace"], c["policy"]): c for c in found.data["curves"]}
+    assert list(curves) == [
         *(("HPC2N", policy) for policy in ("fcfs", "easy", "easy-number")),
         *(("SDSC", policy) for policy in ("fcfs", "easy")),
     ]
-    assert told["HPC2N", "easy"]["non_contiguous"] == told["HPC2N", "easy-number"]["non_contiguous"]
-    for (trace, policy), curve in told.items():
+    assert (
+        curves["HPC2N", "easy"]["non_contiguous"]
+        == curves["HPC2N", "easy-number"]["non_contiguous"]
+    )
+    for (trace, policy), curve in curves.items():
         if policy != "fcfs":
             assert f"{curve['cost']:.2f}" in found.text
             expected = "around 0.25" if trace == "HPC2N" else "0.25 to 0.30"
             assert curve["paper_threshold"] == expected
     assert "HPC2N, easy-number" in found.text
+    assert "slightly above SDSC's" not in found.text, "there are no runs of LLNL"
 
 
-def test_only_the_figures_for_which_there_are_runs(rows: list[Row]) -> None:
+def test_figures_without_runs_are_left_out(rows: list[Row]) -> None:
     assert set(report(rows[:1] + rows[2:3], None).files) == {"figure2.png", "figure2.svg"}
 
 
-def curve_of(even: float, totals: Mapping[float, float]) -> Curve:
+def curve_of(reference: float, totals: Mapping[float, float]) -> Curve:
     return Curve(
-        {"mean_total_min": even, "mean_wait_min": 1},
+        {"mean_total_min": reference, "mean_wait_min": 1},
         {s: {"mean_total_min": total, "mean_wait_min": 3} for s, total in totals.items()},
     )
 
@@ -86,18 +90,18 @@ def curve_of(even: float, totals: Mapping[float, float]) -> Curve:
     ],
 )
 def test_threshold(totals: dict[float, float], threshold: float | None) -> None:
-    """From there on, and at every larger speed-up tried."""
+    """At the threshold and at every larger speed-up the total is not above the reference."""
     found = curve_of(10, totals)
     assert found.threshold() == (None if threshold is None else pytest.approx(threshold))
     assert found.cost() == 3
     assert curve_of(10, {0.1: 1}).cost() is None
 
 
-def test_what_has_nothing_to_be_compared_with_is_left() -> None:
+def test_runs_without_a_reference_are_left_out() -> None:
     assert not curves_of([Row(SMALL | {"policy": "fcfs", "select": "tree", "speedup": 0}, {})])
 
 
-def test_the_study_that_comes_with_us() -> None:
+def test_the_shipped_study_names_three_traces_and_eleven_speedups() -> None:
     study = read_study(shipped_studies()["loc"])
     names = {run["trace"].split("-")[0] for run in study.runs}
     assert names == {"HPC2N", "LLNL", "SDSC"}

@@ -1,9 +1,9 @@
-"""The PRIO study: its runs, what is compared, the claims' verdicts, tables, figures and choices."""
+"""The PRIO study: runs, comparisons, claims, tables, figures and choices."""
 
 from __future__ import annotations
 
 import json
-from math import isnan, nan, sqrt
+from math import isnan, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
-from simulator.results.statistics import Interval
 from simulator.studies.prio import choices as prio_choices
 from simulator.studies.prio import claims as prio_claims
 from simulator.studies.prio import paper as prio_paper
@@ -25,15 +24,19 @@ SMALL = {"jobs": 24}
 
 
 def parameters(scenario: str, seed: int = 1, **more: object) -> dict[str, object]:
-    plain = {"resizable": float(scenario != "static"), "user_priorities": False, "workload": SMALL}
+    defaults = {
+        "resizable": float(scenario != "static"),
+        "user_priorities": False,
+        "workload": SMALL,
+    }
     return (
         {"scenario": scenario, "seed": seed, "set": {}, "start_s": 0, "resize_s": 0, "pause_s": 0}
-        | plain
+        | defaults
         | more
     )
 
 
-def test_a_run() -> None:
+def test_a_run_gives_means_overall_and_by_group() -> None:
     result = prio.run(parameters("pba-pr"))
     assert result["jobs"] == 24
     assert result["expansions"] > 0
@@ -42,8 +45,8 @@ def test_a_run() -> None:
     )
     groups = result["groups"]
     assert set(groups) == {f"{size} {user}" for size in prio.SIZES for user in prio.USERS}
-    everybody = sum(group["jobs"] * group["mean_wait_s"] for group in groups.values()) / 24
-    assert everybody == pytest.approx(result["mean_wait_s"])
+    total_wait = sum(group["jobs"] * group["mean_wait_s"] for group in groups.values()) / 24
+    assert total_wait == pytest.approx(result["mean_wait_s"])
     static = prio.run(parameters("static", set={"resizing.harvest": "useful"}))
     assert static["expansions"] == static["contractions"] == 0
     assert static["mean_execution_s"] == pytest.approx(140.0)
@@ -58,7 +61,7 @@ def test_a_run() -> None:
         ({"scenario": "pba-rp"}, "unknown scenario 'pba-rp'; did you mean"),
     ],
 )
-def test_what_does_not_exist_is_told(changes: dict[str, object], says: str) -> None:
+def test_unknown_fields_and_values_are_refused(changes: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         prio.run(parameters("pba-pr") | changes)
     assert says in str(caught.value)
@@ -72,7 +75,7 @@ def rows() -> list[Row]:
     return [Row(run, prio.run(run)) for run in study.runs]
 
 
-def test_the_study_file_runs_the_paper(rows: list[Row]) -> None:
+def test_the_study_file_runs_all_cases_of_the_paper(rows: list[Row]) -> None:
     mixes = Mixes(rows)
     assert mixes.seeds == [1, 2, 3]
     assert set(mixes.cases) == {
@@ -85,10 +88,10 @@ def test_the_study_file_runs_the_paper(rows: list[Row]) -> None:
     assert ours.mean == pytest.approx(np.mean(100 * (1 - pba / static)))
     small = mixes.values("static", of("mean_wait_s", "small"))
     parts = [mixes.values("static", of("mean_wait_s", "small", user)) for user in prio.USERS]
-    assert small == pytest.approx(np.mean(parts, axis=0)), "four gold and four platinum ones"
+    assert small == pytest.approx(np.mean(parts, axis=0)), "four gold and four platinum jobs"
 
 
-def test_the_choices_that_explain_the_paper_change_nothing_else() -> None:
+def test_prio_printed_differs_from_prio_in_three_choices() -> None:
     ours, near = (read_study(shipped_studies()[name]) for name in ("prio", "prio-printed"))
     changed = {
         "workload": {"expand_step": 1.0, "speedup": {"reading": "printed"}},
@@ -98,39 +101,30 @@ def test_the_choices_that_explain_the_paper_change_nothing_else() -> None:
 
 
 def test_the_report(rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.pictures.style.DPI", 30)  # a glance is enough
-    told = report(rows, tmp_path)
+    monkeypatch.setattr("scheduler.pictures.style.DPI", 30)  # draw quickly
+    made = report(rows, tmp_path)
     for number in (1, 2, 3, 4, 5):
-        assert f"Table {number}: " in told.text
-    assert "140 (141.7)" in told.text, "all mixes alike, and the paper's number beside"
-    static = told.data["scenarios"]["static"]
-    assert set(told.data["scenarios"]) == set(prio_paper.NAMES)
+        assert f"Table {number}: " in made.text
+    assert "140 (141.7)" in made.text, "all mixes are equal; the paper's value is in brackets"
+    static = made.data["scenarios"]["static"]
+    assert set(made.data["scenarios"]) == set(prio_paper.NAMES)
     assert {"mean", "low", "high", "n"} == set(static["mean_completion_s"])
-    wanted = "mean_completion_s completion_improvement_pct mean_execution_s mean_wait_s"
-    assert {*wanted.split(), "utilization_pct"} <= set(static)
+    names = "mean_completion_s completion_improvement_pct mean_execution_s mean_wait_s"
+    assert {*names.split(), "utilization_pct"} <= set(static)
     assert static["completion_improvement_pct"]["mean"] == 0
-    verdicts = {claim["verdict"] for claim in told.data["claims"]}
+    verdicts = {claim["verdict"] for claim in made.data["claims"]}
     assert verdicts <= {"held", "opposite", "open", "not held"}
-    assert sorted(told.files) == [f"figure-{n:02}.png" for n in range(2, 15)]
-    assert all(data.startswith(b"\x89PNG") for data in told.files.values())
-    json.dumps(told.data)
+    assert sorted(made.files) == [f"figure-{n:02}.png" for n in range(2, 15)]
+    assert all(data.startswith(b"\x89PNG") for data in made.files.values())
+    json.dumps(made.data)
 
 
-def test_a_part_of_the_cases_gives_a_part_of_the_report(rows: list[Row]) -> None:
+def test_a_report_covers_the_cases_that_were_run(rows: list[Row]) -> None:
     some = [row for row in rows if name_of(row.parameters) in ("static", "pba-pr")]
-    told = report(some, None)
-    assert "Table 1" in told.text
-    assert told.files == {}
-    assert told.data["claims"] == []
-
-
-def test_verdicts() -> None:
-    assert prio_claims._verdict(Interval(2.0, 1.0, 3.0, 5)) == "held"
-    assert prio_claims._verdict(Interval(-2.0, -3.0, -1.0, 5)) == "opposite"
-    assert prio_claims._verdict(Interval(1.0, -1.0, 3.0, 5)) == "open"
-    assert prio_claims._within("by 2 %", 2.0, Interval(1.0, 0.5, 3.0, 5)).verdict == "held"
-    assert prio_claims._within("by 4 %", 4.0, Interval(1.0, 0.5, 3.0, 5)).verdict == "not held"
-    assert prio_claims._within("by 4 %", 4.0, Interval(1.0, nan, nan, 1)).verdict == "open"
+    made = report(some, None)
+    assert "Table 1" in made.text
+    assert made.files == {}
+    assert made.data["claims"] == []
 
 
 values = st.lists(
@@ -140,7 +134,7 @@ values = st.lists(
 
 @given(values, st.floats(0.2, 5))
 def test_the_ratio_of_deviations(pairs: list[tuple[float, float]], scale: float) -> None:
-    """It scales, its interval holds it, and equal deviations are never told apart."""
+    """It scales, its interval contains it, and for equal deviations the interval contains 1."""
     a, b = (np.array(side) for side in zip(*pairs, strict=True))
     if min(np.ptp(a), np.ptp(b)) < 1:
         return
@@ -155,8 +149,8 @@ def test_the_ratio_of_deviations(pairs: list[tuple[float, float]], scale: float)
     assert isnan(prio_claims.deviation_ratio([1, 2], [2, 1]).low)
 
 
-def test_pitman_morgan_finds_the_nominal_share() -> None:
-    """Of paired samples of equal deviation about 95 in 100 intervals hold 1."""
+def test_pitman_morgan_intervals_have_their_nominal_coverage() -> None:
+    """For paired samples of equal deviation about 95 in 100 intervals contain 1."""
     rng = np.random.default_rng(1)
     held = 0
     for _ in range(400):
@@ -166,53 +160,46 @@ def test_pitman_morgan_finds_the_nominal_share() -> None:
     assert 0.92 < held / 400 < 0.98
 
 
-def test_the_papers_numbers_agree_among_themselves() -> None:
+def test_the_tables_of_the_paper_are_consistent() -> None:
     for name, runs in prio_paper.TABLE_3.items():
-        slip = 3.1 if name == "pba-pr" else 0.2  # table 1 says 572.2, table 3's mean is 575.2
-        assert np.mean(runs) == pytest.approx(prio_paper.TABLE_1[name][1], abs=slip)
+        tolerance = 3.1 if name == "pba-pr" else 0.2  # table 1 says 572.2, table 3's mean is 575.2
+        assert np.mean(runs) == pytest.approx(prio_paper.TABLE_1[name][1], abs=tolerance)
     static = prio_paper.TABLE_1["static"][1]
     for _, completion, gain, _, _ in list(prio_paper.TABLE_1.values())[1:]:
         assert 100 * (1 - completion / static) == pytest.approx(gain, abs=0.5)
 
 
-def test_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_are_ranked_by_their_distance_from_the_paper() -> None:
     changes = ["expand_step=0.5", "weights=[[0, 1, 0]]", "protect=policy", "harvest=always"]
     changes += ["backfill=[easy, contacts, none]", "higher=queued"]
     study = read_study(shipped_studies()["prio-choices"], changes, "2")
     assert len(study.runs) == 2 * 3 * 2
-    monkeypatch.setattr(prio, "_workload", _small(prio._workload))
-    found = prio_choices.report([Row(r, prio_choices.run(r)) for r in study.runs], None)
+    rows = [Row(run, prio_choices.run(run | {"jobs": 48})) for run in study.runs]
+    found = prio_choices.report(rows, None)
     points = found.data["points"]
     assert len(points) == 6
     assert [p["distance"] for p in points] == sorted(p["distance"] for p in points)
     assert {tuple(p["choice"]) for p in points} == {("reading", "backfill")}
     by_backfill = {p["choice"]["backfill"]: p["static"]["mean_wait_s"] for p in points}
     assert by_backfill["easy"] < by_backfill["contacts"] <= by_backfill["none"]
-    assert "What each choice does" in found.text
+    assert "Effect of each choice" in found.text
 
 
-def test_one_choice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_choice_is_changed_at_a_time() -> None:
     changes = ["base=default", "change=[{}, {pause_s: 6}, {expand_most: 1.5}]"]
     study = read_study(shipped_studies()["prio-choices-rest"], changes, "3")
     assert len(study.runs) == 3 * 3
-    monkeypatch.setattr(prio, "_workload", _small(prio._workload))
-    rows = [Row(r, prio_choices.run_changed(r)) for r in study.runs]
+    small = {"bases": {"default": study.runs[0]["bases"]["default"] | {"jobs": 48}}}
+    rows = [Row(run, prio_choices.run_changed(run | small)) for run in study.runs]
     found = prio_choices.report_changes(rows, None)
     base, pause, capped = found.data["default"]
     assert base["point"]["choice"] == {"change": {}}
     assert all(interval["mean"] == 0 for interval in base["by"].values())
-    assert pause["by"]["max-b-pr"]["mean"] < -1, "a pause costs what it gains"
-    assert capped["by"]["max-b-pr"]["mean"] < 0, "who may not grow gains less"
+    assert pause["by"]["max-b-pr"]["mean"] < -1, "a pause costs more than the expansions gain"
+    assert capped["by"]["max-b-pr"]["mean"] < 0, "a job that may not grow gains less"
     for point in (pause["point"], capped["point"]):
-        assert point["static"] == base["point"]["static"], "static is the same"
+        assert point["static"] == base["point"]["static"], "static does not depend on resizing"
     gained = pause["point"]["completion"]["pba-pr"]["mean"]
     before = base["point"]["completion"]["pba-pr"]["mean"]
     assert pause["by"]["pba-pr"]["mean"] == pytest.approx(gained - before)
     assert "pause_s=6" in found.text
-
-
-def _small(original: object) -> object:
-    def smaller(run: dict[str, object]) -> object:
-        return original(run | {"workload": run["workload"] | {"jobs": 48}})  # type: ignore[operator]
-
-    return smaller

@@ -1,4 +1,4 @@
-"""The study of redirection on two weeks of the synthetic trace."""
+"""The REDIR study on two weeks of the synthetic trace."""
 
 from __future__ import annotations
 
@@ -22,31 +22,30 @@ fixed: {trace: synthetic.swf, processors: 128, weeks: 2, utilization: 0.1, draw:
         conflict: longest-walltime, filter: processors}
 grid: {week: [1, 2], alpha: [0.1, 0.25], theta: [null, 2, 20]}
 """
-SYNTHETIC = SYNTHETIC_TRACE
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     (folder / "small.yaml").write_text(STUDY)
     reshape("study", folder / "small.yaml", "--out", folder / "out", "-j", 1)
     return folder / "out"
 
 
-def rows(done: Path) -> list[Row]:
-    lines = map(json.loads, (done / "runs.jsonl").read_text().splitlines())
+def rows(output: Path) -> list[Row]:
+    lines = map(json.loads, (output / "runs.jsonl").read_text().splitlines())
     return [Row(line["parameters"], line["result"]) for line in lines]
 
 
-def test_what_is_written(done: Path) -> None:
-    names = {file.name for file in done.iterdir()}
+def test_files_and_ratios(output: Path) -> None:
+    names = {file.name for file in output.iterdir()}
     pictures = {f"redir-{name}.{form}" for name in ("mean", "both") for form in ("png", "svg")}
     assert names == pictures | {"runs.jsonl", "report.json", "report.txt"}
-    data = json.loads((done / "report.json").read_text())
+    data = json.loads((output / "report.json").read_text())
     (trace,) = data["traces"]
     assert (trace["trace"], trace["weeks"], data["claims"]) == ("synthetic", 2, [])
-    found = rows(done)
-    assert as_report(found).files == {name: (done / name).read_bytes() for name in pictures}
+    found = rows(output)
+    assert as_report(found).files == {name: (output / name).read_bytes() for name in pictures}
     for point in trace["points"]:
         assert point["theta"] is not None
         ratios = []
@@ -70,27 +69,29 @@ def test_what_is_written(done: Path) -> None:
         ]
         assert point["lost"] == pytest.approx(sum(lost) / 2 / (128 * 168 * 3600))
         assert 0 < point["redirected"] < 1
-    assert "% of the jobs begin anew" in (done / "report.txt").read_text()
+    assert "% of the jobs are redirected" in (output / "report.txt").read_text()
 
 
-def test_a_run_is_what_the_commands_give(done: Path, tmp_path: Path) -> None:
-    """`reshape workload weeks` and `reshape simulate` on it, with the same rules."""
-    reshape("workload", "weeks", SYNTHETIC, "--weeks", 2, "--utilization", 0.1, "-o", tmp_path)
+def test_a_run_equals_the_commands(output: Path, tmp_path: Path) -> None:
+    """Compare with `reshape workload weeks` and `reshape simulate` under the same rules."""
+    reshape(
+        "workload", "weeks", SYNTHETIC_TRACE, "--weeks", 2, "--utilization", 0.1, "-o", tmp_path
+    )
     week = tmp_path / "synthetic-week-001.swf.gz"
     rules = ("--estimates", "exact", "--overrun", "extend", "--json")
-    for row in rows(done):
-        of = row.parameters
-        if (of["week"], of["alpha"]) != (1, 0.25) or of["theta"] == 20:
+    for row in rows(output):
+        point = row.parameters
+        if (point["week"], point["alpha"]) != (1, 0.25) or point["theta"] == 20:
             continue
-        redirection = [f"redirection.{name}={of[name]}" for name in ("theta", "alpha")]
+        redirection = [f"redirection.{name}={point[name]}" for name in ("theta", "alpha")]
         chosen = (
             ("--processors", 128 + 32)
-            if of["theta"] is None
+            if point["theta"] is None
             else ("--set", redirection[0], "--set", redirection[1])
         )
-        told = json.loads(reshape("simulate", week, *rules, *chosen).stdout)
+        simulated = json.loads(reshape("simulate", week, *rules, *chosen).stdout)
         for name in (MEAN, MAX, "jobs", "redirected", "lost_processor_s"):
-            assert told[name] == pytest.approx(row.result[name])
+            assert simulated[name] == pytest.approx(row.result[name])
 
 
 @pytest.mark.parametrize(
@@ -103,15 +104,15 @@ def test_a_run_is_what_the_commands_give(done: Path, tmp_path: Path) -> None:
         ([1.4, 1.5, 1.6], "not held: worse"),
     ],
 )
-def test_verdicts(values: list[float], verdict: str) -> None:
+def test_verdicts_on_the_claims_of_a_trace(values: list[float], verdict: str) -> None:
     trace = TraceRatios("Curie", 3, {MEAN: {(0.15, 10): values}, MAX: {(0.15, 10): values}}, {})
     claims = judged(trace)
-    assert [claim["paper"] for claim in claims] == ["0.90", "10 to 50", "0.90", "0.90"]
-    assert {claims[i]["verdict"] for i in (0, 2, 3)} == {verdict}
-    assert claims[1]["verdict"] == "held"
+    assert [claim.paper for claim in claims] == ["0.90", "10 to 50", "0.90", "0.90"]
+    assert {claims[i].verdict for i in (0, 2, 3)} == {verdict}
+    assert claims[1].verdict == "held"
 
 
-def test_nothing_to_compare(done: Path) -> None:
-    only = [row for row in rows(done) if row.parameters["theta"] is not None]
-    with pytest.raises(ReshapeError, match="let theta be null and some number"):
-        as_report(only)
+def test_runs_without_a_reference_are_refused(output: Path) -> None:
+    redirected = [row for row in rows(output) if row.parameters["theta"] is not None]
+    with pytest.raises(ReshapeError, match="give theta null and at least one number"):
+        as_report(redirected)

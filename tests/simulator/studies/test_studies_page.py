@@ -1,4 +1,4 @@
-"""What docs/studies/README.md tells users to write is run, and prints what stands there."""
+"""The example study of docs/studies/README.md runs and prints the output of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paths import ROOT
 PAGE = ROOT / "docs" / "studies" / "README.md"
 
 
-def test_the_example(tmp_path: Path) -> None:
+def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     assert [kind for kind, _ in blocks] == ["yaml", "python", "text", "python", "text"]
     (_, study), (_, run), (_, table), (_, report), (_, sentence) = blocks

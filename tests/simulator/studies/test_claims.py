@@ -1,0 +1,101 @@
+"""Verdicts on claims, and their table."""
+
+from __future__ import annotations
+
+from math import nan
+
+import pytest
+
+from simulator.results.statistics import Interval
+from simulator.studies.claims import (
+    Claim,
+    as_data,
+    as_table,
+    by_condition,
+    by_coverage,
+    by_ratio,
+    by_sign,
+    plus_minus,
+    with_limits,
+)
+
+SINGLE = Interval(1.0, nan, nan, 1)
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        (Interval(2.0, 1.0, 3.0, 5), "held"),
+        (Interval(-2.0, -3.0, -1.0, 5), "opposite"),
+        (Interval(1.0, -1.0, 3.0, 5), "open"),
+        (Interval(1.0, 0.0, 2.0, 5), "open"),
+        (SINGLE, "open"),
+    ],
+)
+def test_by_sign(interval: Interval, verdict: str) -> None:
+    assert by_sign(interval) == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(0.5, "held"), (3.0, "held"), (4.0, "not held"), (None, "not held")]
+)
+def test_by_coverage(value: float | None, verdict: str) -> None:
+    assert by_coverage(Interval(1.0, 0.5, 3.0, 5), value) == verdict
+
+
+def test_a_single_run_leaves_a_value_open() -> None:
+    assert by_coverage(SINGLE, 1.0) == "open"
+
+
+@pytest.mark.parametrize(
+    ("holds", "verdict"), [(True, "held"), (False, "not held"), (None, "open")]
+)
+def test_by_condition(holds: bool | None, verdict: str) -> None:
+    found = by_condition(holds)
+    assert found == verdict
+    assert Claim("faster", "yes", verdict=found).held is holds
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.5, 0.8, "held: a larger gain"),
+        (0.8, 0.95, "held"),
+        (0.92, 0.99, "a smaller gain"),
+        (0.9, 1.0, "not held: no clear gain"),
+        (1.1, 1.2, "not held: worse"),
+        (nan, nan, "not held: no clear gain"),
+    ],
+)
+def test_by_ratio(low: float, high: float, verdict: str) -> None:
+    assert by_ratio(Interval((low + high) / 2, low, high, 5), 0.9) == verdict
+
+
+def test_table_and_data() -> None:
+    claims = [
+        Claim("A is faster", Interval(2.0, 1.0, 3.0, 5), 2.5, "held", where="3.1"),
+        Claim("B is slower", Interval(-1.0, -2.0, 0.5, 5), None, "open", where="3.2"),
+    ]
+    columns = {"section": "where", "claim": "text", "paper": "paper", "ours": "ours"}
+    assert as_table(claims, columns).splitlines() == [
+        "SECTION  CLAIM        PAPER                 OURS",
+        "3.1      A is faster    2.5    2.00 [1.00, 3.00]",
+        "3.2      B is slower         -1.00 [-2.00, 0.50]",
+    ]
+    first, second = as_data(claims, columns | {"held": "held"})
+    assert first == {
+        "section": "3.1",
+        "claim": "A is faster",
+        "paper": 2.5,
+        "ours": {"mean": 2.0, "low": 1.0, "high": 3.0, "n": 5},
+        "held": True,
+    }
+    assert second["paper"] is second["held"] is None
+
+
+def test_intervals_in_text() -> None:
+    interval = Interval(12.34, 10.34, 14.34, 5)
+    assert plus_minus(interval) == "12.3 ± 2.0"
+    assert plus_minus(interval, "+.0f") == "+12 ± 2"
+    assert plus_minus(SINGLE) == "1.0"
+    assert with_limits(interval) == "12.34 [10.34, 14.34]"
