@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_simulate_command import SMALL, reshape
+from command_line import reshape
+from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ConfigError
 from reshape.speedup import Amdahl

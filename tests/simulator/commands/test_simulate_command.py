@@ -12,24 +12,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from paths import SMALL_TRACE
+from command_line import reshape
+from paths import SMALL_TRACE as SMALL
 
 from scheduler.model.procset import ProcSet
 from simulator.traces import files, swf
 
-SMALL = SMALL_TRACE
 NAMES = {
     "jobs", "processors", "mean_wait_s", "mean_bounded_slowdown", "tau", "max_wait_s",
     "utilization", "makespan_s", "killed", "wall_s", "jobs_per_s", "peak_rss_mib",
 }  # fmt: skip
-
-
-def reshape(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "reshape", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def test_json_and_every_result(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import reshape
 from paths import SYNTHETIC_TRACE
-from test_simulate_command import reshape
 
 from reshape.errors import ReshapeError
 from simulator.studies.redir.ratios import MAX, MEAN, TraceRatios

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import reshape
 from hypothesis import given
 from hypothesis import strategies as st
-from test_simulate_command import SMALL, reshape
+from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ReshapeError
 from simulator.traces import swf, weeks
