@@ -1,96 +1,53 @@
-"""Who sends what to whom when an array goes from one layout to another. Needs no MPI."""
+"""Plans: routes between two layouts, and the ways to run them."""
 
 from __future__ import annotations
 
-import math
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, lru_cache
-from itertools import product
-from operator import index
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 from numpy.typing import NDArray
 
+from redistribution.copies.gather import PreparedGather, Sources, gather
 from redistribution.layout import Layout
-from redistribution.plans.runs import Run, extent_of, halved, joint
+from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES, Arguments
+from redistribution.plans.routes import Routes, rank_tuple
+from redistribution.plans.transfers import Order, Ordering
+from redistribution.tuning import tuning
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from redistribution.copies.gather import Gathering, Sources
-    from redistribution.messages.prepared import Prepared
+    from redistribution.messages.prepared import PreparedMove
 
-Order: TypeAlias = Literal["C", "F"]
-Ordering: TypeAlias = Literal["rotation", "circulant"]
+# Number of plans that `Plan.cached` keeps, the least recently used one is dropped first.
+CACHED_PLANS = 64
 
-# Memory for messages on a rank in a move, unless told otherwise; see
-# `redistribution.messages.prepared.run`.
-EXTRA_BYTES = 24 << 20
-
-# Plans that `Plan.cached` keeps, the ones asked for last.
-KEPT_PLANS = 64
+# The plans that keep their last run, in the order of these runs.
+_plans_with_run: deque[ReferenceType[Plan]] = deque()
 
 
-class Transfer(NamedTuple):
-    """What goes from one source process to one target process: a product of runs.
-
-    Attributes
-    ----------
-    peer : the other rank of the communicator; one's own for data that stays.
-    runs : the families of runs on each axis.
-    shape : extents of the message that they fill.
-    """
-
-    peer: int
-    runs: tuple[tuple[Run, ...], ...]
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, peer: int, runs: tuple[tuple[Run, ...], ...]) -> Transfer:
-        """The transfer of ``runs`` with its shape."""
-        return cls(peer, runs, tuple(extent_of(along) for along in runs))
-
-    @property
-    def elements(self) -> int:
-        """Number of elements moved."""
-        return math.prod(self.shape)
-
-
-def pieces(transfer: Transfer, limit: int, order: Order) -> Iterator[Transfer]:
-    """Cut a transfer into transfers of at most ``limit`` elements each, for short messages.
-
-    The cuts go across the axis that is outermost in memory order, so that runs stay long. Both
-    ends of a transfer get the same pieces in the same turn.
-    """
-    if transfer.elements <= limit:
-        yield transfer
-        return
-    axes = range(len(transfer.shape)) if order == "C" else reversed(range(len(transfer.shape)))
-    axis = next(axis for axis in axes if transfer.shape[axis] > 1)
-    for half in halved(transfer.runs[axis]):
-        runs = (*transfer.runs[:axis], half, *transfer.runs[axis + 1 :])
-        yield from pieces(Transfer.of(transfer.peer, runs), limit, order)
-
-
-class Plan:
+class Plan(Routes):
     """Move one global array from ``source`` to ``target``; make once, run often.
 
-    Planning costs what one period of both layouts costs on each axis, and only for the rank that
-    asks; what neighbouring plans share is cached. A plan is tied to no dtype and no memory order.
+    A plan is its `Routes`, plus what makes it run faster when it moves the same small arrays again.
+    Making a plan needs no MPI.
 
     Parameters
     ----------
     source, target : layouts of the same global shape.
-    source_ranks, target_ranks : source process p lives on rank ``source_ranks[p]`` of the
-        communicator that will run the plan, target process q on ``target_ranks[q]``. Defaults:
-        process p on rank p. The two may overlap partly, fully or not at all.
-    ordering : in which turn messages go; see `redistribution.plans.ordering`.
+    source_ranks, target_ranks : source process p is on rank ``source_ranks[p]`` of the communicator
+        that will run the plan, target process q on ``target_ranks[q]``. Default: process p on rank
+        p. The two may overlap partly, fully or not at all.
+    ordering : "rotation" or "circulant", the order of the messages of a rank; see
+        `redistribution.plans.routes`.
 
     Raises
     ------
-    ValueError : shapes differ, a rank is negative or given twice, there is not one for each
-        process, or there is no such ordering.
+    ValueError : the shapes differ, a rank is negative or occurs twice, the number of ranks is not
+        the number of processes, or the ordering is unknown.
 
     Examples
     --------
@@ -108,29 +65,15 @@ class Plan:
         *,
         ordering: Ordering = "rotation",
     ) -> None:
-        if source.shape != target.shape:
-            raise ValueError(
-                f"source and target must have the same global shape, got "
-                f"{source.shape} and {target.shape}"
-            )
-        if ordering not in get_args(Ordering):
-            raise ValueError(f"ordering must be one of {get_args(Ordering)}, got {ordering!r}")
-        self.source = source
-        self.target = target
-        self.ordering: Ordering = ordering
-        self.source_ranks = _checked_ranks("source_ranks", source_ranks, source.nprocs)
-        self.target_ranks = _checked_ranks("target_ranks", target_ranks, target.nprocs)
-        # The process that lives on each rank that has one.
-        self.source_process = {rank: p for p, rank in enumerate(self.source_ranks)}
-        self.target_process = {rank: q for q, rank in enumerate(self.target_ranks)}
-        # The smallest communicator that can run the plan.
-        self.size = max(*self.source_ranks, *self.target_ranks) + 1
-        self.joint = tuple(map(joint, source.axes, target.axes))
-        self._outgoing: dict[int, tuple[Transfer, ...]] = {}
-        self._incoming: dict[int, tuple[Transfer, ...]] = {}
-        # What the last run of small arrays, and the last gather for each process, have found out.
-        self.last_run: Prepared | None = None
-        self.last_gathers: dict[int, Gathering] = {}
+        super().__init__(
+            source,
+            target,
+            rank_tuple(source_ranks, source.nprocs),
+            rank_tuple(target_ranks, target.nprocs),
+            ordering,
+        )
+        self._last_run: PreparedMove | None = None
+        self._last_gathers: dict[int, PreparedGather | None] = {}
 
     @classmethod
     def cached(
@@ -142,72 +85,9 @@ class Plan:
         *,
         ordering: Ordering = "rotation",
     ) -> Plan:
-        """Return the same plan as last time; `KEPT_PLANS` are kept. Parameters of `Plan`."""
+        """Plan with these parameters from a cache of `CACHED_PLANS` plans."""
         ranks = [None if given is None else tuple(given) for given in (source_ranks, target_ranks)]
-        return _kept(source, target, *ranks, ordering)
-
-    def __repr__(self) -> str:
-        """Everything that defines the plan."""
-        return (
-            f"Plan({self.source}, {self.target}, {self.source_ranks}, {self.target_ranks}, "
-            f"ordering={self.ordering!r})"
-        )
-
-    @cached_property
-    def fingerprint(self) -> int:
-        """A number that is the same wherever the plan is the same, in [0, 2**32)."""
-        return zlib.crc32(repr(self).encode())
-
-    @cached_property
-    def turn(self) -> Callable[[int, int], int]:
-        """Number of the step in which a sending rank gives to a receiving rank; -1 for oneself."""
-        # Ordering reads plans, so it comes second.
-        from redistribution.plans.ordering import circulant, rotation
-
-        return rotation(self) if self.ordering == "rotation" else circulant(self)
-
-    def outgoing(self, rank: int) -> tuple[Transfer, ...]:
-        """What ``rank`` gives away, its own part first, then step by step of the ordering.
-
-        All ranks that follow this order send to different ranks at any one time.
-        """
-        if rank not in self._outgoing:
-            found = sorted(self._sent_by(rank), key=lambda t: self.turn(rank, t.peer))
-            self._outgoing[rank] = tuple(found)
-        return self._outgoing[rank]
-
-    def incoming(self, rank: int) -> tuple[Transfer, ...]:
-        """What ``rank`` gets, its own part first, then step by step of the ordering."""
-        if rank not in self._incoming:
-            found = sorted(self._received_by(rank), key=lambda t: self.turn(t.peer, rank))
-            self._incoming[rank] = tuple(found)
-        return self._incoming[rank]
-
-    def bytes_moved(self, itemsize: int) -> int:
-        """Bytes that cross from one rank to another when elements have ``itemsize`` bytes."""
-        stays = 0
-        for rank in self.source_process.keys() & self.target_process.keys():
-            # A rank that holds a source process never takes from another copy of it.
-            ours = self.source.coordinates(self.source_process[rank])
-            theirs = self.target.coordinates(self.target_process[rank])
-            overlaps = zip(self.joint, ours, theirs, strict=True)
-            stays += math.prod(int(axis.elements[i, j]) for axis, i, j in overlaps)
-        return (math.prod(self.target.shape) * self.target.copies - stays) * itemsize
-
-    @cached_property
-    def feeding_copy(self) -> tuple[int, ...]:
-        """Which copy of the source feeds each target process.
-
-        Its own if its rank holds one; the others are dealt evenly over the copies.
-        """
-        feeding, dealt, grid = [], 0, math.prod(self.source.parts)
-        for rank in self.target_ranks:
-            if rank in self.source_process:
-                feeding.append(self.source_process[rank] // grid)
-            else:
-                feeding.append(dealt % self.source.copies)
-                dealt += 1
-        return tuple(feeding)
+        return _cached_plan(source, target, *ranks, ordering)
 
     def run(
         self,
@@ -216,18 +96,49 @@ class Plan:
         b: NDArray[Any] | None,
         *,
         order: Order = "C",
-        max_extra_bytes: int = EXTRA_BYTES,
+        max_extra_bytes: int = DEFAULT_EXTRA_BYTES,
     ) -> None:
         """Collective over comm. Fill ``b`` with this rank's part of the target layout.
 
-        See `redistribution.messages.prepared.run`.
-        """
-        last = self.last_run
-        if last is None or not last.again(comm, a, b, order, max_extra_bytes):
-            # Importing mpi4py.MPI starts MPI, which planning must not.
-            from redistribution.messages.prepared import run
+        A rank sends one message to another, or several if it is large, in an order in which all
+        ranks send to different ranks. Elements that stay on a rank are copied directly. Parts that
+        are contiguous in memory are sent from and received into the arrays themselves.
 
-            run(self, comm, a, b, order=order, max_extra_bytes=max_extra_bytes)
+        Parameters
+        ----------
+        comm : communicator of at least ``size`` ranks on which no other message with tag
+            `redistribution.messages.exchange.TAG` is under way. The plan is the same on every rank.
+        a : this rank's local source array, shape ``source.local_shape(process)``, or None if the
+            rank has no source process. Any strides; not changed.
+        b : this rank's local target array, shape ``target.local_shape(process)``, or None if the
+            rank has no target process. Same dtype as ``a``, any strides, must not overlap ``a``.
+        order : order of the elements in the messages, the same on every rank. Any order is correct
+            with any arrays; the memory order of the arrays is the fast one.
+        max_extra_bytes : limit of the memory for messages on a rank, the same on every rank. With
+            less memory there are more and shorter messages.
+
+        Raises
+        ------
+        ValueError : on every rank, before anything is moved: an array is missing, is not expected,
+            has the wrong shape or is read-only; its dtype holds Python objects; the ranks disagree
+            on plan, dtype, order or max_extra_bytes; max_extra_bytes < 1; or comm is too small.
+
+        Notes
+        -----
+        Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25
+        times the larger of ``a`` and ``b``, or 16 MB if that is more. The buffers are kept for the
+        next run (`redistribution.copies.buffers`). The plan keeps its last arrays of up to 8 MB in
+        all with the prepared copies, until four other plans have done so: moving the same arrays
+        again takes half of the time.
+        """
+        given = Arguments(self, comm, a, b, order, max_extra_bytes)
+        if self._last_run is None or not self._last_run.run_again(given):
+            self._last_run = None
+            prepared = self._prepared(given)
+            if prepared.may_be_kept:
+                self._last_run = prepared
+                _limit_kept_runs(self)
+            prepared.run()
 
     def prepare(
         self,
@@ -236,59 +147,80 @@ class Plan:
         b: NDArray[Any] | None,
         *,
         order: Order = "C",
-        max_extra_bytes: int = EXTRA_BYTES,
-    ) -> Prepared:
+        max_extra_bytes: int = DEFAULT_EXTRA_BYTES,
+    ) -> PreparedMove:
         """Collective over comm. Bind the plan to arrays that it will move again and again.
 
-        See `redistribution.messages.prepared.Prepared`.
+        Parameters and errors are those of `run`. The method ``run()`` of the result moves the
+        present contents of ``a`` into ``b``.
         """
-        from redistribution.messages.agreement import Arguments
-        from redistribution.messages.prepared import Prepared
-
-        return Prepared(Arguments(self, comm, a, b, order, max_extra_bytes))
+        return self._prepared(Arguments(self, comm, a, b, order, max_extra_bytes))
 
     def gather(self, process: int, sources: Sources, b: NDArray[Any]) -> None:
-        """Fill ``b`` with the part of target ``process``, straight from the source arrays.
+        """Fill ``b`` with the part of target ``process`` directly from the source arrays.
 
-        See `redistribution.copies.gather.gather`.
+        The caller ensures that the source arrays are complete before the call (a barrier of all
+        source processes) and do not change until all target processes have copied their parts (a
+        barrier of all target processes). Ranks matter only for the choice among the copies of a
+        replicated source.
+
+        Parameters
+        ----------
+        process : number of a process of ``target``.
+        sources : local array of each source process, shape ``source.local_shape(p)``, any strides:
+            a mapping, or a function that is called once for each source process that has elements
+            of the part. Not changed.
+        b : shape ``target.local_shape(process)``, dtype of the sources, any strides. Must not
+            overlap any of them.
+
+        Raises
+        ------
+        ValueError : there is no such process; an array has a wrong shape or another dtype than
+            ``b``, holds Python objects, or overlaps ``b``; or ``b`` is read-only.
+
+        Notes
+        -----
+        Extra memory: none that grows with the arrays. The plan keeps its last arrays of up to 8 MB
+        in all with the prepared copies.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
+        >>> b = np.zeros(2, int)
+        >>> plan.gather(1, [np.array([0, 1, 2]), np.array([3, 4, 5])].__getitem__, b)
+        >>> b
+        array([2, 3])
         """
-        from redistribution.copies.gather import gather
-
-        gather(self, process, sources, b)
+        last = self._last_gathers.get(process)
+        self._last_gathers[process] = gather(self, process, sources, b, last)
 
     def forget(self) -> None:
-        """Let go of the small arrays that were moved last: they shall not live as long as this."""
-        self.last_run = None
-        self.last_gathers.clear()
+        """Drop the references to the arrays that were moved last."""
+        self._last_run = None
+        self._last_gathers.clear()
 
-    def _sent_by(self, rank: int) -> Iterator[Transfer]:
-        """Transfers from the source process on ``rank``, if it has one, in no special order."""
-        if rank not in self.source_process:
-            return
-        process = self.source_process[rank]
-        copy = process // math.prod(self.source.parts)
-        axes = zip(self.joint, self.source.coordinates(process), strict=True)
-        found = [axis.from_source(part) for axis, part in axes]
-        grid = math.prod(self.target.parts)
-        for first, runs, shape in _products(found, self.target.parts):
-            for target in range(first, self.target.nprocs, grid):
-                if self.feeding_copy[target] == copy:
-                    yield Transfer(self.target_ranks[target], runs, shape)
+    @staticmethod
+    def _prepared(given: Arguments) -> PreparedMove:
+        # Importing mpi4py.MPI starts MPI, which making a plan must not.
+        from redistribution.messages.prepared import PreparedMove
 
-    def _received_by(self, rank: int) -> Iterator[Transfer]:
-        """Transfers to the target process on ``rank``, if it has one, in no special order."""
-        if rank not in self.target_process:
-            return
-        process = self.target_process[rank]
-        axes = zip(self.joint, self.target.coordinates(process), strict=True)
-        found = [axis.to_target(part) for axis, part in axes]
-        skipped = self.feeding_copy[process] * math.prod(self.source.parts)
-        for first, runs, shape in _products(found, self.source.parts):
-            yield Transfer(self.source_ranks[skipped + first], runs, shape)
+        return PreparedMove(given)
 
 
-@lru_cache(maxsize=KEPT_PLANS)
-def _kept(
+def _limit_kept_runs(plan: Plan) -> None:
+    """Note that ``plan`` keeps its run, and drop the runs of the plans that did so earliest."""
+    here = ref(plan)
+    if here in _plans_with_run:
+        _plans_with_run.remove(here)
+    _plans_with_run.append(here)
+    while len(_plans_with_run) > tuning.kept_runs:
+        if first := _plans_with_run.popleft()():
+            first._last_run = None
+
+
+@lru_cache(maxsize=CACHED_PLANS)
+def _cached_plan(
     source: Layout,
     target: Layout,
     source_ranks: tuple[int, ...] | None,
@@ -296,40 +228,3 @@ def _kept(
     ordering: Ordering,
 ) -> Plan:
     return Plan(source, target, source_ranks, target_ranks, ordering=ordering)
-
-
-_Runs: TypeAlias = tuple[Run, ...]
-
-
-def _products(
-    found: Sequence[dict[int, _Runs]], parts: Sequence[int]
-) -> Iterator[tuple[int, tuple[_Runs, ...], tuple[int, ...]]]:
-    """Every peer, its runs on all axes and their extents, from the runs by coordinate of each axis.
-
-    Peers are numbered row-major over ``parts``, within the first copy.
-    """
-    # One Python loop for each peer, of which there may be thousands: the rest is done per axis.
-    along, stride = [], math.prod(parts)
-    for by_coordinate, count in zip(found, parts, strict=True):
-        stride //= count
-        along.append(
-            [(part * stride, runs, extent_of(runs)) for part, runs in by_coordinate.items()]
-        )
-    for combination in product(*along):
-        offsets, runs, shape = zip(*combination, strict=True)
-        yield sum(offsets), runs, shape
-
-
-def _checked_ranks(name: str, given: Sequence[int] | None, nprocs: int) -> tuple[int, ...]:
-    """``given``, or the default, as a tuple of distinct ranks, one for each process."""
-    ranks = tuple(range(nprocs)) if given is None else tuple(index(rank) for rank in given)
-    if len(ranks) != nprocs:
-        raise ValueError(f"{name} must have one rank for each of {nprocs} processes, got {ranks}")
-    seen: set[int] = set()
-    for rank in ranks:
-        if rank < 0:
-            raise ValueError(f"{name} must be >= 0, got {rank}")
-        if rank in seen:
-            raise ValueError(f"{name} must be distinct, got {rank} twice in {ranks}")
-        seen.add(rank)
-    return ranks

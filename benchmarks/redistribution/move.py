@@ -340,9 +340,9 @@ def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
 
 def barrier(comm: Any) -> None:
     """Collective over comm. Ranks that wait leave a core they share to those still at work."""
-    from redistribution.messages.waiting import share_cores, wait
+    from redistribution.messages.waiting import may_share_cores, wait
 
-    if share_cores(comm):
+    if may_share_cores(comm):
         wait([comm.Ibarrier()])
     else:
         comm.Barrier()

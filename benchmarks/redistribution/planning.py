@@ -12,7 +12,7 @@ import statistics
 import time
 
 from redistribution import BlockCyclic, Plan, relabel
-from redistribution.plans import runs as joint
+from redistribution.plans.runs import joint_axis
 
 MACHINE = ((32, 32), (32, 40))
 BLOCKS = [(64, 64), (64, 100), (100, 64), (31, 32)]
@@ -52,7 +52,7 @@ def main() -> None:
 def planning_ms(n: int, blocks: tuple[int, int], grids: tuple[tuple[int, int], ...]) -> float:
     """Time to plan all that rank 77 sends and receives."""
     source, target = layouts(n, blocks, grids)
-    joint.joint.cache_clear()
+    joint_axis.cache_clear()
     start = time.perf_counter()
     plan = Plan(source, target)
     plan.outgoing(77)

@@ -1,1 +1,1 @@
-"""Copies between local arrays and messages: regions, kernels, buffers."""
+"""Copies of products of runs between local arrays and messages. Without MPI."""

@@ -1,7 +1,7 @@
-"""Memory for messages, kept between moves so that its pages are touched once.
+"""A pool of message buffers, which are reused so that their pages are touched only once.
 
-Half of the time of a move through fresh buffers is the kernel clearing their pages. Large buffers
-lie on huge pages where the system has them, and some are kept for the next move.
+In a move through new buffers the operating system spends half of the time clearing their pages.
+Large buffers are on huge pages where the system has them. The pool serves one thread.
 """
 
 from __future__ import annotations
@@ -12,42 +12,37 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from redistribution.tuning import tuning
+
 Bytes: TypeAlias = NDArray[np.uint8]
 
-# Buffers up to this size come from the allocator, which keeps them warm itself.
-SMALL_BYTES = 1 << 17
-
-# Larger buffers lie on huge pages, if there are any.
 _HUGE_PAGE = 1 << 21
 
-# Of all that is not in use, as much is kept.
-KEPT_BYTES = 1 << 25
-
-# The oldest first. Used by one thread.
-_kept: list[Bytes] = []
+# Buffers that are not in use, the oldest first.
+_pool: list[Bytes] = []
 
 
-def rounded(size: int) -> int:
-    """Bytes of the buffer that `take` gives for ``size``: whole huge pages if it fills half of one.
+def rounded_size(size: int) -> int:
+    """Bytes of the buffer that `take` returns for ``size``.
 
-    There are few sizes, so that a buffer that was given back is soon taken again.
+    Buffers of the pool have few different sizes, so that one that was given back fits again soon.
     """
-    if size <= SMALL_BYTES:
+    if size <= tuning.pooled_buffer_bytes:
         return size
-    grain = _HUGE_PAGE if 2 * size >= _HUGE_PAGE else SMALL_BYTES
+    grain = _HUGE_PAGE if 2 * size >= _HUGE_PAGE else tuning.pooled_buffer_bytes
     return -(-size // grain) * grain
 
 
 def take(size: int) -> Bytes:
-    """Memory of `rounded` ``size`` bytes, of any contents; `give` it back afterwards."""
-    size = rounded(size)
-    for place in reversed(range(len(_kept))):  # the last one given is the one in cache
-        if _kept[place].size == size:
-            return _kept.pop(place)
-    # What is kept and what is in use are together no more than what was ever in use at a time.
+    """Buffer of ``rounded_size(size)`` bytes with undefined contents; `give_back` it after use."""
+    size = rounded_size(size)
+    for place in reversed(range(len(_pool))):  # the buffer that was used last may be in the cache
+        if _pool[place].size == size:
+            return _pool.pop(place)
+    # This keeps the pool and the buffers in use within the peak of the buffers in use.
     freed = 0
-    while _kept and freed < size:
-        freed += _kept.pop(0).size
+    while _pool and freed < size:
+        freed += _pool.pop(0).size
     if size < _HUGE_PAGE:
         return np.empty(size, np.uint8)
     memory = mmap.mmap(-1, size + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -55,17 +50,22 @@ def take(size: int) -> Bytes:
         memory.madvise(mmap.MADV_HUGEPAGE)
     pages = np.frombuffer(memory, np.uint8)
     first = -pages.ctypes.data % _HUGE_PAGE
-    return pages[first : first + size]  # unmapped when nobody holds it any more
+    return pages[first : first + size]  # the mapping ends with the last reference to it
 
 
-def give(buffer: Bytes) -> None:
-    """Keep a buffer for the next one who takes as much, in place of the oldest ones."""
-    if SMALL_BYTES < buffer.size <= KEPT_BYTES:
-        _kept.append(buffer)
-        while sum(each.size for each in _kept) > KEPT_BYTES:
-            del _kept[0]
+def give_back(buffer: Bytes) -> None:
+    """Put a buffer into the pool. The oldest ones are freed if the pool gets too large."""
+    if tuning.pooled_buffer_bytes < buffer.size <= tuning.pool_bytes:
+        _pool.append(buffer)
+        while pooled_bytes() > tuning.pool_bytes:
+            del _pool[0]
+
+
+def pooled_bytes() -> int:
+    """Bytes of all buffers in the pool, which are not in use."""
+    return sum(buffer.size for buffer in _pool)
 
 
 def clear() -> None:
-    """Keep nothing."""
-    _kept.clear()
+    """Free all buffers in the pool."""
+    _pool.clear()

@@ -1,8 +1,8 @@
-/* The copy of products of runs, as compiled code: what packing.py does with strided views.
+/* The copy of products of runs, as compiled code: what strided.py does with views.
 
-   A product of runs is a list of families for each axis, outermost axis first. Every combination of
-   one index of each axis but the last, and one run of the last, is a stretch of bytes to be copied.
-   Offsets and steps are bytes. */
+   A product of runs is a list of families for each axis, the outermost axis first. Every combination
+   of one index of each outer axis and one run of the last axis is a contiguous range of bytes to be
+   copied. Offsets and steps are in bytes. */
 
 #include <stdint.h>
 #include <string.h>
@@ -10,12 +10,12 @@
 #include <emmintrin.h>
 #endif
 
-/* Told to Python, which does not use what it does not understand. */
+/* Version of the interface; Python does not load a library with another one. */
 #define INTERFACE 4
 
 #define LINE 64
 
-/* Compiled more than once, for the vectors of older and newer processors; the loader chooses. */
+/* Compiled for several generations of vector instructions; the dynamic loader chooses. */
 #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)
 #define FOR_EACH_PROCESSOR \
     __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
@@ -23,20 +23,20 @@
 #define FOR_EACH_PROCESSOR
 #endif
 
-/* A core that waits for one line after another copies at half of the speed: runs are no streams that
-   it would fetch ahead by itself. So it is told what to fetch, this many bytes before they are
-   copied, a group of runs of about this many bytes at a time. */
+/* The hardware prefetcher does not recognise runs as one stream, and a copy without prefetching takes
+   twice as long. So lines are prefetched this many bytes before they are copied, for a group of runs
+   of about this many bytes at a time. */
 #define AHEAD 4096
 #define GROUP 1024
 
-/* Rows through which the fetching goes on without a break. */
+/* Rows across which prefetching continues. */
 #define ROWS 512
 
 /* Most products that are copied in turn, and most axes they have. */
 #define IN_TURN 8
 #define AXES 64
 
-/* Bytes of the largest of them that are copied before it is the turn of the others. */
+/* Bytes of the largest product that are copied before the next product has its turn. */
 #define TURN (1 << 17)
 
 typedef struct {
@@ -46,7 +46,7 @@ typedef struct {
     int64_t target, target_step, target_stride;
 } Family;
 
-/* Rows are the combinations of indices of all axes but the last, whose families they share. */
+/* A row is one combination of indices of the outer axes. All rows have the families of the last. */
 typedef struct {
     const Family *families, *end;
     int streaming, fetching;
@@ -55,7 +55,7 @@ typedef struct {
     char *to[ROWS];
 } Rows;
 
-/* How far a walk through a row has come: into which run of which family, how many bytes. */
+/* Position in a sequence of rows: row, family, run, and bytes within the run. */
 typedef struct {
     const Family *family;
     int64_t row, run, at;
@@ -70,7 +70,7 @@ typedef struct {
 
 int copy_interface(void) { return INTERFACE; }
 
-/* What comes next; 0 at the end. */
+/* Get the next group and advance the position; 0 at the end. */
 static inline int next(const Rows *rows, Walk *walk, Group *group)
 {
     const Family *family = walk->family;
@@ -113,7 +113,7 @@ static inline void copy(char *to, const char *from, int64_t bytes)
             memcpy(to + at, from + at, 16);
         memcpy(to + bytes - 16, from + bytes - 16, 16);
     } else if (bytes >= 8) {
-        uint64_t first, last; /* they may overlap */
+        uint64_t first, last; /* these may overlap */
         memcpy(&first, from, 8);
         memcpy(&last, from + bytes - 8, 8);
         memcpy(to, &first, 8);
@@ -125,7 +125,7 @@ static inline void copy(char *to, const char *from, int64_t bytes)
 }
 
 #if defined(__x86_64__)
-/* A part of a line, past the caches, too: what the next run adds to it is written along with it. */
+/* Write a part of a line past the caches; the next run may complete the line before it is written. */
 static inline void stream_words(char *to, const char *from, int64_t bytes)
 {
     if (((intptr_t)to | bytes) & 7) {
@@ -139,7 +139,7 @@ static inline void stream_words(char *to, const char *from, int64_t bytes)
     }
 }
 
-/* Copy past the caches: whole lines are written without being read first. */
+/* Copy past the caches: whole lines are written without having been read. */
 static inline void stream(char *to, const char *from, int64_t bytes)
 {
     int64_t head = -(intptr_t)to & (LINE - 1);
@@ -205,8 +205,8 @@ FOR_EACH_PROCESSOR static void copy_rows(Rows *rows)
     rows->rows = 0;
 }
 
-/* A copy, ready to be made: counts are the families of each axis, families those of all axes, one
-   after another. Numbers are 64 bits wide, as Python lays them out. */
+/* A prepared copy: the number of families of each axis, and the families of all axes in sequence.
+   All numbers have 64 bits, as in the array that Python passes. */
 typedef struct Copy {
     int64_t axes;
     const int64_t *counts;
@@ -214,11 +214,11 @@ typedef struct Copy {
     const char *source;
     char *target;
     int64_t streaming, fetching;
-    const struct Copy *next; /* is made along with this one */
+    const struct Copy *next; /* copied in turn with this one */
 } Copy;
 
-/* An index of an axis: of which run of which family. From and to are what all axes up to it add up
-   to. */
+/* An index of an axis: its family, run and index within the run. The addresses are the sums over this
+   axis and all outer ones. */
 typedef struct {
     const Family *family, *first, *end;
     int64_t run, index;
@@ -226,7 +226,7 @@ typedef struct {
     char *to;
 } Place;
 
-/* How far a copy has come. The first place is the origin, the last one that of a row. */
+/* Position of a copy. The first place is the origin, the last one is that of a row. */
 typedef struct {
     Place places[AXES];
     int64_t depth, rows, bytes; /* bytes of a row */
@@ -242,7 +242,7 @@ static inline void locate(Place *place)
         + place->index * family->target_stride;
 }
 
-/* Put an index on the next one; 0 if it was the last one and is now the first one again. */
+/* Advance an index; 0 if it was the last one and is now the first one again. */
 static inline int count_up(Place *place)
 {
     if (++place->index < place->family->length)
@@ -289,7 +289,7 @@ static void start(Progress *progress, const Copy *what)
     progress->bytes = extent(family, progress->row.end);
 }
 
-static void go_on(Progress *progress, int64_t rows)
+static void copy_next_rows(Progress *progress, int64_t rows)
 {
     Place *const last = progress->places + progress->depth;
     Rows *row = &progress->row;
@@ -308,8 +308,8 @@ static void go_on(Progress *progress, int64_t rows)
         copy_rows(row);
 }
 
-/* Make copies in turn, a part of each: those that read, or write, what lies side by side then find
-   it in cache. */
+/* Make copies in turn, a part of each: copies that access neighbouring memory then find it in the
+   cache. */
 void copy_products(const Copy *what)
 {
     Progress progress[IN_TURN];
@@ -327,7 +327,7 @@ void copy_products(const Copy *what)
             turns = 1;
         for (int64_t turn = 0; turn < turns; turn++)
             for (Progress *each = progress; each < progress + copies; each++)
-                go_on(each, each->rows * (turn + 1) / turns - each->rows * turn / turns);
+                copy_next_rows(each, each->rows * (turn + 1) / turns - each->rows * turn / turns);
 #if defined(__x86_64__)
         if (streaming)
             _mm_sfence();

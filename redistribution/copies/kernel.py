@@ -1,9 +1,9 @@
-"""The compiled copy of products of runs, if there is one: kernel.c, bound by ctypes.
+"""The compiled copy of products of runs (kernel.c), loaded by ctypes.
 
-It writes large arrays past the caches, which no NumPy copy does: a line that is only written is
-not read first, a third of the memory traffic. And it fetches ahead, across runs. It is compiled
-when the project is installed; without it, `redistribution.copies.copying` copies strided views by
-NumPy, with the same result.
+It does two things that NumPy does not: it writes large arrays past the caches, which saves reading
+the lines that are only written, a third of the memory traffic; and it prefetches across runs. The
+kernel is compiled when the project is installed. Without it, `redistribution.copies.strided` copies
+the same bytes.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# What a family of runs says: fields of `Family` in kernel.c.
+# Number of fields of `Family` in kernel.c.
 FIELDS = 8
 
-# Words of a `Copy` in kernel.c, and the axes it may have.
+# Number of words of `Copy` in kernel.c, and the most axes that it may have.
 _HEAD = 8
 MOST_AXES = 64
 
-# Version of the interface of kernel.c that is understood here.
+# Version of the interface of kernel.c that this module uses.
 _INTERFACE = 4
 
 
 def load(path: Path) -> ctypes.CDLL | None:
-    """Load the library; None if it is not there, not for this machine, or made from another source.
+    """Load the compiled kernel.
 
-    Calls of what it returns release the GIL.
+    Its functions release the global interpreter lock.
+
+    Returns
+    -------
+    None if the file is missing, is for another machine, or has another version of the interface.
     """
     try:
         library = ctypes.CDLL(str(path))
@@ -43,38 +47,38 @@ def load(path: Path) -> ctypes.CDLL | None:
     return library
 
 
-# The compiled copies; None if there are none.
+# The compiled kernel; None if there is none.
 compiled = load(Path(__file__).with_name("_kernel.so"))
 
 
 class Product(NamedTuple):
-    """The copy of every combination of indices and runs.
+    """A copy of every combination of indices of the outer axes and runs of the last axis.
 
     Attributes
     ----------
     families : for each axis, the outermost first, (families, `FIELDS`) int64: length, repeats, then
         start, step and stride in the source and in the target, all in bytes. On the last axis
-        length is bytes, too, and strides do not count. At most `MOST_AXES`.
-    source, target : addresses that the starts count from. Nothing may overlap.
-    streaming : write past the caches. Pays if the target is larger than they are.
-    fetching : read ahead. Pays if the source does not lie in cache.
+        length is in bytes, too, and strides are ignored. At most `MOST_AXES` axes.
+    source, target : addresses to which the starts are added. The copied bytes must not overlap.
+    streaming : write past the caches; faster if the target is larger than they are.
+    prefetching : fetch ahead; faster if the source is not in a cache.
     """
 
     families: Sequence[NDArray[np.int64]]
     source: int
     target: int
     streaming: bool
-    fetching: bool
+    prefetching: bool
 
 
 def bind(products: Sequence[Product]) -> Callable[[], None]:
-    """Give the copies of all products, made in turn, a part of each. There must be `compiled` ones.
+    """Function that copies all products, in turn a part of each. Requires the `compiled` kernel.
 
-    What lies side by side should be copied in turn: one copy finds in cache what the other one has
-    fetched along with its own.
+    Products that are neighbours in memory are faster in turn: a copy finds in the cache what
+    another one has fetched along with its own bytes.
     """
     assert compiled is not None
-    # All in one place, handed over as one argument: small copies spend their time on the call.
+    # One argument in one block of memory: the time of a small copy is the time of the call.
     counts = [np.array([len(along) for along in each.families], np.int64) for each in products]
     parts: list[NDArray[np.int64]] = []
     for each, count in zip(products, counts, strict=True):

@@ -1,1 +1,1 @@
-"""Exchange of planned transfers over MPI."""
+"""Moves by MPI messages."""

@@ -1,10 +1,10 @@
 """Messages that MPI takes out of an array, or puts into it, by itself. Importing this starts MPI.
 
-Where a message lies in an array in long stretches, MPI is told so by a derived type: it sends or
-receives without a buffer of ours, and one copy less is made. In short stretches MPI is slower than
-packing. What is long was measured on one node with MPICH, whose receiver reads the memory of the
-sender: it may put the message anywhere, but the sender has to tell it in a few words where the
-message lies, or is a hundred times as slow.
+If a message is made of long contiguous ranges of an array, a derived datatype describes them to
+MPI, which then needs no buffer of ours: one copy less. For short ranges MPI is slower than packing.
+The thresholds were measured with MPICH on one node, where the receiver reads the memory of the
+sender. It may put the message anywhere, but the description of the sender must be short; if it is
+not, MPI packs by itself, a hundred times as slowly.
 """
 
 from __future__ import annotations
@@ -13,58 +13,60 @@ from typing import Any
 
 from mpi4py import MPI
 
-from redistribution.copies.copying import Region
-from redistribution.copies.stretches import Stretches
-from redistribution.plan import Order, Transfer
-
-# Bytes of stretches, on average, from which on they are long.
-SENT_BYTES = 1 << 16
-RECEIVED_BYTES = 1 << 11
-
-# Stretches that may be sent as a list; more must repeat themselves at one distance.
-SENT_LIST = 16
+from redistribution.copies.byte_ranges import ByteRanges
+from redistribution.copies.regions import Region
+from redistribution.plans.transfers import Order, Transfer
+from redistribution.tuning import tuning
 
 
-def sent(transfer: Transfer, itemsize: int, source: Region, order: Order) -> list[Any] | None:
-    """What MPI is given to send a transfer out of ``source`` itself.
+def send_from_array(
+    transfer: Transfer, itemsize: int, source: Region, order: Order
+) -> list[Any] | None:
+    """Arguments with which MPI sends a transfer directly from ``source``.
 
     Returns
     -------
-    buffer, count and datatype, which is to be freed; None if the transfer is to be packed.
+    buffer, count and datatype, which the caller frees; None if the transfer is to be packed.
     """
-    found = Stretches.of(transfer, itemsize, source, order)
-    if found.number > SENT_LIST and any(len(rows) > 1 for rows in found.axes):
+    found = ByteRanges.of(transfer, itemsize, source, order)
+    if found.number > tuning.sent_ranges and any(len(families) > 1 for families in found.axes):
         return None
-    return _given(found, source, SENT_BYTES)
+    return _mpi_arguments(found, source, tuning.sent_range_bytes)
 
 
-def received(transfer: Transfer, itemsize: int, target: Region, order: Order) -> list[Any] | None:
-    """What MPI is given to receive a transfer into ``target`` itself; else like `sent`."""
-    return _given(Stretches.of(transfer, itemsize, target, order), target, RECEIVED_BYTES)
+def receive_into_array(
+    transfer: Transfer, itemsize: int, target: Region, order: Order
+) -> list[Any] | None:
+    """Arguments with which MPI receives a transfer directly into ``target``.
+
+    Returns
+    -------
+    as `send_from_array`.
+    """
+    found = ByteRanges.of(transfer, itemsize, target, order)
+    return _mpi_arguments(found, target, tuning.received_range_bytes)
 
 
-def _given(stretches: Stretches, region: Region, shortest: int) -> list[Any] | None:
-    """A message, unless it is too scattered or would begin before the memory that MPI is given."""
-    if stretches.number > 1 and (
-        stretches.nbytes < shortest * stretches.number or min(region.strides) < 0
-    ):
+def _mpi_arguments(ranges: ByteRanges, region: Region, shortest: int) -> list[Any] | None:
+    """Buffer, count and datatype; None if ranges are too short or begin before the buffer."""
+    if ranges.number > 1 and (ranges.nbytes < shortest * ranges.number or min(region.strides) < 0):
         return None
-    return [region.memory[stretches.offset :], 1, datatype(stretches)]
+    return [region.memory[ranges.offset :], 1, derived_datatype(ranges)]
 
 
-def datatype(stretches: Stretches) -> MPI.Datatype:
-    """The stretches as a committed datatype, counted from their offset."""
+def derived_datatype(ranges: ByteRanges) -> MPI.Datatype:
+    """Committed datatype of the ranges, relative to their offset."""
     made = [MPI.BYTE]
-    for rows in stretches.axes:
-        if len(rows) == 1:
-            _, repeats, step, length = rows[0]
+    for families in ranges.axes:
+        if len(families) == 1:
+            _, repeats, step, length = families[0]
             made.append(made[-1].Create_hvector(repeats, length, step))
         else:
-            lengths = [row.length for row in rows for _ in range(row.repeats)]
-            places = [row.start + k * row.step for row in rows for k in range(row.repeats)]
-            made.append(made[-1].Create_hindexed(lengths, places))
-    _, *others, whole = made
+            lengths = [family.length for family in families for _ in range(family.repeats)]
+            starts = [f.start + k * f.step for f in families for k in range(f.repeats)]
+            made.append(made[-1].Create_hindexed(lengths, starts))
+    _, *parts, whole = made
     whole.Commit()
-    for other in others:
-        other.Free()
+    for part in parts:
+        part.Free()
     return whole

@@ -1,11 +1,11 @@
-"""Messages of any size through a bounded memory. Importing this module starts MPI.
+"""Moves of any size through a bounded amount of memory. Importing this module starts MPI.
 
-What one rank sends another goes in pieces. Where they lie in long stretches, MPI takes them from
-the array, or puts them into it, itself (`redistribution.messages.datatypes`). The others are packed
-for all ranks at once, together with a piece of what stays: it often lies between them in memory,
-and has come into the cache with them. If the receiver does not run, the sender packs ahead, up to
-the memory for messages: wherever ranks wait for one another, they also wait for whoever has the
-core.
+A transfer travels in pieces. If a piece is made of long contiguous ranges, MPI takes it from the
+array, or puts it into it, by itself (`redistribution.messages.datatypes`). All other pieces are
+packed, one for each receiver at a time, together with a piece of the elements that stay: these are
+often between the others in memory and have come into the cache with them. While the receiver does
+not run, the sender packs ahead, up to the limit of memory for messages, because ranks that share
+cores also wait for one another's time slices.
 """
 
 from __future__ import annotations
@@ -18,38 +18,36 @@ from mpi4py import MPI
 
 from redistribution.copies import buffers
 from redistribution.copies.buffers import Bytes
-from redistribution.copies.copying import Copy, Region, copy, of_array, of_message
-from redistribution.messages import datatypes as derived
-from redistribution.messages.agreement import Arguments
-from redistribution.messages.waiting import Patience
-from redistribution.plan import Transfer, pieces
+from redistribution.copies.copying import Copy, copy
+from redistribution.copies.regions import Region, array_region, message_region
+from redistribution.messages.arguments import Arguments
+from redistribution.messages.datatypes import receive_into_array, send_from_array
+from redistribution.messages.waiting import Backoff
+from redistribution.plans.transfers import Transfer, pieces
+from redistribution.tuning import tuning
 
-# All messages of a plan carry this tag. Plans that follow one another on a communicator cannot
-# be confused: MPI keeps the order of messages between two ranks.
+# All messages of a plan carry this tag. Successive plans on a communicator cannot be confused: MPI
+# keeps the order of messages between two ranks.
 TAG = 27183
 
-# What one rank sends another goes in one message up to this size, in several beyond it. Measured on
-# a busy node: 4 MB are slower by the waits between ranks, 32 MB are no faster.
-PIECE_BYTES = 1 << 23
-
-# Messages of that size under way: the first to receive, the others to send. More are slower, as
-# their buffers do not stay in the last cache.
+# Number of messages of full length under way: the first one is received, the others are sent. More
+# are slower, because their buffers do not stay in the last cache.
 _UNDER_WAY = 3
 
 
 def longest_message(max_extra_bytes: int) -> int:
-    """Bytes of a message beyond which it goes in several; the same on all ranks."""
-    return min(PIECE_BYTES, max_extra_bytes // _UNDER_WAY)
+    """Bytes of the longest message, the same on all ranks. Longer transfers travel in pieces."""
+    return min(tuning.piece_bytes, max_extra_bytes // _UNDER_WAY)
 
 
-class _Message(NamedTuple):
-    """A piece under way, or about to be.
+class _PieceMessage(NamedTuple):
+    """The message of one piece.
 
     Attributes
     ----------
-    piece : what is sent or received.
-    direct : what MPI is given if it takes the piece from, or puts it into, the array itself.
-    memory : bytes of the buffer if not.
+    piece : the elements that are sent or received.
+    direct : buffer, count and datatype if MPI accesses the array itself; None if it does not.
+    memory : bytes of the buffer in that case.
     """
 
     piece: Transfer
@@ -57,158 +55,165 @@ class _Message(NamedTuple):
     memory: int
 
 
-class _Stream:
-    """Messages in one direction, handed out in turn while the window has room.
+class _MessageWindow:
+    """The messages of one direction, in order; those under way share a limited memory.
 
     Parameters
     ----------
-    window : bytes of buffers under way at a time; a single one may be longer.
+    limit : bytes of buffers under way at a time; a single one may be larger.
     """
 
-    def __init__(self, messages: Iterator[_Message], window: int) -> None:
+    def __init__(self, messages: Iterator[_PieceMessage], limit: int) -> None:
         self.messages = messages
-        self.window = window
-        self.waiting = next(messages, None)
+        self.limit = limit
+        self.first = next(messages, None)
         self.under_way = 0
 
-    def begin(self) -> _Message | None:
-        """The next message, if there is one and room for it."""
-        message = self.waiting
+    def start_next(self) -> _PieceMessage | None:
+        """The next message; None if there is none, or no memory for it."""
+        message = self.first
         if message is not None:
-            if self.under_way and self.under_way + message.memory > self.window:
+            if self.under_way and self.under_way + message.memory > self.limit:
                 return None
             self.under_way += message.memory
-            self.waiting = next(self.messages, None)
+            self.first = next(self.messages, None)
         return message
 
-    def end(self, message: _Message) -> None:
-        """Give back the room of a message that came through."""
+    def complete(self, message: _PieceMessage) -> None:
+        """Release the memory of a message that has completed."""
         self.under_way -= message.memory
 
 
 class Exchange:
-    """One run of a plan on one rank.
+    """One move on one rank.
 
-    It cannot deadlock: a rank sends and receives at once, the first pieces of all transfers, then
-    the second ones, and so on, each time in the turn in which the plan lists the transfers. So the
-    earliest message that is not yet through is under way on both its ends, and all others come
-    after it.
+    It cannot deadlock: a rank sends and receives at the same time, first the first pieces of all
+    transfers, then the second ones, and so on, each time in the order of the routes. So the
+    earliest message that has not completed is under way on both ends, and all others come later.
     """
 
     def __init__(self, given: Arguments) -> None:
-        plan, comm, a, b, order, max_extra_bytes = given
+        routes, comm, a, b, order, max_extra_bytes = given
         self.comm = comm
-        self.patience = Patience()
-        self.source, self.target = of_array(a, "source"), of_array(b, "target")
+        self.backoff = Backoff()
+        self.source, self.target = array_region(a, "source"), array_region(b, "target")
         self.itemsize = itemsize = given.itemsize
         self.order = order
         rank = comm.rank
         self.longest = longest_message(max_extra_bytes)
         most = max(1, self.longest // itemsize)
         larger = max(0 if array is None else array.nbytes for array in (a, b))
-        room = min(max_extra_bytes, 5 * larger // 4)
-        posted = min(PIECE_BYTES, room // 2)
+        limit = min(max_extra_bytes, 5 * larger // 4)
+        receive_limit = min(tuning.piece_bytes, limit // 2)
 
-        def dealt(transfers: Iterable[Transfer]) -> Iterator[Transfer]:
-            turns = zip_longest(*(pieces(t, most, order) for t in transfers))
-            return (piece for turn in turns for piece in turn if piece is not None)
+        def in_turn(transfers: Iterable[Transfer]) -> Iterator[Transfer]:
+            """First pieces of all transfers, second pieces of all transfers, and so on."""
+            rounds = zip_longest(*(pieces(t, most, order) for t in transfers))
+            return (piece for each in rounds for piece in each if piece is not None)
 
-        outgoing, incoming = plan.outgoing(rank), plan.incoming(rank)
-        leaving = [t for t in outgoing if t.peer != rank]
-        self.peers = len(leaving)
-        self.staying = dealt(t for t in outgoing if t.peer == rank)
-        sent = dealt(leaving)
-        received = dealt(t for t in incoming if t.peer != rank)
-        self.outgoing = _Stream(map(self.sent, sent), room - posted)
-        self.incoming = _Stream(map(self.received, received), posted)
-        # What is under way, and what it is, at the same positions.
+        outgoing, incoming = routes.outgoing(rank), routes.incoming(rank)
+        sent = [t for t in outgoing if t.peer != rank]
+        received = [t for t in incoming if t.peer != rank]
+        self.receivers = len(sent)
+        self.staying = in_turn(t for t in outgoing if t.peer == rank)
+        self.outgoing = _MessageWindow(
+            map(self.outgoing_message, in_turn(sent)), limit - receive_limit
+        )
+        self.incoming = _MessageWindow(map(self.incoming_message, in_turn(received)), receive_limit)
+        # The requests under way and, at the same positions, their messages.
         self.requests: list[MPI.Request] = []
-        self.messages: list[tuple[_Stream, _Message, Bytes | None]] = []
+        self.messages: list[tuple[_MessageWindow, _PieceMessage, Bytes | None]] = []
 
     def run(self) -> None:
-        """Send, receive and copy until nothing is left."""
-        self.receive()
-        while (busy := self.give()) or self.requests:
-            if self.finish() or busy:
-                self.patience.renew()
+        """Send, receive and copy until all pieces have arrived."""
+        self.start_receives()
+        while (busy := self.start_sends()) or self.requests:
+            if self.complete_messages() or busy:
+                self.backoff.reset()
             else:
-                self.patience.rest()
+                self.backoff.pause()
 
-    def sent(self, piece: Transfer) -> _Message:
-        """How a piece is sent."""
-        direct = derived.sent(piece, self.itemsize, self.source, self.order)
-        return _Message(piece, direct, 0 if direct else self.memory(piece))
+    def outgoing_message(self, piece: Transfer) -> _PieceMessage:
+        """Message that sends a piece."""
+        direct = send_from_array(piece, self.itemsize, self.source, self.order)
+        return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
 
-    def received(self, piece: Transfer) -> _Message:
-        """How a piece is received."""
-        direct = derived.received(piece, self.itemsize, self.target, self.order)
-        return _Message(piece, direct, 0 if direct else self.memory(piece))
+    def incoming_message(self, piece: Transfer) -> _PieceMessage:
+        """Message that receives a piece."""
+        direct = receive_into_array(piece, self.itemsize, self.target, self.order)
+        return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
 
-    def memory(self, piece: Transfer) -> int:
-        """Bytes of the buffer of a piece; but for short ones all the same, so that any will do."""
+    def buffer_size(self, piece: Transfer) -> int:
+        """Bytes of the buffer of a piece; equal for all but short pieces, to share buffers."""
         size = piece.elements * self.itemsize
-        return buffers.rounded(max(size, self.longest) if 4 * size > self.longest else size)
+        return buffers.rounded_size(max(size, self.longest) if 4 * size > self.longest else size)
 
-    def receive(self) -> None:
-        """Post receives while the window has room."""
-        while message := self.incoming.begin():
+    def start_receives(self) -> None:
+        """Start receives while there is memory for them."""
+        while message := self.incoming.start_next():
             buffer = None if message.direct else buffers.take(message.memory)
-            self.post(self.comm.Irecv, self.incoming, message, buffer)
+            self.start(self.comm.Irecv, self.incoming, message, buffer)
 
-    def give(self) -> bool:
-        """Send to all ranks for which there is room, and copy a piece that stays; False if none."""
-        begun = list(islice(iter(self.outgoing.begin, None), self.peers))
-        taken = [None if message.direct else buffers.take(message.memory) for message in begun]
+    def start_sends(self) -> bool:
+        """Pack and send one piece to each receiver, as memory allows, and copy a piece that stays.
+
+        Returns
+        -------
+        False if there was nothing to do.
+        """
+        started = list(islice(iter(self.outgoing.start_next, None), self.receivers))
+        taken = [None if message.direct else buffers.take(message.memory) for message in started]
         packed = [
-            Copy(message.piece, self.source, self.region(message, buffer))
-            for message, buffer in zip(begun, taken, strict=True)
+            Copy(message.piece, self.source, self.buffer_region(message, buffer))
+            for message, buffer in zip(started, taken, strict=True)
             if buffer is not None
         ]
         kept = [Copy(piece, self.source, self.target) for piece in islice(self.staying, 1)]
-        # Along with what is packed, else when MPI is at work.
+        # If nothing is packed, elements that stay are copied while MPI works on the messages.
         if packed:
             copy(self.itemsize, *packed, *kept)
-        for message, buffer in zip(begun, taken, strict=True):
-            self.post(self.comm.Isend, self.outgoing, message, buffer)
+        for message, buffer in zip(started, taken, strict=True):
+            self.start(self.comm.Isend, self.outgoing, message, buffer)
         if not packed:
             copy(self.itemsize, *kept)
-        return bool(begun or kept)
+        return bool(started or kept)
 
-    def post(
+    def start(
         self,
-        how: Callable[..., MPI.Request],
-        stream: _Stream,
-        message: _Message,
+        start_request: Callable[..., MPI.Request],
+        window: _MessageWindow,
+        message: _PieceMessage,
         buffer: Bytes | None,
     ) -> None:
-        """Put a message under way."""
+        """Start the request of a message."""
         piece, direct, _ = message
-        given = direct or [buffer, piece.elements * self.itemsize, MPI.BYTE]
-        self.requests.append(how(given, piece.peer, TAG))
-        self.messages.append((stream, message, buffer))
+        arguments = direct or [buffer, piece.elements * self.itemsize, MPI.BYTE]
+        self.requests.append(start_request(arguments, piece.peer, TAG))
+        self.messages.append((window, message, buffer))
         if direct:
-            direct[-1].Free()  # MPI keeps it as long as it needs it
+            direct[-1].Free()  # MPI keeps the datatype as long as the request needs it
 
-    def finish(self) -> bool:
-        """Whether messages came through; unpack them and let others follow."""
-        done = self.patience.poll(MPI.Request.Testsome, self.requests)
+    def complete_messages(self) -> bool:
+        """Unpack the messages that have completed and start further receives; False if none has."""
+        done = self.backoff.test(MPI.Request.Testsome, self.requests)
         if not done:
             return False
-        copies, given = [], []
+        copies, free = [], []
         for position in sorted(done, reverse=True):
             del self.requests[position]
-            stream, message, buffer = self.messages.pop(position)
+            window, message, buffer = self.messages.pop(position)
             if buffer is not None:
-                given.append(buffer)
-                if stream is self.incoming:
-                    copies.append(Copy(message.piece, self.region(message, buffer), self.target))
-            stream.end(message)
+                free.append(buffer)
+                if window is self.incoming:
+                    region = self.buffer_region(message, buffer)
+                    copies.append(Copy(message.piece, region, self.target))
+            window.complete(message)
         copy(self.itemsize, *copies)
-        for buffer in given:
-            buffers.give(buffer)
-        self.receive()
+        for buffer in free:
+            buffers.give_back(buffer)
+        self.start_receives()
         return True
 
-    def region(self, message: _Message, buffer: Bytes) -> Region:
-        """The buffer of a message."""
-        return of_message(message.piece, buffer, self.itemsize, self.order)
+    def buffer_region(self, message: _PieceMessage, buffer: Bytes) -> Region:
+        """Region of a message in its buffer."""
+        return message_region(message.piece, buffer, self.itemsize, self.order)

@@ -1,8 +1,8 @@
-"""Waiting for MPI without keeping the core from those that are waited for. Importing starts MPI.
+"""Waiting for MPI without occupying a core that other ranks need. Importing this starts MPI.
 
-MPI itself waits by asking again and again, as if every rank had a core of its own. Where ranks
-share cores, as on a laptop or when a node takes in more of them, one that waits so keeps the others
-from what it waits for, for milliseconds.
+MPI waits by polling, as if every rank had a core of its own. Where ranks share cores, for example
+on a laptop or during an expansion on one node, a polling rank delays the ranks it waits for by
+milliseconds.
 """
 
 from __future__ import annotations
@@ -15,72 +15,72 @@ from typing import TypeVar
 
 from mpi4py import MPI
 
-# A rank that has waited for this long gives up its core, in seconds; after some more it sleeps. If
-# it only yielded, its core would be counted as busy, and the ranks that are waited for would be
-# left to share another one. Between two sleeps it asks MPI some times: for ten times as long, the
-# move of a resize from 4 to 6 ranks on 2 cores took twice its time.
-_YIELD_AFTER = 2e-5
-_SLEEP_AFTER = 2e-4
-_SLEEP = 2e-5
-_AWAKE = 3e-6
+# A rank that has waited this long yields its core, and after some more time it sleeps, in seconds.
+# A rank that only yields counts as running, and the scheduler would let the ranks it waits for
+# share another core. Between two sleeps the rank tests its requests for AWAKE_S: with ten times as
+# much, the move of a resize from 4 to 6 ranks on 2 cores took twice as long.
+YIELD_AFTER_S = 2e-5
+SLEEP_AFTER_S = 2e-4
+SLEEP_S = 2e-5
+AWAKE_S = 3e-6
 
-# Small messages are there after fewer questions than this, which are asked without a clock.
-_AT_ONCE = 16
+# Small messages arrive within fewer tests than this; they are made without reading the clock.
+_TESTS_WITHOUT_CLOCK = 16
 
-# A question to MPI that takes so many times as long as the shortest one was work, not waiting.
-_AT_WORK = 2
+# A test that takes this many times as long as the shortest one did work for a message.
+_WORK_FACTOR = 2
 
 
 _T = TypeVar("_T")
 
 
-def share_cores(comm: MPI.Intracomm) -> bool:
-    """Whether there may be more ranks than cores: certainly not if this node alone has enough."""
+def may_share_cores(comm: MPI.Intracomm) -> bool:
+    """Whether there may be more ranks than cores: no if this node has enough for all ranks."""
     return comm.size > len(os.sched_getaffinity(0))
 
 
 def wait(requests: list[MPI.Request]) -> None:
-    """Return when all requests are done; give up the core meanwhile if it takes long."""
-    for _ in range(_AT_ONCE):
+    """Return when all requests have completed; give up the core if this takes long."""
+    for _ in range(_TESTS_WITHOUT_CLOCK):
         if MPI.Request.Testall(requests):
             return
-    patience = Patience()
-    while not patience.poll(MPI.Request.Testall, requests):
-        patience.rest()
+    backoff = Backoff()
+    while not backoff.test(MPI.Request.Testall, requests):
+        backoff.pause()
 
 
-class Patience:
-    """For how long a rank has waited in vain.
+class Backoff:
+    """How long a rank has been idle, and the pauses that follow from it.
 
-    Large messages may need the ranks on both ends, again and again: where one process may not read
-    the memory of another, MPI hands them over bit by bit whenever it is asked whether they came
-    through. That a bit was handed over shows only in the time the question took.
+    Large messages may need work on both ends again and again: where a process may not read the
+    memory of another one, MPI transfers them in small portions, within calls that test requests.
+    MPI gives no notification of such work; only the duration of the call shows it.
     """
 
     def __init__(self) -> None:
-        self.since = time.perf_counter()
-        self.shortest = math.inf
+        self._idle_since = time.perf_counter()
+        self._shortest = math.inf
 
-    def poll(self, test: Callable[[list[MPI.Request]], _T], requests: list[MPI.Request]) -> _T:
-        """What ``test`` says of the requests."""
+    def test(self, test: Callable[[list[MPI.Request]], _T], requests: list[MPI.Request]) -> _T:
+        """Result of ``test(requests)``; the rank is not idle if the call took long."""
         began = time.perf_counter()
         found = test(requests)
         ended = time.perf_counter()
         spent = ended - began
-        self.shortest = min(self.shortest, spent)
-        if spent > _AT_WORK * self.shortest:
-            self.since = ended
+        self._shortest = min(self._shortest, spent)
+        if spent > _WORK_FACTOR * self._shortest:
+            self._idle_since = ended
         return found
 
-    def renew(self) -> None:
-        """Something came, or there was something else to do."""
-        self.since = time.perf_counter()
+    def reset(self) -> None:
+        """Note that the rank has done something."""
+        self._idle_since = time.perf_counter()
 
-    def rest(self) -> None:
-        """Let others have the core for a moment if it has been waited for long."""
-        waited = time.perf_counter() - self.since
-        if waited > _SLEEP_AFTER:
-            time.sleep(_SLEEP)
-            self.since = time.perf_counter() - _SLEEP_AFTER + _AWAKE
-        elif waited > _YIELD_AFTER:
+    def pause(self) -> None:
+        """Return at once, yield the core or sleep, depending on how long the rank has been idle."""
+        idle = time.perf_counter() - self._idle_since
+        if idle > SLEEP_AFTER_S:
+            time.sleep(SLEEP_S)
+            self._idle_since = time.perf_counter() - SLEEP_AFTER_S + AWAKE_S
+        elif idle > YIELD_AFTER_S:
             os.sched_yield()

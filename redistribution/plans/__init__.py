@@ -1,1 +1,1 @@
-"""Plans: which rank sends which elements to which other rank. Pure, without MPI."""
+"""Routes between two layouts: which rank sends which elements to which rank. Without MPI."""

@@ -1,4 +1,4 @@
-"""Which rank should hold which target process, so that the fewest bytes move."""
+"""Relabelling: assign target processes to ranks so that the fewest bytes move."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution.layout import Layout
-from redistribution.plan import Plan
+from redistribution.plans.routes import Routes, rank_tuple
 
 
 def relabel(
@@ -18,16 +18,16 @@ def relabel(
     source_ranks: Sequence[int] | None = None,
     target_ranks: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Deal the ranks of the target anew, so that as much as possible stays where it is.
+    """Assign target processes to ranks so that as many elements as possible stay on their rank.
 
-    A rank keeps what its source process and its target process have in common. The assignment
-    that keeps most is found exactly (Hungarian method); if none keeps more than the ranks as
-    given, those are returned.
+    A rank keeps the elements that its source process and its target process have in common. The
+    best assignment is found exactly (Hungarian method). If no assignment keeps more elements than
+    the given one, the given one is returned.
 
     Parameters
     ----------
-    source, target, source_ranks, target_ranks : as of `Plan`. With more ``target_ranks`` than
-        target processes, the best of them are chosen.
+    source, target, source_ranks, target_ranks : as in `Plan`. If there are more ``target_ranks``
+        than target processes, the best of them are chosen.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def relabel(
 
     Raises
     ------
-    ValueError : those of `Plan`.
+    ValueError : as in `Plan`.
 
     Examples
     --------
@@ -43,34 +43,36 @@ def relabel(
     >>> relabel(Cuts((9,), (0, 1, 9)), Cuts((9,), (0, 8, 9)))
     (1, 0)
     """
-    given = tuple(range(target.nprocs)) if target_ranks is None else tuple(target_ranks)
+    given = rank_tuple(target_ranks, target.nprocs)
     if len(given) > target.nprocs:
         given = tuple(dict.fromkeys(given))
-    plan = Plan(source, target, source_ranks, given[: target.nprocs])
+    source_given = rank_tuple(source_ranks, source.nprocs)
+    routes = Routes(source, target, source_given, given[: target.nprocs])
 
     # SciPy loads slowly, and most programs never relabel.
     from scipy.optimize import linear_sum_assignment
 
-    positions, processes = linear_sum_assignment(in_common(plan, given), maximize=True)
+    positions, processes = linear_sum_assignment(shared_elements(routes, given), maximize=True)
     ranks = [0] * target.nprocs
     for position, process in zip(positions.tolist(), processes.tolist(), strict=True):
         ranks[process] = given[position]
-    moved = Plan(source, target, source_ranks, ranks).bytes_moved(itemsize=1)
-    return tuple(ranks) if moved < plan.bytes_moved(itemsize=1) else plan.target_ranks
+    relabelled = Routes(source, target, source_given, tuple(ranks))
+    fewer = relabelled.bytes_moved(itemsize=1) < routes.bytes_moved(itemsize=1)
+    return (relabelled if fewer else routes).target_ranks
 
 
-def in_common(plan: Plan, ranks: Sequence[int]) -> NDArray[np.int64]:
-    """Elements that the source process on each rank shares with each target process.
+def shared_elements(routes: Routes, ranks: Sequence[int]) -> NDArray[np.int64]:
+    """Number of elements that the source process on each rank shares with each target process.
 
     Returns
     -------
     (len(ranks), target.nprocs) int64; rows of ranks without a source process are 0.
     """
     # Processes are numbered row-major over the coordinates, and so is the Kronecker product.
-    common = reduce(np.kron, (axis.elements for axis in plan.joint))
-    common = np.tile(common, (plan.source.copies, plan.target.copies))
-    stays = np.zeros((len(ranks), plan.target.nprocs), dtype=np.int64)
+    shared = reduce(np.kron, (axis.elements for axis in routes.joint_axes))
+    shared = np.tile(shared, (routes.source.copies, routes.target.copies))
+    found = np.zeros((len(ranks), routes.target.nprocs), dtype=np.int64)
     for position, rank in enumerate(ranks):
-        if rank in plan.source_process:
-            stays[position] = common[plan.source_process[rank]]
-    return stays
+        if rank in routes.source_process:
+            found[position] = shared[routes.source_process[rank]]
+    return found

@@ -1,12 +1,12 @@
 """The joint runs of two divisions of one axis.
 
-A run is a stretch of indices with one owner in the source and one in the target. Runs must be
-derived from both divisions at once: grouping the runs of either side on its own orders them
-differently on the two sides whenever the block lengths differ.
+A run is a sequence of consecutive indices with one owner in the source and one in the target. Runs
+must be derived from both divisions at once: if each side grouped its own runs, their orders would
+differ whenever the block lengths differ.
 
-Block-cyclic ownership repeats itself, so runs are kept in families: the same run, again after
-each ``period`` of the axis. A plan then costs what one period costs, whatever the extent, and a
-family is one strided view of the local array.
+Block-cyclic ownership is periodic, so runs are stored in families: the same run, repeated after
+each ``period`` of the axis. The cost of a plan is then that of one period and does not depend on
+the extent, and a family is one strided view of the local array.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from redistribution.layout import Axis, CutAxis, CyclicAxis, Indices
 
 
 class Run(NamedTuple):
-    """``repeats`` runs of ``length`` indices that go from one local array through a message.
+    """A family: ``repeats`` runs of ``length`` indices that go from one local array to another.
 
     Repetition k starts at ``source + k * source_step`` in the sender's local index, at
     ``target + k * target_step`` in the receiver's, and at ``message + k * length`` in the message.
@@ -44,24 +44,24 @@ def extent_of(runs: Sequence[Run]) -> int:
     return runs[-1].message + runs[-1].length * runs[-1].repeats
 
 
-def halved(runs: tuple[Run, ...]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """Two messages that hold, one after the other, the indices of one; both non-empty.
+def halve(runs: tuple[Run, ...]) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """Split the runs of a message into those of two non-empty messages.
 
-    The cut falls near the middle, between two repetitions of a family if it can.
+    The split is near the middle, between two repetitions of a family if possible.
     """
     middle = extent_of(runs) // 2
     assert middle > 0
     at = max(k for k, run in enumerate(runs) if run.message <= middle)
     first, second = runs[:at], runs[at:]
     if middle > runs[at].message:
-        before, after = _cut(runs[at], middle - runs[at].message)
+        before, after = _split_run(runs[at], middle - runs[at].message)
         first, second = (*first, before), (after, *runs[at + 1 :])
     start = second[0].message
     return first, tuple(run._replace(message=run.message - start) for run in second)
 
 
-def _cut(run: Run, near: int) -> tuple[Run, Run]:
-    """Two parts of one family, the first of about ``near`` indices."""
+def _split_run(run: Run, near: int) -> tuple[Run, Run]:
+    """Split one family into two, the first of about ``near`` indices."""
     if run.repeats == 1:
         return run._replace(length=near), run._replace(
             length=run.length - near,
@@ -79,56 +79,61 @@ def _cut(run: Run, near: int) -> tuple[Run, Run]:
 
 
 class JointAxis:
-    """All families of runs between two divisions of one axis, to be asked for by coordinate."""
+    """All families of runs between two divisions of one axis.
+
+    Attributes
+    ----------
+    elements : (source.parts, target.parts) int64, number of indices that each pair of coordinates
+        shares.
+    """
 
     def __init__(self, source: Axis, target: Axis) -> None:
         table = _families(source, target)
-        # (source parts, target parts) int64: how many indices each pair of coordinates shares.
         self.elements = np.zeros((source.parts, target.parts), dtype=np.int64)
         np.add.at(self.elements, (table[:, 0], table[:, 1]), table[:, 2] * table[:, 3])
-        # Stable, so that every pair sees its families in the same order on both sides.
+        # A stable sort gives sender and receiver the families of their pair in the same order.
         self._by_source = table[np.argsort(table[:, 0], kind="stable")]
         self._by_target = table[np.argsort(table[:, 1], kind="stable")]
 
     def from_source(self, part: int) -> dict[int, tuple[Run, ...]]:
         """Runs that source coordinate ``part`` sends, by target coordinate."""
-        return _grouped(self._by_source, part, mine=0, other=1)
+        return _runs_by_peer(self._by_source, part, own=0, other=1)
 
     def to_target(self, part: int) -> dict[int, tuple[Run, ...]]:
         """Runs that target coordinate ``part`` receives, by source coordinate."""
-        return _grouped(self._by_target, part, mine=1, other=0)
+        return _runs_by_peer(self._by_target, part, own=1, other=0)
 
 
 @lru_cache(maxsize=256)
-def joint(source: Axis, target: Axis) -> JointAxis:
+def joint_axis(source: Axis, target: Axis) -> JointAxis:
     """Cached `JointAxis` of two divisions of the same extent."""
     assert source.extent == target.extent
     return JointAxis(source, target)
 
 
-def _grouped(
-    table: NDArray[np.int64], part: int, mine: int, other: int
+def _runs_by_peer(
+    table: NDArray[np.int64], part: int, own: int, other: int
 ) -> dict[int, tuple[Run, ...]]:
-    """Families of ``part`` in ``table``, sorted by column ``mine``; grouped by column ``other``.
+    """Families of ``part``, grouped by column ``other`` of ``table``, which is sorted by ``own``.
 
-    What lies without a gap on both sides is one run: long runs are the fast ones.
+    Runs that are consecutive on both sides are merged, since long runs are copied faster.
     """
-    first, last = np.searchsorted(table[:, mine], [part, part + 1])
+    first, last = np.searchsorted(table[:, own], [part, part + 1])
     groups: dict[int, list[Run]] = {}
     for row in table[first:last].tolist():
         runs = groups.setdefault(row[other], [])
         run = Run._make([*row[2:], extent_of(runs) if runs else 0])
         if run.source_step == run.target_step == run.length:
             run = run._replace(length=run.length * run.repeats, repeats=1)
-        if runs and _follows(run, runs[-1]):
+        if runs and _is_continuation(run, runs[-1]):
             runs[-1] = runs[-1]._replace(length=runs[-1].length + run.length)
         else:
             runs.append(run)
     return {peer: tuple(runs) for peer, runs in groups.items()}
 
 
-def _follows(run: Run, last: Run) -> bool:
-    """Whether two runs are one, in the source as well as in the target."""
+def _is_continuation(run: Run, last: Run) -> bool:
+    """Whether ``run`` begins where ``last`` ends, in the source and in the target."""
     return run.repeats == last.repeats == 1 and (run.source, run.target) == (
         last.source + last.length,
         last.target + last.length,
@@ -136,17 +141,18 @@ def _follows(run: Run, last: Run) -> bool:
 
 
 def _families(source: Axis, target: Axis) -> NDArray[np.int64]:
-    """Rows of source part, target part, length, repeats, source and step, target and step.
+    """Table with columns source part, target part, length, repeats, source, step, target, step.
 
     The axis is cut into zones in which every division either repeats with a common period or has
-    a single owner; in each zone one period is listed. A cyclic division may be treated either
-    way; with very different blocks it is cheaper to take each large block as a zone.
+    a single owner (the division is "fixed"); one period of each zone is listed. Either holds for a
+    cyclic division; with very different blocks it is cheaper to make each large block a zone.
     """
     extent = source.extent
     if extent == 0:
         return np.empty((0, 8), dtype=np.int64)
     fixed = min(
-        product(_ways(source), _ways(target)), key=lambda ways: _size(source, target, *ways)
+        product(_fixed_choices(source), _fixed_choices(target)),
+        key=lambda choice: _estimated_families(source, target, *choice),
     )
     cyclic = [
         axis
@@ -155,14 +161,16 @@ def _families(source: Axis, target: Axis) -> NDArray[np.int64]:
     ]
     period = min(extent, math.lcm(*(axis.block * axis.parts for axis in cyclic)))
 
-    zones = np.unique(np.concatenate([_edges(source, fixed[0]), _edges(target, fixed[1])]))
+    zones = np.unique(
+        np.concatenate([_zone_edges(source, fixed[0]), _zone_edges(target, fixed[1])])
+    )
     low, high = zones[:-1], zones[1:]
     window = np.minimum(low + period, high)
     inner = [_multiples(axis.block, low, window) for axis in cyclic]
     starts = np.unique(np.concatenate([low, *inner]))
     zone = np.searchsorted(low, starts, side="right") - 1
     lengths = np.minimum(np.append(starts[1:], extent), window[zone]) - starts
-    # Of the last, partial period of a zone there is left, from the start of each run on, as much.
+    # Indices from the start of each run to the end of its zone in the last, partial period.
     periods = ((high - low) // period)[zone]
     left = high[zone] - starts - periods * period
     counts = periods + (left >= lengths)
@@ -180,23 +188,25 @@ def _families(source: Axis, target: Axis) -> NDArray[np.int64]:
             lengths,
             counts,
             source_start,
-            np.full_like(starts, _step(source, fixed[0], period)),
+            np.full_like(starts, _local_step(source, fixed[0], period)),
             target_start,
-            np.full_like(starts, _step(target, fixed[1], period)),
+            np.full_like(starts, _local_step(target, fixed[1], period)),
         ],
         axis=1,
     )
 
 
-def _ways(axis: Axis) -> tuple[bool, ...]:
-    """Whether the division may be taken as fixed within a zone."""
+def _fixed_choices(axis: Axis) -> tuple[bool, ...]:
+    """Whether the division can be treated as not fixed and as fixed within a zone."""
     if isinstance(axis, CutAxis):
         return (True,)
     return (False, True) if axis.parts > 1 else (False,)
 
 
-def _size(source: Axis, target: Axis, source_fixed: bool, target_fixed: bool) -> float:
-    """Estimate the families that `_families` lists when divisions are fixed as given."""
+def _estimated_families(
+    source: Axis, target: Axis, source_fixed: bool, target_fixed: bool
+) -> float:
+    """Estimate the number of families that `_families` lists for this choice."""
     extent, zones, period, density = source.extent, 1, 1, 0.0
     for axis, fixed in ((source, source_fixed), (target, target_fixed)):
         if isinstance(axis, CutAxis):
@@ -209,8 +219,8 @@ def _size(source: Axis, target: Axis, source_fixed: bool, target_fixed: bool) ->
     return zones * (1 + density * min(period, extent / zones))
 
 
-def _edges(axis: Axis, fixed: bool) -> Indices:
-    """Where a new zone begins because of this division, with 0 and the extent."""
+def _zone_edges(axis: Axis, fixed: bool) -> Indices:
+    """Edges of the zones that this division requires, from 0 to the extent."""
     if isinstance(axis, CutAxis):
         return axis.edges
     if fixed:
@@ -226,7 +236,7 @@ def _multiples(block: int, low: Indices, high: Indices) -> Indices:
     return (np.repeat(first - before, counts) + np.arange(counts.sum())) * block
 
 
-def _step(axis: Axis, fixed: bool, period: int) -> int:
-    """How far the local index moves while the global index moves one period."""
-    alone = fixed or isinstance(axis, CutAxis) or axis.parts == 1
-    return period if alone else period // axis.parts
+def _local_step(axis: Axis, fixed: bool, period: int) -> int:
+    """Increase of the local index while the global index increases by one period."""
+    one_owner = fixed or isinstance(axis, CutAxis) or axis.parts == 1
+    return period if one_owner else period // axis.parts

@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution import Plan
-from redistribution.plans.relabel import in_common
+from redistribution.plans.relabel import shared_elements
 
 if TYPE_CHECKING:
     from reshape.data.job import Job
@@ -55,7 +55,7 @@ def best_order(
 
         kept = np.zeros((len(given), len(given)), np.int64)  # bytes, by position and process
         for plan, itemsize in plans:
-            kept += in_common(plan, given) * itemsize
+            kept += shared_elements(plan, given) * itemsize
         positions, processes = linear_sum_assignment(kept, maximize=True)
         if kept[positions, processes].sum() > kept.trace():
             order = tuple(given[position] for position in positions[np.argsort(processes)])

@@ -1,4 +1,4 @@
-"""The benchmarks run, check what they move, and print what their readers expect."""
+"""The benchmarks run and print their tables and JSON rows."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def test_moves_of_one_small_world():
         assert row["ranks"] == 2
         assert row["ms"] > 0
         assert row["fraction_of_memcpy"] > 0
-        # Where ScaLAPACK is not installed there is nothing to compare with.
+        # Without ScaLAPACK there is no ratio to pdgemr2d.
         assert (row["ratio_to_pdgemr2d"] is not None) == ("pdgemr2d" in methods)
         assert row["method"] != "pdgemr2d" or row["ratio_to_pdgemr2d"] == 1
 

@@ -1,4 +1,4 @@
-"""The checksum is the array's, not the layout's, and notices what goes wrong."""
+"""The checksum depends on the array, not on the layout, and changes with errors."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def whole(layout, array, kind="C"):
 
 
 def mixed(word):
-    """Slow twin's finaliser: SplitMix64 in Python integers."""
+    """The finaliser of SplitMix64 in Python integers, for `slow_checksum`."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         word = (word ^ word >> shift) * factor & MASK
     return word ^ word >> 31
@@ -32,7 +32,7 @@ def data_of(element):
 
 
 def slow_checksum(array):
-    """Slow twin: one element, one word at a time."""
+    """Slow reference: one element, one word at a time."""
     total = 0
     for linear, element in enumerate(array.flat):
         data = data_of(element)
@@ -57,14 +57,14 @@ def arrays(draw):
 
 @settings(deadline=None, max_examples=200)
 @given(arrays())
-def test_same_under_any_layout_and_as_the_slow_twin(drawn):
+def test_the_checksum_is_that_of_the_slow_reference_for_any_layout(drawn):
     array, layouts, kind = drawn
     assert {whole(layout, array, kind) for layout in layouts} == {slow_checksum(array)}
 
 
 @settings(deadline=None, max_examples=200)
 @given(arrays(), st.data())
-def test_a_swap_a_change_and_a_loss_are_noticed(drawn, data):
+def test_a_swap_or_a_lost_element_changes_the_checksum(drawn, data):
     array, (layout, _), _ = drawn
     if array.size < 2:
         return
@@ -81,8 +81,8 @@ def test_a_swap_a_change_and_a_loss_are_noticed(drawn, data):
         assert whole(layout, lost) != before
 
 
-def test_swaps_of_values_with_few_significant_bits_are_noticed():
-    """Doubles such as 1.0 and 2.0 differ in their top bits alone."""
+def test_swaps_of_values_with_few_significant_bits_change_the_checksum():
+    """Doubles such as 1.0 and 2.0 differ in their highest bits only."""
     array = np.tile([1.0, 2.0], 2000)
     layout = Cuts.even(array.shape, 1)
     before = checksum(layout, 0, array)
@@ -102,7 +102,7 @@ def test_arrays_larger_than_a_chunk():
     assert whole(tall, array, "F") == whole(wide, array, "s") == slow_checksum(array)
 
 
-def test_copies_count_once_but_can_be_compared():
+def test_only_the_first_copy_counts_unless_every_copy_is_asked_for():
     array = np.arange(20.0).reshape(4, 5)
     layout = Replicated(array.shape, 3)
     assert [checksum(layout, p, array) for p in (1, 2)] == [0, 0]
@@ -112,7 +112,7 @@ def test_copies_count_once_but_can_be_compared():
     assert checksum(layout, 2, array, every_copy=True) not in copies
 
 
-def test_bad_arguments_are_named():
+def test_errors_name_bad_arguments():
     layout = Cuts.even((4,), 2)
     with pytest.raises(ValueError, match=r"process 1: expected .* shape \(2,\), got \(3,\)"):
         checksum(layout, 1, np.zeros(3))

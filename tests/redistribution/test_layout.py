@@ -1,4 +1,4 @@
-"""Layouts against ownership written out index by index."""
+"""Layouts, compared with ownership computed index by index."""
 
 import pickle
 from itertools import combinations_with_replacement, pairwise
@@ -13,7 +13,7 @@ from redistribution import BlockCyclic, Cuts, Layout, Replicated
 
 
 def owned(layout, axis, coordinate):
-    """Slow twin of global_indices: ask every index of the axis for its owner."""
+    """Slow reference for global_indices: the owner of every index of the axis."""
     extent = layout.shape[axis]
     if isinstance(layout, BlockCyclic):
         block, parts = layout.block[axis], layout.grid[axis]
@@ -34,7 +34,7 @@ def layouts(draw):
 
 
 @given(layouts())
-def test_local_parts_are_what_index_by_index_ownership_says(layout):
+def test_local_parts_agree_with_ownership_index_by_index(layout):
     for process in range(layout.nprocs):
         coordinates = layout.coordinates(process)
         if isinstance(layout, BlockCyclic):
@@ -87,7 +87,7 @@ def test_even_cuts_differ_by_at_most_one(extent, nprocs):
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 5))
-def test_the_heaviest_part_is_as_light_as_any_cuts_make_it(weights, nprocs):
+def test_no_cuts_have_a_lighter_heaviest_part(weights, nprocs):
     layout = Cuts.by_weight(weights, nprocs)
     assert layout.shape == (len(weights),)
     assert layout.nprocs == nprocs
@@ -99,7 +99,7 @@ def test_the_heaviest_part_is_as_light_as_any_cuts_make_it(weights, nprocs):
 
 
 def test_cuts_by_weight_of_many_rows():
-    """Entries of a large matrix: balanced to one row, in no time that grows with the weights."""
+    """Entries of a large matrix, balanced to one row; large weights cost no more time."""
     weights = np.random.default_rng(3).integers(0, 2**40, 100_000)
     layout = Cuts.by_weight(weights, 64)
     parts = np.add.reduceat(weights, layout.offsets[:-1])
@@ -134,14 +134,14 @@ def test_extents_beyond_32_bits():
         (lambda: Replicated((4,), 2).local_shape(2), r"process must be in \[0, 2\), got 2"),
     ],
 )
-def test_bad_arguments_are_named(make, message):
+def test_errors_name_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
-def test_neighbours_hold_the_indices_next_to_ours(inner):
+def test_neighbours_own_the_adjacent_indices(inner):
     offsets = (0, *sorted(inner), 12)
     cuts = Cuts((3, 12), offsets, axis=1)
     owners = [p for p in range(cuts.nprocs) for _ in range(offsets[p], offsets[p + 1])]

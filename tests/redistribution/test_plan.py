@@ -1,7 +1,6 @@
-"""Plans executed in one process that plays all ranks, with the packing code MPI ranks use."""
+"""Plans run in one process that acts for all ranks, with the copies that MPI ranks use."""
 
 import mmap
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,12 +9,14 @@ from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
 from redistribution import BlockCyclic, Cuts, Plan, Replicated
-from redistribution.copies import copying as packing
 from redistribution.copies import kernel
-from redistribution.copies.copying import Copy, copy, of_array, of_message
-from redistribution.copies.stretches import in_place
-from redistribution.plan import KEPT_PLANS, Transfer, pieces
+from redistribution.copies.byte_ranges import contiguous_message
+from redistribution.copies.copying import Copy, copy
+from redistribution.copies.regions import array_region, message_region
+from redistribution.plan import CACHED_PLANS
 from redistribution.plans.runs import Run
+from redistribution.plans.transfers import Transfer, pieces
+from redistribution.tuning import tuning
 
 
 @st.composite
@@ -23,30 +24,30 @@ def cases(draw, ranks=9, largest=24):
     return draw_case(lambda low, high: draw(st.integers(low, high)), ranks, largest)
 
 
-def play(plan, locals_in, locals_out, itemsize, order, limit=10**9):
+def run_all_ranks(plan, locals_in, locals_out, itemsize, order, limit=10**9):
     """Run ``plan`` over local arrays by rank. Returns the bytes that crossed ranks."""
     messages = {}
     for rank in range(plan.size):
         for piece in in_pieces(plan.outgoing(rank), limit, order):
-            source = of_array(locals_in[rank], "source")
+            source = array_region(locals_in[rank], "source")
             if piece.peer == rank:
-                copy(itemsize, Copy(piece, source, of_array(locals_out[rank], "target")))
+                copy(itemsize, Copy(piece, source, array_region(locals_out[rank], "target")))
                 continue
-            message = in_place(piece, itemsize, source, order)
+            message = contiguous_message(piece, itemsize, source, order)
             if message is None:
                 message = np.empty(piece.elements * itemsize, np.uint8)
-                copy(itemsize, Copy(piece, source, of_message(piece, message, itemsize, order)))
+                copy(itemsize, Copy(piece, source, message_region(piece, message, itemsize, order)))
             messages.setdefault((rank, piece.peer), []).append(message)
     crossed = sum(len(message) for pair in messages.values() for message in pair)
     for rank in range(plan.size):
         for piece in in_pieces(plan.incoming(rank), limit, order):
             if piece.peer == rank:
                 continue
-            target = of_array(locals_out[rank], "target")
+            target = array_region(locals_out[rank], "target")
             message = messages[piece.peer, rank].pop(0)
-            room = in_place(piece, itemsize, target, order)
+            room = contiguous_message(piece, itemsize, target, order)
             if room is None:
-                copy(itemsize, Copy(piece, of_message(piece, message, itemsize, order), target))
+                copy(itemsize, Copy(piece, message_region(piece, message, itemsize, order), target))
             else:
                 room[...] = message
     assert not any(messages.values()), "sent but never received"
@@ -69,7 +70,7 @@ def check(case, limit=10**9):
         r: empty_part(plan.target, p, case.dtype, case.b_kind)
         for r, p in plan.target_process.items()
     }
-    crossed = play(plan, a, b, case.dtype.itemsize, case.order, limit)
+    crossed = run_all_ranks(plan, a, b, case.dtype.itemsize, case.order, limit)
     assert crossed == plan.bytes_moved(case.dtype.itemsize)
     for rank, process in plan.target_process.items():
         expected = array[np.ix_(*plan.target.global_indices(process))]
@@ -78,13 +79,13 @@ def check(case, limit=10**9):
 
 @settings(max_examples=1500, deadline=None)
 @given(cases())
-def test_any_move_puts_every_element_in_its_place(case):
+def test_a_move_copies_every_element_to_its_place(case):
     check(case)
 
 
 @settings(max_examples=500, deadline=None)
 @given(cases(), st.integers(1, 40))
-def test_any_move_in_pieces(case, limit):
+def test_a_move_in_pieces(case, limit):
     check(case, limit)
 
 
@@ -95,18 +96,18 @@ def test_larger_moves(case):
 
 
 @pytest.mark.skipif(kernel.compiled is None, reason="there was no C compiler")
-@pytest.mark.parametrize("streamed", [0, 1 << 30], ids=["past the caches", "through them"])
+@pytest.mark.parametrize("streamed", [0, 1 << 30], ids=["past the caches", "through caches"])
 @settings(max_examples=250, deadline=None)
 @given(case=cases(largest=60))
-def test_compiled_copies_of_runs_of_any_length(case, streamed):
-    with mock.patch.multiple(packing, KERNEL_BYTES=1, LARGE_BYTES=streamed):
+def test_the_kernel_copies_runs_of_any_length(case, streamed):
+    with tuning.changed(kernel_run_bytes=1, streamed_bytes=streamed):
         check(case)
 
 
 @settings(max_examples=250, deadline=None)
 @given(cases(), st.integers(1, 40))
-def test_moves_without_compiled_copies(case, limit):
-    with mock.patch.object(kernel, "compiled", None):
+def test_moves_without_the_kernel(case, limit):
+    with tuning.changed(use_kernel=False):
         check(case)
         check(case, limit)
 
@@ -114,15 +115,16 @@ def test_moves_without_compiled_copies(case, limit):
 @settings(max_examples=800, deadline=None)
 @given(cases(ranks=4, largest=60), st.integers(1, 40))
 def test_runs_as_fields_of_structured_elements(case, limit):
-    """Thresholds that make small arrays take the way of large ones with irregular blocks."""
-    limits = {"FEWEST_FAMILIES": 1, "MOST_REPEATS": 100, "FIELD_BYTES": 1}
-    with mock.patch.multiple(packing, **limits), mock.patch.object(kernel, "compiled", None):
+    """Thresholds with which small arrays are copied like large ones with irregular blocks."""
+    with tuning.changed(
+        use_kernel=False, structured_families=1, structured_repeats=100, structured_run_bytes=1
+    ):
         check(case)
         check(case, limit)
 
 
-def test_runs_too_far_apart_for_one_element_are_moved_one_by_one(tmp_path):
-    """Four short parts of a row of 4 GB, in a file of which nearly nothing is ever written."""
+def test_runs_too_far_apart_for_one_element_are_copied_one_by_one(tmp_path):
+    """Four short parts of a row of 4 GB, in a sparse file."""
     ends = [16, 2**30, 2**30 + 16, 2**31, 2**31 + 16, 2**32, 2**32 + 16]
     with (tmp_path / "far").open("w+b") as file:
         file.truncate(ends[-1])
@@ -133,11 +135,8 @@ def test_runs_too_far_apart_for_one_element_are_moved_one_by_one(tmp_path):
         far[start : start + 16] = np.arange(16) + 16 * k
         runs.append(Run(16, 1, start, 0, 16 * k, 0, 16 * k))
     transfer = Transfer.of(0, (tuple(runs),))
-    with (
-        mock.patch.object(packing, "FIELD_BYTES", 1),
-        mock.patch.object(kernel, "compiled", None),
-    ):
-        copy(1, Copy(transfer, of_array(far, "source"), of_array(found, "target")))
+    with tuning.changed(use_kernel=False, structured_run_bytes=1):
+        copy(1, Copy(transfer, array_region(far, "source"), array_region(found, "target")))
     np.testing.assert_array_equal(found, np.arange(64))
     del far
     room.close()
@@ -155,7 +154,7 @@ def test_nested_and_coprime_blocks_both_ways(before, after, grids):
     for plan in (Plan(source, target), Plan(target, source)):
         a = {p: local_part(plan.source, p, array, "C") for p in range(plan.source.nprocs)}
         b = {p: local_part(plan.target, p, array * 0, "C") for p in range(plan.target.nprocs)}
-        play(plan, a, b, 8, "C")
+        run_all_ranks(plan, a, b, 8, "C")
         for process in range(plan.target.nprocs):
             expected = local_part(plan.target, process, array, "C")
             np.testing.assert_array_equal(b[process], expected)
@@ -163,7 +162,7 @@ def test_nested_and_coprime_blocks_both_ways(before, after, grids):
 
 @settings(max_examples=300, deadline=None)
 @given(cases())
-def test_pairs_are_exactly_the_overlaps_counted_element_by_element(case):
+def test_transfers_are_the_overlaps_counted_element_by_element(case):
     plan = case.plan
     if plan.source.copies > 1:
         return
@@ -191,16 +190,16 @@ def test_both_sides_list_the_same_transfers(case):
     assert sent == received
 
 
-def test_a_copy_on_the_own_rank_is_used_and_the_others_share_the_work():
+def test_a_rank_uses_its_own_copy_and_the_copies_share_the_other_ranks():
     plan = Plan(Replicated((10,), 3), Replicated((10,), 9), (4, 5, 6), range(9))
     assert plan.bytes_moved(itemsize=1) == 60
-    givers = {rank: len(plan.outgoing(rank)) for rank in (4, 5, 6)}
-    assert givers == {4: 3, 5: 3, 6: 3}
+    sent = {rank: len(plan.outgoing(rank)) for rank in (4, 5, 6)}
+    assert sent == {4: 3, 5: 3, 6: 3}
     assert all(plan.incoming(rank)[0].peer == rank for rank in (4, 5, 6))
 
 
-def test_plans_are_kept_but_not_without_bound():
-    layouts = [Cuts.even((500,), nprocs) for nprocs in range(1, KEPT_PLANS + 2)]
+def test_the_cache_of_plans_is_bounded():
+    layouts = [Cuts.even((500,), nprocs) for nprocs in range(1, CACHED_PLANS + 2)]
     first = Plan.cached(layouts[0], layouts[1], [0], (1, 0))
     assert Plan.cached(Cuts.even((500,), 1), layouts[1], (0,), [1, 0]) is first
     assert Plan.cached(layouts[0], layouts[1]) is not first
@@ -210,7 +209,7 @@ def test_plans_are_kept_but_not_without_bound():
     assert Plan.cached(layouts[0], layouts[1], [0], (1, 0)) is not first
 
 
-def test_moving_nothing_crosses_nothing():
+def test_equal_layouts_move_no_bytes():
     layout = BlockCyclic((50, 40), (4, 8), (2, 3))
     assert Plan(layout, layout).bytes_moved(8) == 0
     assert Plan(layout, layout, range(6), (1, 0, 2, 3, 4, 5)).bytes_moved(1) > 0
@@ -230,7 +229,7 @@ def test_planning_does_not_depend_on_the_extent(source, target):
     incoming = plan.incoming(0)
     assert sum(len(runs) for t in incoming for runs in t.runs) < 5000
     assert sum(t.elements for t in incoming) == np.prod(target.local_shape(0), dtype=object)
-    # Every family stays inside both local arrays: the sums above would hide a wild offset.
+    # Every family is inside both local arrays: the sums above would not show a wrong offset.
     for transfer in incoming:
         for axis, runs in enumerate(transfer.runs):
             extent = source.local_shape(plan.source_process[transfer.peer])[axis]
@@ -243,7 +242,7 @@ def test_planning_does_not_depend_on_the_extent(source, target):
 
 
 @pytest.mark.parametrize("block", [64, 100])
-def test_planning_a_large_machine_gives_every_element_once(block):
+def test_a_plan_of_a_large_machine_moves_every_element_once(block):
     source = BlockCyclic((100_000, 100_000), (64, 64), (32, 32))
     target = BlockCyclic((100_000, 100_000), (block, block), (32, 40))
     plan = Plan(source, target)
@@ -253,14 +252,14 @@ def test_planning_a_large_machine_gives_every_element_once(block):
 
 
 def test_local_parts_beyond_2_gb_by_stride():
-    """Offsets beyond 2^31 bytes, on pages that are mostly never touched."""
+    """Offsets beyond 2^31 bytes, on pages that are mostly not touched."""
     shape = (3, 2**30)
     room = np.zeros(shape, np.uint8)
     room[2, -5:] = [1, 2, 3, 4, 5]
     plan = Plan(Replicated(shape, 1), Cuts(shape, (0, 2**30 - 5, 2**30), axis=1), [0], [1, 0])
     b = np.zeros((3, 5), np.uint8)
     (kept,) = (t for t in plan.outgoing(0) if t.peer == 0)
-    copy(1, Copy(kept, of_array(room, "source"), of_array(b, "target")))
+    copy(1, Copy(kept, array_region(room, "source"), array_region(b, "target")))
     np.testing.assert_array_equal(b[2], [1, 2, 3, 4, 5])
     assert plan.bytes_moved(1) == 3 * (2**30 - 5)
 
@@ -274,6 +273,6 @@ def test_local_parts_beyond_2_gb_by_stride():
         ((Cuts.even((4,), 1), Cuts.even((4,), 1), [-1]), r"source_ranks must be >= 0, got -1"),
     ],
 )
-def test_bad_arguments_of_a_plan_are_named(arguments, message):
+def test_errors_name_bad_arguments_of_a_plan(arguments, message):
     with pytest.raises(ValueError, match=message):
         Plan(*arguments)

@@ -1,4 +1,4 @@
-"""Random moves, drawn alike by Hypothesis and by a seeded generator under mpiexec."""
+"""Random moves, drawn by Hypothesis or by a seeded generator under mpiexec."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,7 +22,7 @@ DTYPES = [
 
 
 class Case(NamedTuple):
-    """One move with everything that can vary about it."""
+    """One move, with dtype, message order and the memory layouts of both local arrays."""
 
     plan: Plan
     dtype: np.dtype
@@ -80,7 +80,7 @@ def draw_ranks(integer: Integer, nprocs: int, ranks: int) -> tuple[int, ...]:
 
 
 def index_valued(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Global array in which every element tells where it belongs."""
+    """Global array of global linear indices plus 1, as far as the dtype can hold them."""
     linear = np.arange(np.prod(shape, dtype=int)).reshape(shape) + 1
     if dtype == np.uint8:
         return (linear * 151 % 251).astype(dtype)
@@ -108,6 +108,6 @@ def local_part(layout: Layout, process: int, array: np.ndarray, kind: str) -> np
 
 
 def empty_part(layout: Layout, process: int, dtype: np.dtype, kind: str) -> np.ndarray:
-    """Room for the part of a process, holding a value that is nowhere in the array."""
+    """Array for the part of a process, filled with a value that the global array does not have."""
     nothing = np.full(layout.shape, np.array(255, np.uint8) if dtype == np.uint8 else 0, dtype)
     return local_part(layout, process, nothing, kind)

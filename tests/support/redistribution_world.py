@@ -1,7 +1,9 @@
 """Moves on real ranks: ``mpiexec -n SIZE python redistribution_world.py SIZE SEED CASES``."""
 
+import gc
 import re
 import sys
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,14 +13,13 @@ from mpi4py import MPI
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
 from redistribution import BlockCyclic, Cuts, Plan, checksum
-from redistribution.copies import buffers, kernel
-from redistribution.copies import copying as packing
-from redistribution.messages import datatypes as derived
-from redistribution.messages import prepared
-from redistribution.plan import EXTRA_BYTES
+from redistribution.copies import buffers
+from redistribution.copies.regions import array_region
+from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES
+from redistribution.messages.datatypes import send_from_array
+from redistribution.tuning import Tuning, tuning
 
-LIBRARY = kernel.compiled
-DERIVED = derived.SENT_BYTES, derived.RECEIVED_BYTES, derived.SENT_LIST
+DEFAULTS = Tuning()
 
 
 def main(size, seed, cases):
@@ -28,17 +29,21 @@ def main(size, seed, cases):
     moved = 0
     for case in range(cases):
         moved += move(comm, rng, f"case {case} of seed {seed}")
-    derived.SENT_BYTES, derived.RECEIVED_BYTES, derived.SENT_LIST = DERIVED
+    tuning.change(
+        sent_range_bytes=DEFAULTS.sent_range_bytes,
+        received_range_bytes=DEFAULTS.received_range_bytes,
+        sent_ranges=DEFAULTS.sent_ranges,
+    )
     extra_memory_is_bounded(comm)
-    stretches_far_apart(comm)
-    # Little memory for messages does to small arrays what the default does to large ones.
-    buffers.SMALL_BYTES, buffers.KEPT_BYTES = 20, 300
+    ranges_far_apart(comm)
+    # With little memory for messages, small arrays move like large ones do by default.
+    tuning.change(pooled_buffer_bytes=20, pool_bytes=300)
     for case in range(cases, cases + cases // 2):
         buffers.clear()
         moved += move(comm, rng, f"case {case} of seed {seed}", int(rng.integers(1, 600)))
-    assert sum(buffer.size for buffer in buffers._kept) <= 300
+    assert buffers.pooled_bytes() <= 300
     follow_one_another(comm, 20)
-    prepared.SMALL_BYTES = 1 << 20
+    tuning.small_move_bytes = 1 << 20
     prepared_moves_run_again(comm, rng, cases // 2)
     the_same_arrays_run_again(comm)
     few_plans_keep_their_runs(comm)
@@ -47,28 +52,34 @@ def main(size, seed, cases):
         print(f"{cases} moves right on {size} ranks, {moved} bytes crossed")
 
 
-def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
+def move(comm, rng, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
     """One random move, compared with the global array and by checksum.
 
-    Each rank has compiled copies or not, written past the caches or not, is prepared for a small
-    move or not, and leaves short stretches to MPI or not, as it happens.
+    Each rank draws whether it uses the kernel, writes past the caches, prepares small moves and
+    leaves short ranges to MPI.
     """
 
     def integer(low, high):
         return int(rng.integers(low, high + 1))
 
-    # With little memory, large arrays would travel in millions of messages.
-    is_small = bool(integer(0, 3)) or max_extra_bytes < EXTRA_BYTES
+    # With little memory, a large array would need millions of messages.
+    is_small = bool(integer(0, 3)) or max_extra_bytes < DEFAULT_EXTRA_BYTES
     case = draw_case(integer, comm.size, largest=24 if is_small else 300)
     plan, rank = case.plan, comm.rank
     array = index_valued(plan.source.shape, case.dtype)
     a = b = None
     own = np.random.default_rng([integer(0, 2**30), rank])
-    compiled, past_caches, small = own.integers(0, 2, 3)
-    derived.SENT_BYTES, derived.RECEIVED_BYTES, derived.SENT_LIST = own.choice([1, 24, 1 << 16], 3)
-    kernel.compiled = LIBRARY if compiled else None
-    packing.KERNEL_BYTES, packing.LARGE_BYTES = 1, 0 if past_caches else 1 << 23
-    prepared.SMALL_BYTES = 1 << 20 if small else 0
+    use_kernel, past_caches, small = own.integers(0, 2, 3)
+    sent_range_bytes, received_range_bytes, sent_ranges = own.choice([1, 24, 1 << 16], 3)
+    tuning.change(
+        use_kernel=bool(use_kernel),
+        kernel_run_bytes=1,
+        streamed_bytes=0 if past_caches else 1 << 23,
+        sent_range_bytes=sent_range_bytes,
+        received_range_bytes=received_range_bytes,
+        sent_ranges=sent_ranges,
+        small_move_bytes=1 << 20 if small else 0,
+    )
     before = after = 0
     if (p := plan.source_process.get(rank)) is not None:
         a = local_part(plan.source, p, array, case.a_kind)
@@ -86,7 +97,7 @@ def move(comm, rng, name, max_extra_bytes=EXTRA_BYTES):
 
 
 def prepared_moves_run_again(comm, rng, cases):
-    """Bound once, run often on changing contents, small and large ranks of a world together."""
+    """Prepared once, run often with changing contents, on ranks with small and large parts."""
 
     def integer(low, high):
         return int(rng.integers(low, high + 1))
@@ -100,7 +111,7 @@ def prepared_moves_run_again(comm, rng, cases):
             a = empty_part(plan.source, p, case.dtype, case.a_kind)
         if (q := plan.target_process.get(comm.rank)) is not None:
             b = empty_part(plan.target, q, case.dtype, case.b_kind)
-        most = EXTRA_BYTES if integer(0, 1) else integer(1, 600)
+        most = DEFAULT_EXTRA_BYTES if integer(0, 1) else integer(1, 600)
         prepared = plan.prepare(comm, a, b, order=case.order, max_extra_bytes=most)
         for turn in range(3):
             turned = array[::-1] if turn % 2 else array
@@ -116,7 +127,7 @@ def prepared_moves_run_again(comm, rng, cases):
 
 
 def the_same_arrays_run_again(comm):
-    """What a plan keeps of its last run holds for these arrays only, as they were."""
+    """A plan uses what it keeps of its last run for unchanged arrays only."""
     shape = (comm.size * 2, comm.size * 4)
     rows, columns = Cuts.even(shape, comm.size), Cuts.even(shape, comm.size, axis=1)
     plan = Plan(columns, rows)
@@ -130,10 +141,7 @@ def the_same_arrays_run_again(comm):
         np.testing.assert_array_equal(b, expected)
         a += 1
         expected += 1
-        kept = plan.last_run
-        assert kept is not None
-        assert kept.given.a is a
-        # On the last rank another array now and then, so that its peers run what they have kept.
+        # The last rank passes another array once, while the other ranks run what they have kept.
         if turn == 1 and is_last:
             a = a.copy("F")
     other = comm.Dup()
@@ -149,28 +157,30 @@ def the_same_arrays_run_again(comm):
         plan.run(comm, a, b)
     b.flags.writeable = True
     with pytest.raises(ValueError, match="ranks disagree") if comm.size > 1 else nullcontext():
-        plan.run(comm, a, b, max_extra_bytes=EXTRA_BYTES - is_last)
+        plan.run(comm, a, b, max_extra_bytes=DEFAULT_EXTRA_BYTES - is_last)
     plan.run(comm, a, b)
     np.testing.assert_array_equal(b, expected)
 
 
 def few_plans_keep_their_runs(comm):
-    """Those that ran last, however often each of them did."""
+    """The plans that ran last keep their arrays, however often each of them ran."""
     plans, arrays = [], []
-    for width in range(1, prepared.KEPT_RUNS + 3):
+    for width in range(1, tuning.kept_runs + 3):
         part = Cuts.even((comm.size, width), comm.size)
         plans.append(Plan(part, part))
         for _ in range(3):
-            arrays.append((np.full((1, width), float(comm.rank)), np.zeros((1, width))))
-            plans[-1].run(comm, *arrays[-1])
-            assert (arrays[-1][1] == comm.rank).all()
-    assert [plan.last_run is not None for plan in plans] == [False] * 2 + [
-        True
-    ] * prepared.KEPT_RUNS
+            a, b = np.full((1, width), float(comm.rank)), np.zeros((1, width))
+            plans[-1].run(comm, a, b)
+            assert (b == comm.rank).all()
+        arrays.append(weakref.ref(a))
+        del a, b
+    gc.collect()
+    are_kept = [array() is not None for array in arrays]
+    assert are_kept == [False] * 2 + [True] * tuning.kept_runs
 
 
 def extra_memory_is_bounded(comm):
-    """Arrays of 50 MB a rank move through no more memory than promised, MPI's own included."""
+    """Arrays of 50 MB a rank move within the limit of memory, that of MPI included."""
     if comm.size != 2 or not Path("/proc/self/clear_refs").exists():
         return
     shape = (3600, 3600)
@@ -180,20 +190,22 @@ def extra_memory_is_bounded(comm):
     a = local_part(source, comm.rank, array, "C")
     expected = local_part(target, comm.rank, array, "C")
     b = expected * 0 - 1
-    for most in (EXTRA_BYTES, 20 << 20):
+    for most in (DEFAULT_EXTRA_BYTES, 20 << 20):
         buffers.clear()
         b[...] = -1
         Path("/proc/self/clear_refs").write_text("5")  # the peak is what is resident now
         before = resident("VmHWM")
-        plan.run(comm, a, b, order="F", max_extra_bytes=most)  # MPI cannot take it as it lies
+        plan.run(
+            comm, a, b, order="F", max_extra_bytes=most
+        )  # order F: MPI cannot use the arrays directly
         peak = resident("VmHWM") - before
         np.testing.assert_array_equal(b, expected)
-        # MPI maps a few megabytes of its own when it is first used.
+        # MPI maps a few megabytes when it is first used.
         assert 4e6 < peak < min(most, 1.25 * b.nbytes) + 8e6, f"peak {peak} bytes of {most}"
 
 
-def stretches_far_apart(comm):
-    """MPI takes and puts stretches 2^30 bytes apart, on pages that are hardly ever touched."""
+def ranges_far_apart(comm):
+    """MPI sends and receives ranges that are 2^30 bytes apart, on mostly untouched pages."""
     if comm.size != 2:
         return
     part = Cuts.even((3, 2 << 20), 1)
@@ -202,7 +214,7 @@ def stretches_far_apart(comm):
     expected = (np.arange(mine.size) % 251).reshape(mine.shape)
     if comm.rank == 0:
         mine[...] = expected
-    assert derived.sent(plan.outgoing(0)[0], 1, packing.of_array(mine, "source"), "C")
+    assert send_from_array(plan.outgoing(0)[0], 1, array_region(mine, "source"), "C")
     plan.run(comm, *((mine, None) if comm.rank == 0 else (None, mine)))
     np.testing.assert_array_equal(mine, expected)
 
@@ -214,7 +226,7 @@ def resident(what):
 
 
 def follow_one_another(comm, times):
-    """Moves there and back without a pause, so that fast ranks run ahead of slow ones."""
+    """Moves there and back without synchronisation, so that fast ranks run ahead of slow ones."""
     shape = (37, 41)
     cuts, blocks = Cuts.even(shape, comm.size), BlockCyclic(shape, (3, 4), (1, comm.size))
     there, back = Plan(cuts, blocks), Plan(blocks, cuts)
@@ -230,7 +242,7 @@ def follow_one_another(comm, times):
 
 
 def errors_reach_every_rank(comm):
-    """What is wrong on one rank is raised on all, before anything is sent."""
+    """An error on one rank is raised on all ranks, before anything is sent."""
     last = comm.size - 1
     is_last = comm.rank == last
     plan = Plan(Cuts.even((8,), comm.size), Cuts.even((8,), comm.size))
@@ -273,7 +285,7 @@ def errors_reach_every_rank(comm):
         swapped = Plan(plan.source, plan.target, None, [1, 0, *range(2, comm.size)])
         if plan.target.local_shape(0) == plan.target.local_shape(1):
             raises("ranks disagree", swapped if is_last else plan, good, good.copy())
-    # After all that the communicator is as good as new.
+    # The communicator can still be used.
     copy = np.ones_like(good)
     plan.run(comm, good, copy)
     np.testing.assert_array_equal(copy, good)

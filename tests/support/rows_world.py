@@ -1,4 +1,4 @@
-"""Rows, sparse matrices and items on real ranks: ``mpiexec -n SIZE python rows_world.py SIZE``."""
+"""Rows, sparse matrices and items on MPI ranks: ``mpiexec -n SIZE python rows_world.py SIZE``."""
 
 import re
 import sys
@@ -35,7 +35,7 @@ def some_cuts(rng, rows, nprocs):
 
 
 def matrices(comm, rng):
-    """A random matrix from any row blocks to blocks with equally many entries, and on to others."""
+    """A random matrix from any row blocks to blocks of balanced entries, then to even blocks."""
     m, n = rng.integers(0, 40), rng.integers(1, 30)
     dense = rng.random((m, n)) * (rng.random((m, n)) < 0.3) * (rng.random((m, 1)) < 0.8)
     whole = sparse.csr_array(dense.astype(rng.choice([np.float32, np.complex128])))
@@ -50,7 +50,7 @@ def matrices(comm, rng):
         p = ranks[0].index(comm.rank)
         block = whole[layouts[0].offsets[p] : layouts[0].offsets[p + 1]]
         if p % 2:
-            # SciPy chooses the integers of each block by its size.
+            # SciPy chooses the integer dtype of each block by its size.
             block.indices, block.indptr = block.indices.astype("i8"), block.indptr.astype("i8")
     for k in (1, 2):
         ordering = ("rotation", "circulant")[k - 1]
@@ -69,7 +69,7 @@ def matrices(comm, rng):
 
 
 def items(comm, rng):
-    """Lists of any objects: nothing lost, nothing twice, order kept, shares balanced."""
+    """Lists of any objects: each item once, order kept, shares balanced."""
     lengths = rng.integers(0, 6, comm.size).tolist()
     first = list(accumulate(lengths, initial=0))
     everything = [{"item": k, "load": "x" * k} if k % 3 else k for k in range(first[-1])]
@@ -89,7 +89,7 @@ def items(comm, rng):
 
 
 def several_values(comm):
-    """Rows with elements of more than one number; local parts of several pieces of a message."""
+    """Rows with several values for each element, in messages of several pieces."""
     rows = 1000
     counts = np.arange(rows) % 700
     starts = np.concatenate(([0], np.cumsum(counts)))
@@ -106,7 +106,7 @@ def several_values(comm):
 
 
 def errors_reach_every_rank(comm):
-    """What is wrong on one rank is raised on all."""
+    """An error on one rank is raised on all ranks."""
     last, size = comm.size - 1, comm.size
     is_last = comm.rank == last
     cuts = Cuts.even((2 * size,), size)

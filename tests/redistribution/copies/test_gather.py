@@ -1,4 +1,4 @@
-"""The in-node move against the global array: every target part read straight from the sources."""
+"""Moves by shared memory, compared with the global array."""
 
 import mmap
 import os
@@ -21,7 +21,7 @@ def cases(draw):
 
 @settings(max_examples=800, deadline=None)
 @given(cases())
-def test_every_target_part_is_read_from_the_sources(case):
+def test_every_target_part_is_copied_from_the_sources(case):
     plan = case.plan
     array = index_valued(plan.source.shape, case.dtype)
     sources = [local_part(plan.source, p, array, case.a_kind) for p in range(plan.source.nprocs)]
@@ -34,7 +34,7 @@ def test_every_target_part_is_read_from_the_sources(case):
         np.testing.assert_array_equal(b, expected)
 
 
-def test_only_the_sources_that_matter_are_asked_for_and_each_once():
+def test_only_sources_with_elements_of_the_part_are_asked_for_once():
     plan = Plan(Cuts.even((12,), 4), Cuts.even((12,), 3), [3, 2, 1, 0])
     asked = []
 
@@ -51,8 +51,8 @@ def test_only_the_sources_that_matter_are_asked_for_and_each_once():
     np.testing.assert_array_equal(b, [7, 8, 6, 7])
 
 
-def test_another_process_reads_what_a_mapped_file_holds(tmp_path):
-    """Sources that live in shared memory, as the arrays of a job do; the reader is a child."""
+def test_another_process_copies_from_a_mapped_file(tmp_path):
+    """Sources in shared memory, as the arrays of a job are; a child process copies."""
     shape = (50, 40)
     plan = Plan(BlockCyclic(shape, (7, 5), (2, 1)), BlockCyclic(shape, (8, 8), (1, 3)))
     array = index_valued(shape, np.dtype(float))
@@ -76,7 +76,7 @@ def test_another_process_reads_what_a_mapped_file_holds(tmp_path):
 
 
 def test_indices_and_offsets_beyond_32_bits_by_a_large_stride(tmp_path):
-    """Counts beyond 2^31, without the memory: all rows but a few are the same bytes."""
+    """Counts beyond 2^31 without the memory: all rows are the same bytes."""
     n = 2**33 + 7
     row = np.arange(4, dtype=np.uint8)
     endless = as_strided(row, (n, 4), (0, 1), writeable=False)
@@ -86,7 +86,7 @@ def test_indices_and_offsets_beyond_32_bits_by_a_large_stride(tmp_path):
     plan.gather(0, {0: endless}, head)
     np.testing.assert_array_equal(head, np.tile(row, (5, 1)))
 
-    # Three rows 2^32 bytes apart, in a file of which nearly nothing is ever written.
+    # Three rows 2^32 bytes apart, in a sparse file.
     with (tmp_path / "far").open("w+b") as file:
         file.truncate(3 * 2**32)
         room = mmap.mmap(file.fileno(), 0)
@@ -102,7 +102,7 @@ def test_indices_and_offsets_beyond_32_bits_by_a_large_stride(tmp_path):
     room.close()
 
 
-def test_what_a_plan_keeps_of_the_last_arrays_holds_for_them_only():
+def test_kept_copies_are_used_for_unchanged_arrays_only():
     plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
     sources, b = [np.array([0, 1, 2]), np.array([3, 4, 5])], np.zeros(2, int)
     for turn in range(3):  # their contents may change
@@ -121,7 +121,7 @@ def test_what_a_plan_keeps_of_the_last_arrays_holds_for_them_only():
         plan.gather(1, sources.__getitem__, wide)
 
 
-def test_bad_arguments_are_named():
+def test_errors_name_bad_arguments():
     plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
     good = {0: np.zeros(3), 1: np.ones(3)}
     b = np.zeros(2)
@@ -142,12 +142,12 @@ def test_bad_arguments_are_named():
         plan.gather(3, good, b)
 
 
-def test_a_plan_lets_go_of_the_arrays_it_moved():
+def test_forget_drops_the_references_to_moved_arrays():
     plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
     sources, b = [np.arange(3), np.arange(3, 6)], np.zeros(2, int)
     plan.gather(1, sources.__getitem__, b)
     arrays = [weakref.ref(array) for array in (*sources, b)]
     del sources, b
-    assert any(array() is not None for array in arrays), "small ones may be moved again"
+    assert any(array() is not None for array in arrays), "a plan keeps small arrays"
     plan.forget()
     assert all(array() is None for array in arrays)

@@ -1,4 +1,4 @@
-"""The compiled copy by itself: long runs, gaps, and libraries that do not fit."""
+"""The compiled kernel alone: long runs, gaps, and libraries with another interface."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from redistribution.copies import kernel
 compiled = pytest.mark.skipif(kernel.compiled is None, reason="there was no C compiler")
 
 
-def copied(length, repeats, step, to_step, offset, streaming, fetching):
-    """Runs of bytes of one family, copied by the kernel and by NumPy, into noise."""
+def copied(length, repeats, step, to_step, offset, streaming, prefetching):
+    """Runs of one family, copied by the kernel and by NumPy into random bytes."""
     rng = np.random.default_rng(length)
     source = rng.integers(0, 256, offset + repeats * step, np.uint8)
     found = rng.integers(0, 256, 3 + repeats * to_step, np.uint8)
@@ -21,7 +21,11 @@ def copied(length, repeats, step, to_step, offset, streaming, fetching):
         expected[3 + k * to_step : 3 + k * to_step + length] = run
     family = np.array([[length, repeats, offset, step, 0, 3, to_step, 0]])
     product = kernel.Product(
-        [family], source.ctypes.data, found.ctypes.data, streaming=streaming, fetching=fetching
+        [family],
+        source.ctypes.data,
+        found.ctypes.data,
+        streaming=streaming,
+        prefetching=prefetching,
     )
     kernel.bind([product])()
     return found, expected
@@ -29,7 +33,7 @@ def copied(length, repeats, step, to_step, offset, streaming, fetching):
 
 @compiled
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("fetching", [False, True])
+@pytest.mark.parametrize("prefetching", [False, True])
 @pytest.mark.parametrize(
     ("length", "repeats", "step", "to_step"),
     [
@@ -38,21 +42,21 @@ def copied(length, repeats, step, to_step, offset, streaming, fetching):
         (64, 900, 128, 64),
         (248, 500, 300, 250),
         (512, 200, 2048, 600),
-        (136, 300, 200, 136),  # lines that two runs share
+        (136, 300, 200, 136),  # two runs share cache lines
         (700, 40, 700, 701),
-        (1025, 7, 1100, 1030),  # more than is fetched at a time
+        (1025, 7, 1100, 1030),  # more than is prefetched at a time
         (100_000, 2, 100_001, 100_000),
     ],
 )
-def test_runs_and_gaps_of_all_lengths(length, repeats, step, to_step, streaming, fetching):
+def test_runs_and_gaps_of_all_lengths(length, repeats, step, to_step, streaming, prefetching):
     for offset in (0, 5, 64):
-        found, expected = copied(length, repeats, step, to_step, offset, streaming, fetching)
+        found, expected = copied(length, repeats, step, to_step, offset, streaming, prefetching)
         np.testing.assert_array_equal(found, expected)
 
 
 @compiled
-@pytest.mark.parametrize("fetching", [False, True])
-def test_more_rows_than_go_at_a_time(fetching):
+@pytest.mark.parametrize("prefetching", [False, True])
+def test_more_rows_than_are_copied_at_a_time(prefetching):
     """Three axes: 2 families of blocks, 3 rows in every one, 2 families of runs in each row."""
     source = np.random.default_rng(1).integers(0, 256, (700, 5, 300), np.uint8)
     found = np.zeros((1400, 3, 100), np.uint8)
@@ -64,7 +68,7 @@ def test_more_rows_than_go_at_a_time(fetching):
         source.ctypes.data,
         found.ctypes.data,
         streaming=False,
-        fetching=fetching,
+        prefetching=prefetching,
     )
     kernel.bind([product])()
     expected = np.zeros_like(found)
@@ -77,8 +81,8 @@ def test_more_rows_than_go_at_a_time(fetching):
 
 @compiled
 @pytest.mark.parametrize("products", [2, 7, 8, 9, 20])
-def test_copies_that_are_made_in_turn(products):
-    """Products of very different numbers of rows, each into every so many-th part of the rows."""
+def test_products_that_are_copied_in_turn(products):
+    """Products with very different numbers of rows, each into columns of its own."""
     rng = np.random.default_rng(products)
     rows, width = 3000, 512
     source = rng.integers(0, 256, (rows, products * width), np.uint8)
@@ -95,7 +99,7 @@ def test_copies_that_are_made_in_turn(products):
                 source.ctypes.data,
                 found.ctypes.data,
                 streaming=bool(k % 2),
-                fetching=bool(k % 3),
+                prefetching=bool(k % 3),
             )
         )
     copy = kernel.bind(made)
@@ -105,7 +109,7 @@ def test_copies_that_are_made_in_turn(products):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_library_that_is_not_ours_is_not_used(tmp_path):
+def test_a_library_with_another_interface_is_not_used(tmp_path):
     assert kernel.load(tmp_path / "absent.so") is None
     (tmp_path / "broken.so").write_bytes(b"no library")
     assert kernel.load(tmp_path / "broken.so") is None

@@ -1,4 +1,4 @@
-"""Real moves under mpiexec, on 1 to 8 ranks."""
+"""Moves under mpiexec, on 1 to 8 ranks."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from paths import SUPPORT
 
 
 def run_world(program, size, *arguments, timeout=120, **variables):
-    """Output of a world program on ``size`` ranks; its processes are gone afterwards."""
+    """Output of a program on ``size`` ranks; its processes have ended on return."""
     world = SUPPORT / program
     hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
@@ -46,8 +46,8 @@ def test_random_moves(size):
 
 
 @pytest.mark.parametrize("size", [2, 5])
-def test_random_moves_where_processes_may_not_read_one_another(size):
-    """As in some containers: MPI then hands messages over bit by bit."""
+def test_random_moves_without_reading_the_memory_of_other_processes(size):
+    """As in some containers: MPI then transfers messages in small portions."""
     output = run_world(
         "redistribution_world.py", size, 2000 + size, 40, MPIR_CVAR_CH4_CMA_ENABLE="0"
     )

@@ -1,48 +1,62 @@
-"""How a rank waits: it keeps on asking as long as that has an effect, then leaves its core."""
+"""Backoff while waiting: a rank yields its core and then sleeps, unless MPI has work to do."""
 
-import time
+import pytest
 
 from redistribution.messages import waiting
-from redistribution.messages.waiting import Patience
+from redistribution.messages.waiting import AWAKE_S, SLEEP_AFTER_S, YIELD_AFTER_S, Backoff
 
 
-def rests(monkeypatch, patience):
-    """What a rest does: nothing, yield or sleep."""
-    done = []
-    with monkeypatch.context() as patched:
-        patched.setattr(waiting.os, "sched_yield", lambda: done.append("yield"))
-        patched.setattr(waiting.time, "sleep", lambda _: done.append("sleep"))
-        patience.rest()
-    return done
+class Clock:
+    """Time that only the test advances, and what pauses did."""
 
+    def __init__(self):
+        self.now = 0.0
+        self.pauses = []
 
-def test_the_longer_it_waits_the_more_it_leaves_to_others(monkeypatch):
-    patience = Patience()
-    patience.renew()
-    patience.since += 1000
-    assert rests(monkeypatch, patience) == []
-    patience.since = time.perf_counter() - (waiting._YIELD_AFTER + waiting._SLEEP_AFTER) / 2
-    assert rests(monkeypatch, patience) in (["yield"], ["sleep"])  # it may be held up just here
-    patience.since = time.perf_counter() - 2 * waiting._SLEEP_AFTER
-    assert rests(monkeypatch, patience) == ["sleep"]
-    # After a sleep it asks again for a while before the next one.
-    assert time.perf_counter() - patience.since < 2 * waiting._SLEEP_AFTER
+    def pause(self, backoff):
+        """What ``backoff.pause()`` does: None, "yield" or "sleep"."""
+        self.pauses.clear()
+        backoff.pause()
+        return self.pauses[0] if self.pauses else None
 
+    def test_taking(self, seconds):
+        """A test of requests that takes this long and returns the requests."""
 
-def test_a_question_that_takes_long_was_work(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(waiting.time, "perf_counter", lambda: clock[0])
-
-    def takes(seconds):
         def test(requests):
-            clock[0] += seconds
+            self.now += seconds
             return requests
 
         return test
 
-    patience = Patience()
-    for _ in range(100):
-        assert patience.poll(takes(1e-6), ["asked"]) == ["asked"]
-    assert patience.since < 2e-6, "nothing came, yet it takes itself to be at work"
-    patience.poll(takes(1e-5), [])
-    assert patience.since == clock[0]
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(waiting.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(waiting.time, "sleep", lambda _: clock.pauses.append("sleep"))
+    monkeypatch.setattr(waiting.os, "sched_yield", lambda: clock.pauses.append("yield"))
+    return clock
+
+
+def test_pauses_depend_on_the_idle_time(clock):
+    backoff = Backoff()
+    assert clock.pause(backoff) is None
+    clock.now += (YIELD_AFTER_S + SLEEP_AFTER_S) / 2
+    assert clock.pause(backoff) == "yield"
+    clock.now += SLEEP_AFTER_S
+    assert clock.pause(backoff) == "sleep"
+    # After a sleep the rank stays awake for a while.
+    assert clock.pause(backoff) == "yield"
+    clock.now += 2 * AWAKE_S
+    assert clock.pause(backoff) == "sleep"
+    backoff.reset()
+    assert clock.pause(backoff) is None
+
+
+def test_a_long_test_of_requests_counts_as_work(clock):
+    backoff = Backoff()
+    for _ in range(300):
+        assert backoff.test(clock.test_taking(1e-6), ["request"]) == ["request"]
+    assert clock.pause(backoff) == "sleep"
+    backoff.test(clock.test_taking(1e-5), [])
+    assert clock.pause(backoff) is None

@@ -1,4 +1,4 @@
-"""Relabelled ranks move the fewest bytes: against all permutations, and known figures."""
+"""Relabelled ranks move the fewest bytes: compared with all permutations and with known figures."""
 
 from itertools import permutations
 
@@ -61,15 +61,15 @@ def test_known_savings(n, before, after, saved):
     assert 1 - relabelled / as_given == pytest.approx(saved, abs=0.005)
 
 
-def test_those_who_stay_are_chosen():
-    """Shrinking to any two of four ranks: the two that hold the most."""
+def test_a_contraction_chooses_the_best_ranks():
+    """From four ranks to two of them: those that have most elements."""
     source = Cuts((100,), (0, 10, 50, 60, 100))
     assert relabel(source, Cuts.even((100,), 2), None, range(4)) == (1, 3)
     assert relabel(source, Cuts.even((100,), 2), None, (0, 2)) == (0, 2)
     assert relabel(Replicated((5,), 2), Replicated((5,), 2), (4, 7), (0, 1, 7, 4)) == (7, 4)
 
 
-def test_bad_ranks_are_named():
+def test_errors_name_bad_ranks():
     layout = Cuts.even((4,), 2)
     with pytest.raises(ValueError, match=r"target_ranks .* 2 processes, got \(1,\)"):
         relabel(layout, layout, None, [1])

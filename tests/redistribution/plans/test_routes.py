@@ -1,4 +1,4 @@
-"""Schedules are inspected themselves: every pair once, nobody twice in one step."""
+"""Schedules: every pair of ranks once, no rank twice in one step."""
 
 import itertools
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from redistribution_cases import draw_layout
 
 from redistribution import BlockCyclic, Cuts, Plan
-from redistribution.plans.ordering import steps
 
 
 @st.composite
@@ -22,8 +21,8 @@ def layout_pairs(draw):
 
 
 def check(plan):
-    """Nobody sends or receives twice in a step; over all steps every pair of ranks occurs once."""
-    schedule = steps(plan)
+    """No rank sends or receives twice in a step; every pair of ranks occurs in one step."""
+    schedule = plan.schedule()
     for step in schedule:
         assert len({sender for sender, _ in step}) == len(step)
         assert len({receiver for _, receiver in step}) == len(step)
@@ -35,11 +34,11 @@ def check(plan):
     assert set(scheduled) == expected
     # Each rank begins its messages in the order of the steps, and its own part comes first.
     for rank in plan.source_ranks:
-        turns = [plan.turn(rank, t.peer) for t in plan.outgoing(rank)]
-        assert turns == sorted(set(turns))
+        steps = [plan.step(rank, t.peer) for t in plan.outgoing(rank)]
+        assert steps == sorted(set(steps))
     for rank in plan.target_ranks:
-        turns = [plan.turn(t.peer, rank) for t in plan.incoming(rank)]
-        assert turns == sorted(set(turns))
+        steps = [plan.step(t.peer, rank) for t in plan.incoming(rank)]
+        assert steps == sorted(set(steps))
     return schedule
 
 
@@ -53,30 +52,30 @@ def test_no_step_has_contention(pair, ordering, random):
 
 @pytest.mark.parametrize("before", [(1, 2), (2, 2), (2, 3), (3, 4), (4, 4), (5, 1)])
 @pytest.mark.parametrize("after", [(2, 2), (2, 4), (4, 4), (6, 4), (3, 5), (1, 7)])
-def test_circulant_schedules_take_no_more_steps_than_they_must(before, after):
-    """With equal blocks: as many as the busiest rank has partners."""
+def test_circulant_schedules_have_the_fewest_steps(before, after):
+    """With equal blocks there are as many steps as the busiest rank has partners."""
     n, block = 840, 2
     source, target = (BlockCyclic((n, n), (block, block), grid) for grid in (before, after))
-    # Apart from one another, so that nothing stays and every pair is scheduled.
+    # Disjoint ranks: no elements stay, so that every pair is scheduled.
     ranks = range(source.nprocs), range(source.nprocs, source.nprocs + target.nprocs)
     schedule = check(Plan(source, target, *ranks, ordering="circulant"))
     pairs = np.array(list(itertools.chain(*schedule)))
-    # Some rank has that many partners, so fewer steps are impossible.
+    # A rank has that many partners, so fewer steps are impossible.
     assert len(schedule) == max(np.unique(side, return_counts=True)[1].max() for side in pairs.T)
     assert len(schedule) <= len(check(Plan(source, target, *ranks)))
 
 
 def test_the_schedule_of_sudarsan_and_ribbens_on_a_small_grid():
-    """2x2 -> 2x4: groups of one row each and two columns; two steps, all four senders in each."""
+    """2x2 -> 2x4: groups of one row and two columns; two steps with all four senders in each."""
     source, target = (BlockCyclic((16, 16), (2, 2), grid) for grid in ((2, 2), (2, 4)))
     plan = Plan(source, target, range(4), range(10, 18), ordering="circulant")
-    assert [sorted(step) for step in steps(plan)] == [
+    assert [sorted(step) for step in plan.schedule()] == [
         [(0, 10), (1, 11), (2, 14), (3, 15)],
         [(0, 12), (1, 13), (2, 16), (3, 17)],
     ]
 
 
-def test_an_unknown_ordering_is_named():
+def test_an_unknown_ordering_is_an_error():
     layout = Cuts.even((4,), 2)
     with pytest.raises(ValueError, match=r"one of \('rotation', 'circulant'\), got 'random'"):
         Plan(layout, layout, ordering="random")

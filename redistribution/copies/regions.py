@@ -1,0 +1,94 @@
+"""Regions: the memory of local arrays and of messages, described alike for copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate
+from operator import is_
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from redistribution.copies.buffers import Bytes
+from redistribution.plans.runs import Run
+from redistribution.plans.transfers import Order, Transfer
+
+Role: TypeAlias = Literal["source", "target", "message"]
+
+
+class Region(NamedTuple):
+    """The memory and the strides of an n-d array.
+
+    Attributes
+    ----------
+    memory : (bytes,) uint8, a view from the first to the last byte of the array.
+    origin : offset in bytes of element (0, ..., 0).
+    strides : bytes from one element to the next along each axis.
+    role : which starts and steps of a `Run` apply to the region.
+    """
+
+    memory: Bytes
+    origin: int
+    strides: tuple[int, ...]
+    role: Role
+
+
+def array_region(array: NDArray[Any] | None, role: Role) -> Region:
+    """Region of an array with any strides; an empty region if there is no element."""
+    if array is None or array.nbytes == 0:
+        return Region(np.empty(0, np.uint8), 0, (0,) * (0 if array is None else array.ndim), role)
+    if array.flags.c_contiguous:
+        return Region(array.reshape(-1).view(np.uint8), 0, array.strides, role)
+    if array.flags.f_contiguous:
+        return Region(array.T.reshape(-1).view(np.uint8), 0, array.strides, role)
+    flips = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)
+    lowest = array[flips]
+    origin = sum(
+        -stride * (extent - 1)
+        for stride, extent in zip(array.strides, array.shape, strict=True)
+        if stride < 0
+    )
+    span = array.itemsize + sum(
+        stride * (extent - 1) for stride, extent in zip(lowest.strides, lowest.shape, strict=True)
+    )
+    first = lowest[(slice(0, 1),) * array.ndim].reshape(1).view(np.uint8)
+    return Region(as_strided(first, (span,), (1,)), origin, array.strides, role)
+
+
+def message_region(transfer: Transfer, memory: Bytes, itemsize: int, order: Order) -> Region:
+    """Region of the message of ``transfer`` in ``memory``, elements in C or Fortran order."""
+    extents = transfer.shape if order == "F" else transfer.shape[::-1]
+    strides = tuple(accumulate(extents[:-1], lambda x, y: x * y, initial=itemsize))
+    return Region(memory, 0, strides if order == "F" else strides[::-1], "message")
+
+
+def start_and_step(run: Run, role: Role) -> tuple[int, int]:
+    """First index of a family along its axis in a region, and the step to the next repetition."""
+    if role == "source":
+        return run.source, run.source_step
+    if role == "target":
+        return run.target, run.target_step
+    return run.message, run.length
+
+
+class KeptArrays:
+    """Arrays for which copies were prepared, to recognise them when they are passed again."""
+
+    def __init__(self, *arrays: NDArray[Any] | None) -> None:
+        self.arrays = arrays
+        self.nbytes = sum(0 if array is None else array.nbytes for array in arrays)
+        self._geometry = _geometry(arrays)
+
+    def match(self, *arrays: NDArray[Any] | None) -> bool:
+        """Whether these are the same arrays, with unchanged shapes, strides, dtypes and flags."""
+        return (
+            len(arrays) == len(self.arrays)
+            and all(map(is_, arrays, self.arrays))
+            and _geometry(arrays) == self._geometry
+        )
+
+
+def _geometry(arrays: Iterable[NDArray[Any] | None]) -> list[Any]:
+    return [(x.shape, x.strides, x.dtype, x.flags.writeable) for x in arrays if x is not None]

@@ -1,0 +1,76 @@
+"""The arguments of a move by messages, and what can be wrong with them on one rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redistribution.plans.routes import Routes
+from redistribution.plans.transfers import Order
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+# Default limit of the memory for messages on a rank, in bytes.
+DEFAULT_EXTRA_BYTES = 24 << 20
+
+
+class Arguments(NamedTuple):
+    """Arguments of one rank for a move; see `redistribution.Plan.run`."""
+
+    routes: Routes
+    comm: Intracomm
+    a: NDArray[Any] | None
+    b: NDArray[Any] | None
+    order: Order = "C"
+    max_extra_bytes: int = DEFAULT_EXTRA_BYTES
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element; 0 on a rank without arrays."""
+        array = self.a if self.a is not None else self.b
+        return 0 if array is None else array.dtype.itemsize
+
+    def fault(self) -> str | None:
+        """Text of the first error in the arguments of this rank; None if they are valid."""
+        routes, comm, a, b, order, max_extra_bytes = self
+        if comm.size < routes.size:
+            return f"the plan needs {routes.size} ranks, the communicator has {comm.size}"
+        if order not in ("C", "F"):
+            return f"order must be 'C' or 'F', got {order!r}"
+        if max_extra_bytes < 1:
+            return f"max_extra_bytes must be >= 1, got {max_extra_bytes}"
+        rank = comm.rank
+        for name, array, layout, processes in (
+            ("source", a, routes.source, routes.source_process),
+            ("target", b, routes.target, routes.target_process),
+        ):
+            if rank not in processes:
+                if array is not None:
+                    return (
+                        f"rank {rank} holds no {name} part, but was given an array of shape "
+                        f"{np.shape(array)}; pass None"
+                    )
+                continue
+            if array is not None and not isinstance(array, np.ndarray):
+                return f"rank {rank}: the {name} array must be a NumPy array, got {array!r:.80}"
+            process = processes[rank]
+            expected = layout.local_shape(process)
+            got = "None" if array is None else str(array.shape)
+            if array is None or array.shape != expected:
+                return (
+                    f"rank {rank} holds {name} part {process}: expected an array of shape "
+                    f"{expected}, got {got}"
+                )
+            if array.dtype.hasobject:
+                return f"rank {rank}: the {name} array has dtype {array.dtype}, which holds objects"
+        if a is not None and b is not None:
+            if a.dtype != b.dtype:
+                return f"rank {rank}: source has dtype {a.dtype}, target has dtype {b.dtype}"
+            if np.may_share_memory(a, b):
+                return f"rank {rank}: source and target arrays overlap in memory"
+        if b is not None and not b.flags.writeable:
+            return f"rank {rank}: the target array is read-only"
+        return None

@@ -1,0 +1,277 @@
+"""Routes: the transfers of all ranks between two layouts, and the steps in which they are made.
+
+An ordering assigns a step to every pair of ranks. In each step a rank sends to at most one rank and
+receives from at most one rank, so ranks that are in the same step never wait for one another. Ranks
+do not synchronise between steps: a rank only starts its messages in the order of their steps.
+
+rotation
+    In step d every rank r sends to rank r + d. This holds for any layouts and takes at most as many
+    steps as there are ranks.
+circulant
+    With equal blocks, source coordinate i and target coordinate j of an axis share elements only
+    if i and j agree modulo g, the greatest common divisor of both numbers of coordinates. The
+    processes therefore form groups of a senders and b receivers in which all exchange with all.
+    Rotation within the groups takes max(a, b) steps, which is the minimum. These are the circulant
+    schedules of Park, Prasanna, Raghavendra (IEEE TPDS 1999) for one dimension and of Sudarsan and
+    Ribbens (ISPA 2007) for two, except that senders and receivers are numbered across all axes: a
+    schedule made axis by axis takes more steps than necessary if a process grid grows on one axis
+    and shrinks on another. With g = 1 the schedules hold for blocks of any lengths.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from operator import index
+from typing import TypeAlias, get_args
+
+from redistribution.layout import Layout
+from redistribution.plans.runs import JointAxis, Run, extent_of, joint_axis
+from redistribution.plans.transfers import Ordering, Transfer
+
+_Runs: TypeAlias = tuple[Run, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """The transfers that move one global array from ``source`` to ``target``.
+
+    The transfers of a rank are computed when they are first asked for. They cost what one period of
+    both layouts costs on each axis; axes are cached. Routes depend on no dtype and memory order.
+
+    Parameters
+    ----------
+    source, target : layouts of the same global shape.
+    source_ranks, target_ranks : source process p is on rank ``source_ranks[p]`` of the
+        communicator, target process q on ``target_ranks[q]``.
+    ordering : the order of the messages of a rank.
+
+    Raises
+    ------
+    ValueError : the shapes differ, a rank is negative or occurs twice, the number of ranks is not
+        the number of processes, or the ordering is unknown.
+    """
+
+    source: Layout
+    target: Layout
+    source_ranks: tuple[int, ...]
+    target_ranks: tuple[int, ...]
+    ordering: Ordering = "rotation"
+    _outgoing: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
+    _incoming: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.source.shape != self.target.shape:
+            raise ValueError(
+                f"source and target must have the same global shape, got "
+                f"{self.source.shape} and {self.target.shape}"
+            )
+        if self.ordering not in get_args(Ordering):
+            raise ValueError(f"ordering must be one of {get_args(Ordering)}, got {self.ordering!r}")
+        _check_ranks("source_ranks", self.source_ranks, self.source.nprocs)
+        _check_ranks("target_ranks", self.target_ranks, self.target.nprocs)
+
+    @cached_property
+    def source_process(self) -> dict[int, int]:
+        """Source process on each rank that has one."""
+        return {rank: p for p, rank in enumerate(self.source_ranks)}
+
+    @cached_property
+    def target_process(self) -> dict[int, int]:
+        """Target process on each rank that has one."""
+        return {rank: q for q, rank in enumerate(self.target_ranks)}
+
+    @cached_property
+    def size(self) -> int:
+        """Size of the smallest communicator that has all ranks."""
+        return max(*self.source_ranks, *self.target_ranks) + 1
+
+    @cached_property
+    def joint_axes(self) -> tuple[JointAxis, ...]:
+        """The joint runs of both layouts on each axis."""
+        return tuple(map(joint_axis, self.source.axes, self.target.axes))
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """A number in [0, 2**32) that is equal for equal routes."""
+        return zlib.crc32(repr(self).encode())
+
+    @cached_property
+    def step(self) -> Callable[[int, int], int]:
+        """Function from (sending rank, receiving rank) to their step; -1 for equal ranks."""
+        return _rotation_step(self.size) if self.ordering == "rotation" else _circulant_step(self)
+
+    def outgoing(self, rank: int) -> tuple[Transfer, ...]:
+        """Transfers that ``rank`` sends: elements that stay first, then in the order of steps."""
+        if rank not in self._outgoing:
+            found = sorted(self._sent_by(rank), key=lambda t: self.step(rank, t.peer))
+            self._outgoing[rank] = tuple(found)
+        return self._outgoing[rank]
+
+    def incoming(self, rank: int) -> tuple[Transfer, ...]:
+        """Transfers that ``rank`` receives: elements that stay first, then in order of steps."""
+        if rank not in self._incoming:
+            found = sorted(self._received_by(rank), key=lambda t: self.step(t.peer, rank))
+            self._incoming[rank] = tuple(found)
+        return self._incoming[rank]
+
+    def schedule(self) -> list[list[tuple[int, int]]]:
+        """Pairs (sending rank, receiving rank) of every step; empty steps are left out."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for sender in self.source_ranks:
+            for transfer in self.outgoing(sender):
+                if transfer.peer != sender:
+                    step = self.step(sender, transfer.peer)
+                    found.setdefault(step, []).append((sender, transfer.peer))
+        return [found[step] for step in sorted(found)]
+
+    def bytes_moved(self, itemsize: int) -> int:
+        """Bytes sent from one rank to another if elements have ``itemsize`` bytes."""
+        stays = 0
+        for rank in self.source_process.keys() & self.target_process.keys():
+            # A rank with a source process never receives from another copy of it.
+            sent = self.source.coordinates(self.source_process[rank])
+            received = self.target.coordinates(self.target_process[rank])
+            overlaps = zip(self.joint_axes, sent, received, strict=True)
+            stays += math.prod(int(axis.elements[i, j]) for axis, i, j in overlaps)
+        return (math.prod(self.target.shape) * self.target.copies - stays) * itemsize
+
+    @cached_property
+    def source_copy(self) -> tuple[int, ...]:
+        """Which copy of a replicated source each target process receives from.
+
+        This is the copy on its own rank, if there is one. The other target processes are dealt
+        evenly over the copies.
+        """
+        copies, dealt, grid = [], 0, math.prod(self.source.parts)
+        for rank in self.target_ranks:
+            if rank in self.source_process:
+                copies.append(self.source_process[rank] // grid)
+            else:
+                copies.append(dealt % self.source.copies)
+                dealt += 1
+        return tuple(copies)
+
+    def _sent_by(self, rank: int) -> Iterator[Transfer]:
+        """Transfers from the source process on ``rank``, if it has one, in no special order."""
+        if rank not in self.source_process:
+            return
+        process = self.source_process[rank]
+        copy = process // math.prod(self.source.parts)
+        axes = zip(self.joint_axes, self.source.coordinates(process), strict=True)
+        found = [axis.from_source(part) for axis, part in axes]
+        grid = math.prod(self.target.parts)
+        for first, runs, shape in _products(found, self.target.parts):
+            for target in range(first, self.target.nprocs, grid):
+                if self.source_copy[target] == copy:
+                    yield Transfer(self.target_ranks[target], runs, shape)
+
+    def _received_by(self, rank: int) -> Iterator[Transfer]:
+        """Transfers to the target process on ``rank``, if it has one, in no special order."""
+        if rank not in self.target_process:
+            return
+        process = self.target_process[rank]
+        axes = zip(self.joint_axes, self.target.coordinates(process), strict=True)
+        found = [axis.to_target(part) for axis, part in axes]
+        skipped = self.source_copy[process] * math.prod(self.source.parts)
+        for first, runs, shape in _products(found, self.source.parts):
+            yield Transfer(self.source_ranks[skipped + first], runs, shape)
+
+
+def rank_tuple(ranks: Sequence[int] | None, nprocs: int) -> tuple[int, ...]:
+    """``ranks`` as a tuple of Python integers; without them, process p is on rank p."""
+    return tuple(range(nprocs)) if ranks is None else tuple(index(rank) for rank in ranks)
+
+
+def _check_ranks(name: str, ranks: tuple[int, ...], nprocs: int) -> None:
+    """Raise ValueError unless ``ranks`` are distinct ranks, one for each process."""
+    if len(ranks) != nprocs:
+        raise ValueError(f"{name} must have one rank for each of {nprocs} processes, got {ranks}")
+    seen: set[int] = set()
+    for rank in ranks:
+        if rank < 0:
+            raise ValueError(f"{name} must be >= 0, got {rank}")
+        if rank in seen:
+            raise ValueError(f"{name} must be distinct, got {rank} twice in {ranks}")
+        seen.add(rank)
+
+
+def _products(
+    found: Sequence[dict[int, _Runs]], parts: Sequence[int]
+) -> Iterator[tuple[int, tuple[_Runs, ...], tuple[int, ...]]]:
+    """Every peer, its runs on all axes and their extents, from the runs by coordinate of each axis.
+
+    Peers are numbered row-major over ``parts``, within the first copy.
+    """
+    # There may be thousands of peers: this loop only combines what was computed for each axis.
+    along, stride = [], math.prod(parts)
+    for by_coordinate, count in zip(found, parts, strict=True):
+        stride //= count
+        along.append(
+            [(part * stride, runs, extent_of(runs)) for part, runs in by_coordinate.items()]
+        )
+    for combination in product(*along):
+        offsets, runs, shape = zip(*combination, strict=True)
+        yield sum(offsets), runs, shape
+
+
+def _rotation_step(size: int) -> Callable[[int, int], int]:
+    """Step function of the rotation: the distance of two ranks on the ring of all ranks."""
+
+    def step(sender: int, receiver: int) -> int:
+        return (receiver - sender) % size if sender != receiver else -1
+
+    return step
+
+
+def _circulant_step(routes: Routes) -> Callable[[int, int], int]:
+    """Step function of the circulant schedule: rotation within groups that exchange all to all."""
+    source, target = routes.source, routes.target
+    groups = [_groups(axis) for axis in routes.joint_axes]
+    sender_grid = [parts // g for parts, g in zip(source.parts, groups, strict=True)]
+    receiver_grid = [parts // g for parts, g in zip(target.parts, groups, strict=True)]
+    senders, receivers = math.prod(sender_grid), math.prod(receiver_grid)
+    rounds = _copy_rounds(routes)
+
+    def number_in_group(layout: Layout, process: int, grid: list[int]) -> int:
+        """Row-major number of a process within its group."""
+        number = 0
+        axes = zip(layout.coordinates(process), groups, grid, strict=True)
+        for coordinate, g, extent in axes:
+            number = number * extent + coordinate // g
+        return number
+
+    def step(sender: int, receiver: int) -> int:
+        if sender == receiver:
+            return -1
+        q = routes.target_process[receiver]
+        i = number_in_group(source, routes.source_process[sender], sender_grid)
+        j = number_in_group(target, q, receiver_grid)
+        # All processes of the smaller side take part in every step.
+        distance = (j - i) % receivers if senders <= receivers else (i - j) % senders
+        return rounds[q] * max(senders, receivers) + distance
+
+    return step
+
+
+def _groups(axis: JointAxis) -> int:
+    """Largest g such that coordinates share elements only if they agree modulo g."""
+    i, j = axis.elements.nonzero()
+    return math.gcd(*axis.elements.shape, *set((i - j).tolist()))
+
+
+def _copy_rounds(routes: Routes) -> list[int]:
+    """For each target process, the number of earlier ones with its coordinates and source copy."""
+    grid = math.prod(routes.target.parts)
+    seen: Counter[tuple[int, int]] = Counter()
+    rounds = []
+    for target, copy in enumerate(routes.source_copy):
+        rounds.append(seen[target % grid, copy])
+        seen[target % grid, copy] += 1
+    return rounds

@@ -1,0 +1,88 @@
+"""Thresholds between methods of copying and sending; all were measured, none changes a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Tuning:
+    """Thresholds of `redistribution.copies` and `redistribution.messages`.
+
+    The ranks of a communicator may differ in all of them except ``piece_bytes``.
+
+    Attributes
+    ----------
+    use_kernel : whether copies use the compiled kernel, if there is one, or NumPy alone.
+    kernel_run_bytes : runs that are shorter on average are copied by NumPy, whose loops over
+        single elements are faster.
+    streamed_bytes : arrays from this size on are written past the caches, because no part of them
+        would still be in a cache when it is read. Messages are not: MPI reads them soon. Arrays and
+        messages from this size on are prefetched.
+    fused_run_bytes : NumPy copies contiguous runs up to this size as one opaque element, which is
+        up to four times as fast as a short inner loop and never slower.
+    structured_families, structured_repeats, structured_run_bytes, structured_fields : NumPy copies
+        the runs of a contiguous axis as the fields of structured elements if there are at least
+        this many families of at most this many repetitions on average, with at least this many
+        bytes in a run on average and at most this many runs. This is up to three times as fast.
+        With shorter runs or more repetitions, strided views are faster.
+    kept_gather_bytes : a plan keeps the copies of its last gather if the arrays have at most this
+        many bytes in all.
+    pooled_buffer_bytes : buffers up to this size come from the allocator, which keeps them itself;
+        larger ones come from the pool.
+    pool_bytes : most memory in the pool that is not in use.
+    sent_range_bytes, received_range_bytes : MPI takes a message out of the source array, or puts it
+        into the target array, if its contiguous ranges have at least this many bytes on average.
+    sent_ranges : most ranges of different distances in a message that MPI sends from the array.
+    piece_bytes : transfers up to this size travel in one message. On a busy node messages of 4 MB
+        are slower because of the waits between ranks, and messages of 32 MB are not faster.
+    small_move_bytes : if all messages of a rank have at most this many bytes, each has a buffer of
+        its own.
+    kept_run_bytes : a plan keeps its last run if the arrays have at most this many bytes.
+    kept_runs : number of plans that keep their last run.
+    """
+
+    use_kernel: bool = True
+    kernel_run_bytes: int = 32
+    streamed_bytes: int = 1 << 21
+    fused_run_bytes: int = 4096
+    structured_families: int = 4
+    structured_repeats: int = 4
+    structured_run_bytes: int = 64
+    structured_fields: int = 512
+    kept_gather_bytes: int = 1 << 23
+    pooled_buffer_bytes: int = 1 << 17
+    pool_bytes: int = 1 << 25
+    sent_range_bytes: int = 1 << 16
+    received_range_bytes: int = 1 << 11
+    sent_ranges: int = 16
+    piece_bytes: int = 1 << 23
+    small_move_bytes: int = 1 << 22
+    kept_run_bytes: int = 1 << 23
+    kept_runs: int = 4
+
+    def change(self, **thresholds: int) -> None:
+        """Set thresholds by name.
+
+        Raises
+        ------
+        AttributeError : there is no threshold of that name.
+        """
+        for name, value in thresholds.items():
+            setattr(self, name, value)
+
+    @contextmanager
+    def changed(self, **thresholds: int) -> Iterator[None]:
+        """Set thresholds by name within a ``with`` block."""
+        before = {name: getattr(self, name) for name in thresholds}
+        self.change(**thresholds)
+        try:
+            yield
+        finally:
+            self.change(**before)
+
+
+# The thresholds in use in this process.
+tuning = Tuning()
