@@ -9,7 +9,8 @@ READY := $(VENV)/.installed
 # What scheduler/compiled.py names, and a little more.
 COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model/*.py scheduler/state/*.py) \
   scheduler/policies/backfill/easy.py scheduler/policies/backfill/conservative.py \
-  scheduler/virtual_clock/agenda.py simulator/engine/engine.py simulator/engine/job_programs.py
+  $(wildcard scheduler/virtual_clock/*.py) \
+  simulator/engine/rigid_jobs.py simulator/engine/job_programs.py
 
 .PHONY: help demo test lint clean
 

@@ -33,7 +33,8 @@ MODULES = (
     "scheduler.policies.backfill.easy",
     "scheduler.policies.backfill.conservative",
     "scheduler.virtual_clock.agenda",
-    "simulator.engine.engine",
+    "scheduler.virtual_clock.loop",
+    "simulator.engine.rigid_jobs",
     "simulator.engine.job_programs",
 )
 ROOT = Path(__file__).parent.parent

@@ -1,8 +1,10 @@
-"""A trace through the decision core, on a machine: the jobs it gives, the core, what was lost."""
+"""Simulate a workload on a machine under a scenario: the one function behind every simulation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -15,77 +17,109 @@ from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
-from simulator.commands.usage import uncollected
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
 from simulator.results.fragmentation import ExternalLoss, fragmentation
 from simulator.results.schedule import Schedule
-from simulator.traces import swf
-from simulator.traces.normalise import Report, Rules, TraceJobs, normalise
+from simulator.traces.normalise import Rules, TraceJobs, normalise
+from simulator.traces.swf import Trace
+from simulator.workloads.workload import Workload
 
 
 def run(
-    trace: swf.Trace,
+    workload: Trace | Workload,
     machine: int | Platform,
-    chosen: Scenario,
+    scenario: Scenario,
     rules: Rules | None = None,
     *,
     event_order: str = "batch",
-    counted: bool = True,
+    counted: bool | None = None,
     first: int | None = None,
     contiguity_speedup: float | None = None,
-) -> tuple[Schedule, Report]:
-    """Simulate a trace.
+) -> Schedule:
+    """Simulate a workload.
 
     Parameters
     ----------
-    machine : or its number of processors, if that is all there is to it.
+    workload : a trace, whose jobs are rigid, or single jobs that may be resizable.
+    machine : or its number of processors, for a machine that is nothing else.
+    rules : of cleaning a trace.
     event_order : "batch" or "sequential"; see `Core`.
-    counted : count processors instead of telling them apart.
-    first : only so many jobs, by submission.
-    contiguity_speedup : what jobs gain where their processors are contiguous (`Contiguity`). Runs
-        are then cut at the request as they pass it, not beforehand.
+    counted : whether the core counts processors instead of allocating individual ones, which is
+        faster. By default it counts those of a trace; those of resizable jobs are always told
+        apart.
+    first : number of jobs to simulate, by submission; None: all.
+    contiguity_speedup : gain of jobs of a trace on contiguous processors (`Contiguity`). The core
+        then kills jobs at their request; the rules do not cut the run times beforehand.
 
     Raises
     ------
-    ReshapeError : no job can run by these rules, or a rule refuses one; the policy and the machine
-        do not go together.
+    ReshapeError : no job can run by the rules, or a rule refuses one; scenario and machine do not
+        go together.
     """
-    rules = Rules() if rules is None else rules
     machine = platform.flat(machine) if isinstance(machine, int) else machine
-    trace = _on(machine, trace)
+    if isinstance(workload, Workload):
+        return _run_jobs(workload, machine, scenario, event_order)
+    counted = True if counted is None else counted
+    rules = Rules() if rules is None else rules
+    trace = _with_resources_of(machine, workload)
     contiguity = contiguity_speedup and Contiguity(contiguity_speedup, machine.tree)
     cut_later = contiguity and rules.overrun == "cut"
     if cut_later:
         rules = msgspec.structs.replace(rules, overrun="keep")
     jobs, report = normalise(trace, machine.processors, rules)
     jobs = jobs if first is None else jobs.first(first)
-    asked, jobs = jobs.processors, _whole_nodes(jobs, machine)
+    requested, jobs = jobs.processors, _whole_nodes(jobs, machine)
     kill, resources = bool(cut_later), trace.capacities()
-    core = _core(chosen, machine, resources, event_order, counted=counted, kill=kill)
-    loss = ExternalLoss(core) if isinstance(core, Core) and core.view.placing else None
-    engine = Engine(core, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
-    with uncollected():
-        engine.run()
-    schedule = Schedule.of(engine, jobs)
-    if isinstance(core, Core) and not counted:
-        found = fragmentation(schedule, 0.0 if loss is None else loss.lost, asked)
+    site = _site(scenario, machine, resources, event_order, counted=counted, kill=kill)
+    loss = ExternalLoss(site) if isinstance(site, Core) and site.view.placing else None
+    engine = Engine(site, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
+    with no_collection():
+        result = engine.run()
+    schedule = Schedule.of(result, jobs, report)
+    if isinstance(site, Core) and not counted:
+        found = fragmentation(schedule, 0.0 if loss is None else loss.lost, requested)
         schedule = msgspec.structs.replace(schedule, fragmentation=found)
-    return schedule, report
+    return schedule
 
 
-def _on(machine: Platform, trace: swf.Trace) -> swf.Trace:
-    """Trace on a machine that may have other amounts of its further resources than it says."""
-    told = trace.capacities()
-    there = told | {name: machine.resources[name] for name in told if name in machine.resources}
-    if there == told:
+def _run_jobs(
+    workload: Workload, machine: Platform, scenario: Scenario, event_order: str
+) -> Schedule:
+    """Simulate single jobs."""
+    kill = workload.trace_jobs is None
+    site = _site(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
+    engine = Engine(
+        site, workload.jobs, cost=workload.cost, start_s=workload.start_s, end_s=workload.end_s
+    )
+    return Schedule.of(engine.run(), workload.columns())
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Disable the cyclic garbage collector: a run makes millions of objects, none in a cycle."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
+    """Trace whose header names the further resources of the machine in place of its own."""
+    declared = trace.capacities()
+    named = {name: machine.resources[name] for name in declared if name in machine.resources}
+    amounts = declared | named
+    if amounts == declared:
         return trace
-    line = "; Resources: " + " ".join(f"{name}={amount}" for name, amount in there.items())
+    line = "; Resources: " + " ".join(f"{name}={amount}" for name, amount in amounts.items())
     return msgspec.structs.replace(trace, header=[line, *trace.header])
 
 
 def _whole_nodes(jobs: TraceJobs, machine: Platform) -> TraceJobs:
-    """Let each job ask for whole nodes, if nodes are exclusive."""
+    """Round requests up to whole nodes, if nodes are exclusive."""
     if not machine.exclusive:
         return jobs
     per_node = machine.processors_per_node
@@ -93,30 +127,31 @@ def _whole_nodes(jobs: TraceJobs, machine: Platform) -> TraceJobs:
     return msgspec.structs.replace(jobs, processors=processors.astype(np.int64))
 
 
-def _core(
-    chosen: Scenario,
+def _site(
+    scenario: Scenario,
     platform: Platform,
     resources: Mapping[str, int],
     event_order: str,
     *,
     counted: bool,
     kill: bool,
+    keep_ended: bool = False,
 ) -> Site:
-    """Core for a machine, with a redirection group beside it if asked for.
+    """Core for a machine, with a redirection group beside it if the scenario has one.
 
     Parameters
     ----------
-    kill : end jobs at their walltimes (else the rules have cut the runs, or let them outlive it).
+    kill : kill jobs at their walltimes; False if the rules have decided about their run times.
     """
     machine = platform.machine(resources, counted=counted)
     order: EventOrder = "sequential" if event_order == "sequential" else "batch"
-    if chosen.redirection is None:
-        return Core(chosen, machine, kill_at_walltime=kill, order=order, keep_ended=False)
+    if scenario.redirection is None:
+        return Core(scenario, machine, kill_at_walltime=kill, order=order, keep_ended=keep_ended)
     try:
-        extra = chosen.redirection.group_size(platform.processors)
+        extra = scenario.redirection.group_size(platform.processors)
     except ValueError as error:
         raise ConfigError(str(error), field="redirection") from None
     group = Machine([("redirection", extra)], counted=counted, numbering=machine.numbering)
     return TwoGroupSite(
-        chosen, machine, group, kill_at_walltime=kill, order=order, keep_ended=False
+        scenario, machine, group, kill_at_walltime=kill, order=order, keep_ended=keep_ended
     )

@@ -63,9 +63,9 @@ def main() -> None:
     gc.disable()
     with phase("run"):
         engine = Engine(core(), jobs, allocations=not counted)
-        engine.run()
+        result = engine.run()
     with phase("results"):
-        Schedule.of(engine, jobs).numbers()
+        Schedule.of(result, jobs).metrics()
     instants: list[list[object]] = []
     Engine(core(), jobs, watch=lambda now, events, orders: instants.append(events)).run()
     with phase("of the run: core"):

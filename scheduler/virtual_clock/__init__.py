@@ -1,1 +1,1 @@
-"""Driving a core by a virtual clock."""
+"""Driving a site by a virtual clock: an agenda of future events and the loop that empties it."""

@@ -1,4 +1,4 @@
-"""The virtual clock, and what will happen at which time."""
+"""The agenda: the virtual clock, and the events that will happen, by time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, Resi
 
 
 class Agenda:
-    """What will happen, in order of time; at one time in the order in which it was noted.
+    """Future events in order of time; events of one time stay in the order of their entry.
 
-    Some jobs have one next event at a time, which stands instead of any noted before.
+    A job may have one next event. Setting another one replaces it: the old event stays in the
+    agenda and is skipped when its time comes.
 
     Attributes
     ----------
-    now : seconds.
-    times : a heap of those at which something happens.
+    now : seconds; -inf before the first instant.
+    times : heap of the times at which something happens, each once.
     next : the next event of each job that has one.
     """
 
@@ -25,10 +26,10 @@ class Agenda:
         self.times: list[float] = []
         self.next: dict[int, Event] = {}
         self._events: dict[float, list[Event]] = {}
-        self._interrupted: set[int] = set()  # jobs of which replaced events are still noted
+        self._interrupted: set[int] = set()  # jobs with replaced events in the agenda
 
     def add(self, event: Event) -> None:
-        """Note that an event happens."""
+        """Enter an event."""
         at = event.at
         events = self._events.get(at)
         if events is None:
@@ -38,34 +39,34 @@ class Agenda:
             events.append(event)
 
     def wake(self, at: float) -> None:
-        """Let there be an instant at this time, though nothing may happen to a job then."""
+        """Make the clock stop at a time, even if no event happens then."""
         if at not in self._events:
             self._events[at] = []
             heappush(self.times, at)
 
-    def follow(self, event: JobStarted | ResizePoint | ResizeDone | JobEnded) -> None:
-        """Let this be the next event of its job."""
+    def set_next(self, event: JobStarted | ResizePoint | ResizeDone | JobEnded) -> None:
+        """Enter the next event of a job, in place of any that was set before."""
         self.next[event.job] = event
         self.add(event)
 
     def interrupt(self, event: JobEnded) -> None:
-        """Let this be the next event of a job that was to go on to another."""
+        """Enter the end of a job whose next event will not happen."""
         self._interrupted.add(event.job)
-        self.follow(event)
+        self.set_next(event)
 
     def forget(self, job: int) -> None:
-        """Forget a job that ended, unless events of it are still noted."""
+        """Drop the next event of a job that ended, unless replaced events must still be skipped."""
         if job not in self._interrupted:
             self.next.pop(job, None)
 
     def advance(self) -> list[Event]:
-        """Go on to the next time of all, and tell what happens then."""
+        """Advance the clock to the next time and return the events of that time."""
         self.now = heappop(self.times)
         events = self._events.pop(self.now)
         if self.next:
-            return [event for event in events if self._stands(event)]
+            return [event for event in events if self._is_current(event)]
         return events
 
-    def _stands(self, event: Event) -> bool:
-        """Whether an event is not replaced."""
+    def _is_current(self, event: Event) -> bool:
+        """Whether an event has not been replaced."""
         return self.next.get(getattr(event, "job", 0), event) is event

@@ -8,12 +8,15 @@ import click
 from click.core import ParameterSource
 
 from reshape.cli.helptext import example
+from scheduler.policies.scenarios import scenario
 from scheduler.text.counts import counted
+from simulator.results.schedule import Schedule
+from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.workloads import workload_file
 from simulator.workloads.estimates import LEAST_LONGEST_S
-from simulator.workloads.generate import PRIO, Wanted, make, prio
+from simulator.workloads.generate import PRIO, TraceRequest, make, prio
 
 
 @click.command()
@@ -85,10 +88,14 @@ def generate(
         raise click.UsageError(f"{output} does not end in .swf or .swf.gz")
     check_place(output)
     given = options if longest is None else options | {"longest_s": longest}
-    wanted = Wanted(model, jobs or 1000, seed, parameters=parameters, **given)  # type: ignore[arg-type]
-    trace = make(wanted)
+    wanted = TraceRequest(model, jobs or 1000, seed, parameters=parameters, **given)  # type: ignore[arg-type]
+    trace = make(wanted, _under_easy)
     swf.write(output, trace)
     click.echo(f"{output}: {counted(len(trace), 'job')} of model {model}")
+
+
+def _under_easy(trace: swf.Trace, processors: int) -> Schedule:
+    return run(trace, processors, scenario("easy"))
 
 
 def _check_prio(output: Path) -> None:

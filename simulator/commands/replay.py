@@ -21,8 +21,8 @@ from scheduler.replay.journal_reader import Batch, reading
 from scheduler.text.counts import counted
 from simulator.commands.options import scenario_of, set_fields
 from simulator.engine.costs import Costs
-from simulator.engine.outcomes import Metrics
 from simulator.live_runs import recorded
+from simulator.results.metrics import Metrics
 
 #: A replay of so many batches takes long enough to show how far it is.
 MANY = 20_000
@@ -39,6 +39,12 @@ _SHOWN = {
     "contractions": "contractions",
 }
 
+
+#: Metrics in the result, in this order.
+_METRICS = (
+    "jobs", "mean_wait_s", "mean_execution_s", "mean_turnaround_s", "mean_bounded_slowdown",
+    "tau_s", "utilization", "makespan_s", "expansions", "contractions", "killed", "unstarted",
+)  # fmt: skip
 
 #: Steps that take longer the more processes they have, and how people call them.
 _STEPS = {
@@ -138,7 +144,7 @@ def replay(
     told = compare(_shown(batches))
     result = _facts(told, damage)
     if simulates:
-        run = recorded.Recorded.of(batches)
+        run = recorded.RecordedRun.of(batches)
         chosen = _chosen(run.core.scenario, policy, fields)
         cost = recorded.costs(*map(_other, costs)) if costs else recorded.costs(run)
         simulated = {}
@@ -170,9 +176,9 @@ def _chosen(base: Scenario, policy: str | None, fields: tuple[str, ...]) -> Scen
     return scenario_of(base if policy is None else policy, set_fields(fields))
 
 
-def _other(journal: Path) -> recorded.Recorded:
+def _other(journal: Path) -> recorded.RecordedRun:
     with reading(journal) as records:
-        return recorded.Recorded.of(records.batches())
+        return recorded.RecordedRun.of(records.batches())
 
 
 def _facts(told: Comparison, damage: str) -> dict[str, Any]:
@@ -188,14 +194,21 @@ def _facts(told: Comparison, damage: str) -> dict[str, Any]:
     }
 
 
-def _outcomes(live: Metrics, simulated: dict[str, recorded.Simulated]) -> dict[str, Any]:
+def _outcomes(live: Metrics, simulated: dict[str, recorded.SimulationMeans]) -> dict[str, Any]:
     """Metrics of the live run and means of the simulated ones, for programs."""
     means = {"live": live} | {name: its.metrics for name, its in simulated.items()}
-    facts: dict[str, Any] = {name: msgspec.to_builtins(its) for name, its in means.items()}
+    facts: dict[str, Any] = {name: _named(metrics) for name, metrics in means.items()}
     facts["spread_pct"] = {name: its.spread_pct for name, its in simulated.items()}
     if "predicted" in simulated:
         facts["error_pct"] = recorded.error_pct(live, simulated["predicted"].metrics)
     return facts
+
+
+def _named(metrics: Metrics) -> dict[str, Any]:
+    """Metrics by the names that a replay gives them."""
+    values = msgspec.structs.asdict(metrics)
+    values["tau_s"] = values["tau"]
+    return {name: values[name] for name in _METRICS}
 
 
 def _costs(cost: Costs) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""``reshape simulate``: a trace through the decision core, as fast as it goes."""
+"""``reshape simulate``: the schedule of a trace or a workload file under a scenario."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,19 @@ from reshape.errors import nearest
 from scheduler.config import machine_file as platform
 from scheduler.policies.registry import known
 from scheduler.policies.scenario import Scenario
-from simulator import resizable
+from scheduler.text import json_text
 from simulator.commands.options import rule_options, rules_of, scenario_of, set_fields
-from simulator.commands.usage import Usage, uncollected
-from simulator.resizable import resizable_options
+from simulator.commands.resizable_options import resizability, resizable_options
+from simulator.commands.usage import Usage
 from simulator.results import jobs_csv, paraver
+from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.schedule import Schedule
-from simulator.run import run
+from simulator.run import no_collection, run
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
-from simulator.traces.normalise import NEEDED, Report, Rules, machine_size, normalise
+from simulator.traces.normalise import NEEDED, CleaningReport, Rules, machine_size, normalise
 from simulator.workloads import workload_file
+from simulator.workloads.resizable_trace import of_trace
 
 ESTIMATES_EXACT = "exact"
 COUNT = "count"
@@ -37,7 +38,7 @@ OF_FILES = frozenset(
      "kill_at_reservation", "fields", "tau", "out", "as_json", "seed")
 )  # fmt: skip
 OF_RIGID = frozenset(("event_order", "select", "machine_file", "contiguity_speedup", "paraver"))
-OF_RESIZABLE = frozenset(
+WITH_RESIZABLE = frozenset(
     ("speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost", "seed")
 )
 
@@ -93,7 +94,7 @@ OF_RESIZABLE = frozenset(
     "reshape simulate workload.yaml --policy fcfs-pr",
     "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
 )
-@uncollected()
+@no_collection()
 def simulate(trace: Path, **options: Any) -> None:
     """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
 
@@ -118,7 +119,7 @@ def simulate(trace: Path, **options: Any) -> None:
     read = swf.read(trace, fields=swf.FIELDS if writes_swf else NEEDED, lenient=options["lenient"])
     if machine is None:
         machine = platform.flat(options["processors"] or machine_size(read))
-    schedule, report = run(
+    schedule = run(
         read,
         machine,
         chosen,
@@ -128,12 +129,15 @@ def simulate(trace: Path, **options: Any) -> None:
         first=options["jobs"],
         contiguity_speedup=options["contiguity_speedup"],
     )
-    numbers = schedule.numbers(options["tau"])
+    report = schedule.report
+    metrics = msgspec.structs.asdict(schedule.metrics(options["tau"]))
     result: dict[str, Any] = {"trace": read.path, "policy": options["policy"]}
-    result |= {"processors": machine.processors} | msgspec.structs.asdict(numbers)
+    result |= {"processors": machine.processors}
+    result |= {name: value for name, value in metrics.items() if name not in OF_RESIZABLE}
     if schedule.fragmentation is not None:
         result |= msgspec.structs.asdict(schedule.fragmentation)
-    result |= {"report": msgspec.structs.asdict(report)}
+    if report is not None:
+        result |= {"report": msgspec.structs.asdict(report)}
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
     files = {}
     if options["swf_file"] is not None:
@@ -142,14 +146,14 @@ def simulate(trace: Path, **options: Any) -> None:
         files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, workload)
         if options["paraver"]:
             began = (read.declared("UnixStartTime") or 0) + int(schedule.jobs.submitted[0])
-            jobs = jobs_csv.Jobs.of(schedule, workload)
+            jobs = jobs_csv.JobTable.of(schedule, workload)
             for name, data in paraver.encode(jobs, machine.processors, began).items():
                 files[out / name] = data
         files[out / "schedule.swf"] = swf_bytes(schedule, read, options["policy"])
-        files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
+        files[out / "metrics.json"] = (json_text.dumps(result, indent=2) + "\n").encode()
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
-    click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+    click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
 
 
 def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> None:
@@ -159,7 +163,7 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     out: Path | None = options["out"]
     _check_places(options)
     result: dict[str, Any] = {"trace": str(trace), "policy": options["policy"]}
-    read, jobs, report = None, None, None
+    read, report = None, None
     if trace.suffix in workload_file.ENDINGS:
         workload = workload_file.read(trace, options["seed"])
         processors = options["processors"] or workload.processors
@@ -171,9 +175,10 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
         processors = options["processors"] or machine_size(read)
         jobs, report = normalise(read, processors, rules)
         jobs = jobs if options["jobs"] is None else jobs.first(options["jobs"])
-        workload = resizable.of_trace(jobs, processors, options)
-    schedule, found = resizable.run(workload, processors, chosen, jobs=jobs)
-    result |= {"processors": processors} | resizable.numbers(schedule, found, options["tau"])
+        workload = of_trace(jobs, processors, resizability(options))
+    schedule = run(workload, processors, chosen)
+    result |= {"processors": processors}
+    result |= msgspec.structs.asdict(schedule.metrics(options["tau"]))
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     files = {}
@@ -181,12 +186,11 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:
         name = trace.name.removesuffix(".gz").rpartition(".")[0]
-        sizes = {outcome.job: outcome.sizes for outcome in found.outcomes}
-        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, name, sizes)
-        files[out / "metrics.json"] = (json.dumps(result, indent=2) + "\n").encode()
+        files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, name)
+        files[out / "metrics.json"] = (json_text.dumps(result, indent=2) + "\n").encode()
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
-    click.echo(json.dumps(result) if options["as_json"] else as_text(result, report))
+    click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
 
 
 def _check_places(options: Mapping[str, Any]) -> None:
@@ -210,7 +214,7 @@ def _check_kind(of_file: bool, made_resizable: bool) -> None:
             raise click.UsageError(f"{option} says nothing about a workload file; leave it")
         if made_resizable and name in OF_RIGID:
             raise click.UsageError(f"{option} does not go with --resizable; leave one of them")
-        if not of_file and not made_resizable and name in OF_RESIZABLE:
+        if not of_file and not made_resizable and name in WITH_RESIZABLE:
             raise click.UsageError(f"{option} says something with --resizable alone; give it")
 
 
@@ -283,7 +287,7 @@ def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
     return swf.encode(schedule.trace(trace), note)
 
 
-def as_text(result: dict[str, Any], report: Report | None) -> str:
+def as_text(result: dict[str, Any], report: CleaningReport | None) -> str:
     """Lines for people."""
     lines = [] if report is None else [report.sentence]
     for name, value in result.items():

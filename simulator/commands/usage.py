@@ -1,27 +1,24 @@
-"""What this process used, from its very start on."""
+"""Time and memory that this process has used."""
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from scheduler import compiled
 
 
 class Usage:
-    """Clock of a process. It begins where the operating system started the process, if it says."""
+    """Clock of a process, from its start by the operating system where that is known (Linux)."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic() - _age_s()
 
     def so_far(self, jobs: int) -> dict[str, Any]:
-        """Seconds, jobs a second, memory, and whether the core ran compiled, by their names."""
+        """Seconds, jobs a second, memory, and whether the core ran compiled, by name."""
         wall_s = time.monotonic() - self._begin
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {
@@ -33,20 +30,8 @@ class Usage:
         }
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Look for no garbage that refers to itself: among the millions of objects of a run is none."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def _age_s() -> float:
-    """How long this process has lived, seconds; 0 if the system does not tell (only Linux does)."""
+    """Age of this process in seconds; 0 where the system does not provide it."""
     try:
         with open("/proc/self/stat") as file:
             started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ import numpy as np
 
 from reshape.cli.helptext import example
 from reshape.cli.options import FiniteRange
+from scheduler.text import json_text
 from scheduler.text.counts import counted
 from simulator.commands.generate import generate
 from simulator.commands.options import rule_options, rules_of
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
-from simulator.traces.normalise import NEEDED, Report, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import NEEDED, CleaningReport, TraceJobs, machine_size, normalise
 from simulator.traces.weeks import choose, cut
 
 DAY_S = 86400.0
@@ -48,7 +48,7 @@ def info(trace: Path, processors: int | None, lenient: bool, as_json: bool, **ru
     facts = summary(jobs, size)
     if as_json:
         told = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}
-        click.echo(json.dumps(told))
+        click.echo(json_text.dumps(told))
         return
     click.echo(_text(read, report, facts))
 
@@ -106,12 +106,12 @@ def weeks(
         for week in choice.weeks
     }
     report = msgspec.to_builtins(choice) | {"trace": read.path, "seed": seed}
-    files[out / "weeks.json"] = (json.dumps(report, indent=2) + "\n").encode()
+    files[out / "weeks.json"] = (json_text.dumps(report, indent=2) + "\n").encode()
     for path in files:
         check_place(path, make_parent=True)
     replace_all(files)
     if as_json:
-        click.echo(json.dumps(report))
+        click.echo(json_text.dumps(report))
         return
     click.echo(choice.sentence)
     if len(choice.weeks) < count:
@@ -145,7 +145,7 @@ def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:
     }
 
 
-def _text(trace: swf.Trace, report: Report, facts: dict[str, Any]) -> str:
+def _text(trace: swf.Trace, report: CleaningReport, facts: dict[str, Any]) -> str:
     lines = [report.sentence]
     if trace.oddities.first_skipped:
         lines.append(f"first line skipped: {trace.oddities.first_skipped}")

@@ -1,4 +1,4 @@
-"""Run times in the simulator: what a machine takes besides computing, what a place gains.
+"""Costs in the simulator: the time of starts, resizes and ends, and the gain of contiguity.
 
 Speedup models are in :mod:`reshape.speedup`.
 """
@@ -18,13 +18,13 @@ from scheduler.model.procset import ProcSet
 
 
 class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a resize costs; all zero is the paper's study ("no data was redistributed").
+    """Cost of a resize; all zero is PRIO's study ("no data was redistributed").
 
     Parameters
     ----------
-    start_s : from the decision until a new group is up; the job computes on meanwhile.
-    join_s : pause for the join of the groups.
-    bytes_per_s : rate at which the job's data moves, all of it; the job pauses.
+    start_s : from the decision until the new group is up, seconds; the job computes meanwhile.
+    join_s : pause for the join of the groups, seconds.
+    bytes_per_s : rate at which all data of the job moves; the job pauses.
 
     Raises
     ------
@@ -44,12 +44,13 @@ class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"bytes_per_s must be > 0, got {self.bytes_per_s}")
 
 
-class Takes(msgspec.Struct, frozen=True):
-    """What a step takes: a fixed time, and one for each process that takes part; seconds.
+class StepTime(msgspec.Struct, frozen=True):
+    """Time of a step: a fixed part and a part for each process that takes part.
 
     Parameters
     ----------
-    spread : what was measured over that, of mean 1: one of these factors is drawn each time.
+    fixed_s, each_s : seconds.
+    spread : measured over fitted times, with mean 1; one of these factors is drawn each time.
     """
 
     fixed_s: float = 0.0
@@ -57,12 +58,12 @@ class Takes(msgspec.Struct, frozen=True):
     spread: tuple[float, ...] = ()
 
     @classmethod
-    def fitted(cls, measured: Sequence[tuple[float, float]]) -> Takes:
-        """Fit by least squares, neither part negative.
+    def fitted(cls, measured: Sequence[tuple[float, float]]) -> StepTime:
+        """Fit by least squares with both parts >= 0.
 
         Parameters
         ----------
-        measured : (processes, seconds) of each time; all 0 if there is none.
+        measured : (processes, seconds) of each measurement; without any, all is 0.
         """
         if not measured:
             return cls()
@@ -81,12 +82,12 @@ class Takes(msgspec.Struct, frozen=True):
         return cls(float(fixed_s), float(each_s), tuple((factors / factors.mean()).tolist()))
 
     def of(self, processes: int, rng: np.random.Generator | None = None) -> float:
-        """Seconds for so many processes: drawn, or the mean without a generator."""
+        """Seconds for a number of processes: drawn, or the mean without a generator."""
         fixed_s, each_s = self.parts(rng)
         return fixed_s + each_s * processes
 
     def parts(self, rng: np.random.Generator | None = None) -> tuple[float, float]:
-        """The fixed time and that for each process, seconds: drawn, or the means."""
+        """The fixed part and the part for each process, seconds: drawn, or the means."""
         if rng is None or not self.spread:
             return self.fixed_s, self.each_s
         factor = self.spread[rng.integers(len(self.spread))]
@@ -94,100 +95,100 @@ class Takes(msgspec.Struct, frozen=True):
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """What a machine takes besides computing.
+    """Times of a machine besides computing, by the number of processes.
 
     Parameters
     ----------
     start : from the order to start a job to its first iteration (mpiexec, imports, set-up); by its
-        processes and those that come up meanwhile.
-    end : from the last iteration until the job's processes are gone; by them.
-    point : a resize point without a resize: question, answer, waiting for one another; by the job's
-        processes.
-    group : from the order to expand until the new group is up, while the job computes on; by the
-        group's processes and those that come up meanwhile.
-    join : pause for the join of the groups; by the processes that there are then.
-    leave : from the end of a contraction's pause until the processes that leave are gone, while the
-        job computes on; by these.
-    bytes_per_s : rate at which the job's data moves, all of it; the job pauses.
+        processes and those that start at the same time.
+    end : from the last iteration until the processes of the job are gone; by these.
+    point : a resize point without a resize (question, answer, barrier); by the processes of the
+        job.
+    group : from the order to expand until the new group is up, while the job computes; by the
+        processes of the group and those that start at the same time.
+    join : pause for the join of the groups; by the processes after it.
+    leave : from the end of the pause of a contraction until the processes that leave are gone,
+        while the job computes; by these.
+    bytes_per_s : rate at which all data of the job moves; the job pauses.
     """
 
-    start: Takes = Takes()
-    end: Takes = Takes()
-    point: Takes = Takes()
-    group: Takes = Takes()
-    join: Takes = Takes()
-    leave: Takes = Takes()
+    start: StepTime = StepTime()
+    end: StepTime = StepTime()
+    point: StepTime = StepTime()
+    group: StepTime = StepTime()
+    join: StepTime = StepTime()
+    leave: StepTime = StepTime()
     bytes_per_s: float = inf
 
     @classmethod
     def constant(cls, resize: ResizeCost, start_s: float, end_s: float, point_s: float) -> Costs:
         """Costs that are the same for any number of processes."""
         return cls(
-            Takes(start_s),
-            Takes(end_s),
-            Takes(point_s),
-            Takes(resize.start_s),
-            Takes(resize.join_s),
+            StepTime(start_s),
+            StepTime(end_s),
+            StepTime(point_s),
+            StepTime(resize.start_s),
+            StepTime(resize.join_s),
             bytes_per_s=resize.bytes_per_s,
         )
 
 
-class Coming:
-    """Processes that come up, and hold up one another: all share the machine's cores evenly.
+class ProcessStarts:
+    """Processes that are starting at the same time and share the cores of the machine evenly.
 
-    What a process needs of them is the `each_s` of its start. So many alone take as many times
-    that; those that come up together are done when the work of all is.
+    A process needs `each_s` seconds of all cores. n processes that start alone take n times that;
+    starts that overlap slow one another down, and no core is idle.
     """
 
     def __init__(self) -> None:
-        self._done_s = 0.0  # what each process there was given so far, seconds of all the cores
-        self._at = -inf  # until when
+        self._done_s = 0.0  # core time that each process of them has received so far, seconds
+        self._at = -inf  # time up to which it is counted
         self._processes = 0
-        self._ends: list[tuple[float, int, int]] = []  # (given when up, launch, processes), a heap
-        self._launches: list[Any] = []
+        self._ends: list[tuple[float, int, int]] = []  # heap of (done_s when up, serial, processes)
+        self._started: list[Any] = []
 
-    def begin(self, now: float, processes: int, each_s: float, launch: Any) -> None:
-        """Let processes come up from now on; `up` tells the launch when they are."""
-        self._pass(now)
+    def begin(self, now: float, processes: int, each_s: float, start: Any) -> None:
+        """Begin a start of processes; `up` returns `start` when they are up."""
+        self._advance(now)
         self._processes += processes
-        heappush(self._ends, (self._done_s + each_s, len(self._launches), processes))
-        self._launches.append(launch)
+        heappush(self._ends, (self._done_s + each_s, len(self._started), processes))
+        self._started.append(start)
 
     def next_at(self) -> float:
-        """When the next are up if nothing else begins; there are some."""
+        """Time at which the next processes are up unless others begin; one start must be open."""
         return self._at + max(0.0, self._ends[0][0] - self._done_s) * self._processes
 
     def up(self, now: float) -> list[Any]:
-        """Launches that are up now, when `next_at` has come."""
-        self._pass(now)
+        """Return the starts that are complete at `next_at`, which is `now`."""
+        self._advance(now)
         found = []
         self._done_s = max(self._done_s, self._ends[0][0])
         while self._ends and self._ends[0][0] <= self._done_s:
-            _, launch, processes = heappop(self._ends)
+            _, serial, processes = heappop(self._ends)
             self._processes -= processes
-            found.append(self._launches[launch])
+            found.append(self._started[serial])
         return found
 
     def __bool__(self) -> bool:
-        """Whether any are coming up."""
+        """Whether any processes are starting."""
         return bool(self._ends)
 
-    def _pass(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         if self._processes:
             self._done_s += (now - self._at) / self._processes
         self._at = now
 
 
 class Contiguity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job gains where its processors are contiguous (LOC section 4): t becomes t (1 - s).
+    """Gain of a job whose processors are contiguous (LOC section 4): t becomes t (1 - s).
 
-    Contiguous are processors below one switch of the level of so many, or, where the machine is
-    flat, consecutive ones.
+    Processors are contiguous if they lie below one switch of the job's level or, on a flat machine,
+    if their numbers are consecutive.
 
     Parameters
     ----------
     speedup : s.
-    network : of the machine; None: it is flat.
+    network : of the machine; None: flat.
 
     Raises
     ------
@@ -207,10 +208,10 @@ class Contiguity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Parameters
         ----------
-        run_s : where they are anywhere.
+        run_s : on processors that are not contiguous, seconds.
         """
         if self.network is None:
-            together = len(processors.intervals) == 1
+            contiguous = len(processors.intervals) == 1
         else:
-            together = self.network.contiguous(processors)
-        return run_s * (1 - self.speedup) if together else run_s
+            contiguous = self.network.contiguous(processors)
+        return run_s * (1 - self.speedup) if contiguous else run_s

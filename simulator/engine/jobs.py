@@ -1,4 +1,4 @@
-"""What the simulator runs: jobs that are given one by one, and what it asks of all of them."""
+"""Jobs that the simulator runs: single jobs, and the interface of all submissions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from scheduler.model.events import JobSpec
 
 
 class SimJob(msgspec.Struct, frozen=True):
-    """A job as the simulator runs it.
+    """A single job, rigid or resizable.
 
     Parameters
     ----------
     at : time of submission, seconds.
-    spec : what the user asks for.
+    spec : request of the user.
     iteration_s : time of an iteration on the starting size, seconds.
-    iterations : how many; between any two stands a resize point.
-    speedup : how the time depends on the size; None: it does not.
-    data_bytes : data that moves at a resize.
+    iterations : number of iterations; there is a resize point between any two.
+    speedup : speedup by size; None: an iteration takes the same time on any size.
+    data_bytes : bytes that move at a resize.
 
     Raises
     ------
@@ -43,14 +43,14 @@ class SimJob(msgspec.Struct, frozen=True):
             raise ValueError(f"iterations must be >= 1, got {self.iterations}")
 
     def time_s(self, size: int) -> float:
-        """Time of an iteration on so many processors, seconds."""
+        """Time of an iteration on `size` processors, seconds."""
         if self.speedup is None or size == self.spec.processors:
             return self.iteration_s
         return self.iteration_s / self.speedup.factor(self.spec.processors, size)
 
 
 class Submissions(Protocol):
-    """What an engine runs: jobs numbered from 1 in the order of their submission."""
+    """Jobs of an engine, numbered from 1 in the order of their submission."""
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -59,14 +59,14 @@ class Submissions(Protocol):
         """Times of submission in order, seconds."""
 
     def specs(self) -> list[JobSpec]:
-        """What each job asks for, in order."""
+        """Request of each job, in order."""
 
     def run_times(self) -> list[float]:
-        """Run times of the rigid jobs in order, seconds, without their start and end."""
+        """Run times in order, seconds, without the times of starts and ends."""
 
 
-class Given:
-    """Submissions of jobs given one by one, resizable or not."""
+class JobList:
+    """Submissions of single jobs, rigid or resizable."""
 
     def __init__(self, jobs: Iterable[SimJob]) -> None:
         self.jobs = sorted(jobs, key=lambda job: job.at)
@@ -80,7 +80,7 @@ class Given:
         return [job.at for job in self.jobs]
 
     def specs(self) -> list[JobSpec]:
-        """What each job asks for, in order."""
+        """Request of each job, in order."""
         return [job.spec for job in self.jobs]
 
     def run_times(self) -> list[float]:

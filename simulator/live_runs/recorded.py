@@ -11,7 +11,7 @@ were measured, and the mean counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil
+from math import ceil, nan
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
@@ -36,10 +36,11 @@ from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import begun, replay
 from scheduler.replay.journal_reader import Batch
 from scheduler.sites.two_groups import TwoGroupSite
-from simulator.engine.costs import Costs, Takes
+from simulator.engine.costs import Costs, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
-from simulator.engine.outcomes import Metrics, Outcome, Result
+from simulator.results.metrics import Metrics
+from simulator.results.outcomes import Outcome, Result
 
 #: Model for sizes on which a job never ran, if its program tells none.
 UNKNOWN: Formula = Prio()
@@ -51,7 +52,7 @@ Times: TypeAlias = list[tuple[float, float]]
 Launched: TypeAlias = tuple[float, int, float]
 
 
-class Recorded(msgspec.Struct):
+class RecordedRun(msgspec.Struct):
     """A live run.
 
     Parameters
@@ -64,7 +65,7 @@ class Recorded(msgspec.Struct):
     joins, leaves : how long groups took to join and to leave, by the processes of the job then, and
         of those that left.
     moves : bytes of a job's data, and the seconds of its move.
-    busy_s : processor-seconds that each job held.
+    held_s : processor-seconds that each job held.
     """
 
     core: TwoGroupSite
@@ -75,10 +76,10 @@ class Recorded(msgspec.Struct):
     joins: Times = []
     leaves: Times = []
     moves: Times = []
-    busy_s: dict[int, float] = {}
+    held_s: dict[int, float] = {}
 
     @classmethod
-    def of(cls, batches: Iterable[Batch]) -> Recorded:
+    def of(cls, batches: Iterable[Batch]) -> RecordedRun:
         """Replay a journal."""
         core, batches = begun(batches)
         run = cls(core)
@@ -92,7 +93,7 @@ class Recorded(msgspec.Struct):
                 named |= held.keys()
             for number in named:
                 since, processors = held.pop(number, (at, 0))
-                run.busy_s[number] = run.busy_s.get(number, 0.0) + processors * (at - since)
+                run.held_s[number] = run.held_s.get(number, 0.0) + processors * (at - since)
                 if groups := core.jobs[number].groups:
                     held[number] = at, sum(map(len, groups.values()))
             for event in batch.events:
@@ -149,11 +150,11 @@ class Recorded(msgspec.Struct):
     def result(self) -> Result:
         """What the live run gave."""
         outcomes = sorted(map(Outcome.of, self.jobs), key=lambda outcome: outcome.ended_at)
-        busy_s = sum(self.busy_s[job.id] for job in self.jobs)
-        return Result(outcomes, self.core.machine.installed, busy_s, self.left_out)
+        held_s = sum(self.held_s[job.id] for job in self.jobs)
+        return Result(outcomes, self.core.machine.installed, held_s, self.left_out)
 
 
-def costs(*runs: Recorded) -> Costs:
+def costs(*runs: RecordedRun) -> Costs:
     """Measure what the machine took in some runs; 0 where they give nothing to measure."""
     starts: Times = []
     groups: Times = []
@@ -167,12 +168,12 @@ def costs(*runs: Recorded) -> Costs:
         for column in zip((0, 0.0), *(m for run in runs for m in run.moves), strict=True)
     )
     return Costs(
-        Takes.fitted(starts),
-        Takes.fitted([end for run in runs for end in _ends(run)]),
-        Takes.fitted([point for run in runs for point in run.points]),
-        Takes.fitted(groups),
-        Takes.fitted([join for run in runs for join in run.joins]),
-        Takes.fitted([leave for run in runs for leave in run.leaves]),
+        StepTime.fitted(starts),
+        StepTime.fitted([end for run in runs for end in _ends(run)]),
+        StepTime.fitted([point for run in runs for point in run.points]),
+        StepTime.fitted(groups),
+        StepTime.fitted([join for run in runs for join in run.joins]),
+        StepTime.fitted([leave for run in runs for leave in run.leaves]),
         **({"bytes_per_s": moved / move_s} if moved else {}),
     )
 
@@ -190,7 +191,7 @@ def _sharing(launched: list[Launched]) -> Times:
     return times
 
 
-def _starts(run: Recorded) -> list[Launched]:
+def _starts(run: RecordedRun) -> list[Launched]:
     """Start of each job that came to resize points."""
     starts = []
     for job in _regular(run):
@@ -201,16 +202,16 @@ def _starts(run: Recorded) -> list[Launched]:
     return starts
 
 
-def _ends(run: Recorded) -> Times:
+def _ends(run: RecordedRun) -> Times:
     """End of each of them, by its processes then."""
     return [(job.size, _remainder(run, job)[1]) for job in _regular(run)]
 
 
-def _regular(run: Recorded) -> list[Job]:
+def _regular(run: RecordedRun) -> list[Job]:
     return [job for job in run.jobs if job.id in run.first and not job.restarts]
 
 
-def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:
+def measured(run: RecordedRun, unknown: Formula = UNKNOWN) -> list[SimJob]:
     """Jobs as they were measured; one that did not end by itself has the work that it did.
 
     Parameters
@@ -221,7 +222,7 @@ def measured(run: Recorded, unknown: Formula = UNKNOWN) -> list[SimJob]:
     return [_measured(run, job, cost, unknown) for job in run.jobs]
 
 
-def _measured(run: Recorded, job: Job, cost: Costs, unknown: Formula) -> SimJob:
+def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJob:
     assert job.started_at is not None
     assert job.ended_at is not None
     history = job.history
@@ -247,7 +248,7 @@ def _with_topology(job: Job) -> JobSpec:
     return msgspec.structs.replace(job.spec, topology=job.topology)
 
 
-def _remainder(run: Recorded, job: Job) -> tuple[int, float]:
+def _remainder(run: RecordedRun, job: Job) -> tuple[int, float]:
     """Iterations after the last resize point, and the seconds that were left over at the end.
 
     Between the last question and the end there is one iteration, or as many as take no longer than
@@ -263,7 +264,7 @@ def _remainder(run: Recorded, job: Job) -> tuple[int, float]:
     return iterations, max(0.0, seconds - iterations * iteration_s)
 
 
-def submitted(run: Recorded, submissions: Mapping[int, Submission], cost: Costs) -> list[SimJob]:
+def submitted(run: RecordedRun, submissions: Mapping[int, Submission], cost: Costs) -> list[SimJob]:
     """Jobs as their submissions say, and nothing of what became of them.
 
     Parameters
@@ -302,7 +303,7 @@ def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
     )
 
 
-class Simulated(msgspec.Struct, frozen=True):
+class SimulationMeans(msgspec.Struct, frozen=True):
     """Several simulations of a run.
 
     Parameters
@@ -315,19 +316,20 @@ class Simulated(msgspec.Struct, frozen=True):
     spread_pct: float
 
     @classmethod
-    def of(cls, runs: Sequence[Metrics]) -> Simulated:
+    def of(cls, runs: Sequence[Metrics]) -> SimulationMeans:
         """Sum up at least one."""
         names = Metrics.__struct_fields__
         columns = ([getattr(run, name) for run in runs] for name in names)
         means = Metrics(*(_mean(column) for column in columns))
         turnarounds = [run.mean_turnaround_s for run in runs]
         spread_s = stdev(turnarounds) if len(runs) > 1 else 0.0
-        return cls(means, 100 * spread_s / means.mean_turnaround_s)
+        mean_s = means.mean_turnaround_s
+        return cls(means, 100 * spread_s / mean_s if mean_s else nan)
 
 
 def simulate(
-    run: Recorded, scenario: Scenario, jobs: list[SimJob], cost: Costs, runs: int
-) -> Simulated:
+    run: RecordedRun, scenario: Scenario, jobs: list[SimJob], cost: Costs, runs: int
+) -> SimulationMeans:
     """Run jobs several times on the machine of a recorded run, all of it up.
 
     Parameters
@@ -341,11 +343,13 @@ def simulate(
     engines = (
         Engine(core, jobs, costs=cost, rng=rng) for core, rng in zip(cores, rngs, strict=True)
     )
-    return Simulated.of([engine.run().metrics() for engine in engines])
+    return SimulationMeans.of([engine.run().metrics() for engine in engines])
 
 
 def error_pct(live: Metrics, simulated: Metrics) -> float:
-    """How far the simulated mean turnaround is from the live one, per cent."""
+    """Error of the simulated mean turnaround, per cent of the live one; nan if that is 0."""
+    if not live.mean_turnaround_s:
+        return nan
     return 100 * (simulated.mean_turnaround_s / live.mean_turnaround_s - 1)
 
 

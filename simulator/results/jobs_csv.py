@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.model.procset import ProcSet
+from simulator.results.outcomes import Sizes
 from simulator.results.schedule import Schedule
 
 NAME = "jobs.csv"
@@ -30,10 +31,9 @@ COLUMNS = (
 )  # fmt: skip
 REJECTED = "REJECTED"
 SIZES = "sizes"
-Sizes = Sequence[tuple[float, int]]  # (time, processors from then on)
 
 
-class Held(NamedTuple):
+class HeldSpans(NamedTuple):
     """Spans of time in each of which a job held so many processors; (m,) each.
 
     Parameters
@@ -47,8 +47,8 @@ class Held(NamedTuple):
     processors: NDArray[np.int64]
 
 
-class Jobs(msgspec.Struct, frozen=True):
-    """Jobs that ran, as pictures and traces for other tools need them; (n,) each.
+class JobTable(msgspec.Struct, frozen=True):
+    """JobTable that ran, as pictures and traces for other tools need them; (n,) each.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Jobs(msgspec.Struct, frozen=True):
         return len(self.numbers)
 
     @classmethod
-    def of(cls, schedule: Schedule, workload: str) -> Jobs:
+    def of(cls, schedule: Schedule, workload: str) -> JobTable:
         """Take over the jobs of a schedule that ran."""
         there = np.flatnonzero(~np.isnan(schedule.ended))
         names, held = _names(schedule), schedule.allocated
@@ -89,17 +89,19 @@ class Jobs(msgspec.Struct, frozen=True):
         )
 
     @property
-    def held(self) -> Held:
+    def held(self) -> HeldSpans:
         """How many processors were held when."""
         if self.sizes is None:
-            return Held(self.started, self.ended, self.processors)
+            return HeldSpans(self.started, self.ended, self.processors)
         spans = [
             (begin, then, size)
             for sizes, end in zip(self.sizes, self.ended.tolist(), strict=True)
             for (begin, size), (then, _) in pairwise([*sizes, (end, 0)])
         ]
         begin, end, processors = (np.array(column) for column in zip(*spans, strict=True))
-        return Held(begin.astype(np.float64), end.astype(np.float64), processors.astype(np.int64))
+        return HeldSpans(
+            begin.astype(np.float64), end.astype(np.float64), processors.astype(np.int64)
+        )
 
     def machine(self) -> int:
         """Processors that a machine must have at least to have run these jobs.
@@ -111,16 +113,11 @@ class Jobs(msgspec.Struct, frozen=True):
         return 1 + max(held.intervals[-1][1] for held in self.allocated if held)
 
 
-def encode(schedule: Schedule, workload: str, sizes: Mapping[int, Sizes] | None = None) -> bytes:
-    """Write the jobs of a schedule; one that could not run is REJECTED.
-
-    Parameters
-    ----------
-    sizes : of each job that ran, by its place in the schedule from 1, if jobs were resized.
-    """
+def encode(schedule: Schedule, workload: str) -> bytes:
+    """Write the jobs of a schedule; one that could not run is REJECTED."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    rows = _rows(schedule, workload)
+    rows, sizes = _rows(schedule, workload), schedule.sizes
     if sizes is None:
         writer.writerow(COLUMNS)
     else:
@@ -139,7 +136,7 @@ def _sizes(text: str) -> list[tuple[float, int]]:
     return [(float(at), int(size)) for at, size in pairs]
 
 
-def read(path: Path) -> Jobs:
+def read(path: Path) -> JobTable:
     """Read a ``jobs.csv``, ours or Batsim's.
 
     Raises
@@ -167,7 +164,7 @@ def read(path: Path) -> Jobs:
     def column(name: str, kind: Any) -> NDArray[Any]:
         return np.array([_field(path, line, row, name, kind) for line, row in lines])
 
-    return Jobs(
+    return JobTable(
         lines[0][1]["workload_name"],
         [row["job_id"] for _, row in lines],
         column("submission_time", float),

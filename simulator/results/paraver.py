@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from simulator.results import series
-from simulator.results.jobs_csv import Jobs
+from simulator.results.jobs_csv import JobTable
 
 NAME = "schedule"
 MOST_PROCESSORS = 65534  # objects have 16 bits; one is the queue
@@ -38,7 +38,7 @@ _LABELS = {
 }
 
 
-def encode(jobs: Jobs, processors: int, began: int) -> dict[str, bytes]:
+def encode(jobs: JobTable, processors: int, began: int) -> dict[str, bytes]:
     """Write the three files of a trace.
 
     Parameters
@@ -79,7 +79,7 @@ def encode(jobs: Jobs, processors: int, began: int) -> dict[str, bytes]:
 Block = tuple[int, int, str]  # time, what comes first at that time, lines
 
 
-def _machine(jobs: Jobs, origin: float) -> list[Block]:
+def _machine(jobs: JobTable, origin: float) -> list[Block]:
     """A state and two events a processor of each job."""
     assert jobs.allocated is not None
     begins, ends = _ns(jobs.started, origin).tolist(), _ns(jobs.ended, origin).tolist()
@@ -100,7 +100,7 @@ def _machine(jobs: Jobs, origin: float) -> list[Block]:
     return blocks
 
 
-def _queue(jobs: Jobs, origin: float, application: int) -> list[Block]:
+def _queue(jobs: JobTable, origin: float, application: int) -> list[Block]:
     blocks: list[Block] = []
     for kind, counted in (
         (WAITING, series.waiting(jobs)),

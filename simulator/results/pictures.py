@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from scheduler.pictures import style as drawing
 from simulator.results import raster, series
-from simulator.results.jobs_csv import Jobs
+from simulator.results.jobs_csv import JobTable
 from simulator.results.series import Series
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ MOST_BOXES = 1500
 IMAGE = 500, 1400
 #: More steps than this are averaged over so many spans.
 SPANS = 1000
-#: Jobs up to this number have theirs written on them.
+#: JobTable up to this number have theirs written on them.
 MOST_NUMBERS = 60
 _SIZES = matplotlib.colormaps["viridis_r"]
 _UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0))
@@ -46,7 +46,7 @@ class Scene(NamedTuple):
     about : behind the title, such as workload and policy.
     """
 
-    jobs: Jobs
+    jobs: JobTable
     processors: int
     about: str
 

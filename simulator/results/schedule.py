@@ -1,55 +1,27 @@
-"""The schedule of a trace: when each job started and ended, and the numbers it is compared by."""
+"""The schedule of a simulation: start, end and processors of every job, and its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import nan
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.procset import ProcSet
-from simulator.engine.engine import Engine
-from simulator.traces.normalise import TraceJobs
+from simulator.results.metrics import Metrics, metrics_of
+from simulator.results.outcomes import Result, Sizes, steps
+from simulator.traces.normalise import CleaningReport, TraceJobs
 from simulator.traces.plain_lines import Column, whole
 from simulator.traces.swf import Trace
 
 Floats = NDArray[np.float64]
 
 
-class Numbers(msgspec.Struct, frozen=True):
-    """Numbers of a schedule; means are over the jobs that ended. Times in seconds.
-
-    Parameters
-    ----------
-    jobs, unstarted, killed : that ended; that never could start; ended before their run was over
-        (by the cut at the request, or by the policy).
-    mean_bounded_slowdown, max_bounded_slowdown : max(1, (wait + run) / max(run, tau)). The wait of
-        a redirected job lasts until its second start.
-    utilization : processor-seconds held over those there were, first submission to last end.
-    redirected, lost_processor_s : jobs that were redirected, and what their first lives held.
-    """
-
-    jobs: int
-    unstarted: int
-    killed: int
-    mean_wait_s: float
-    max_wait_s: float
-    mean_turnaround_s: float
-    mean_bounded_slowdown: float
-    tau: float
-    utilization: float
-    makespan_s: float
-    max_bounded_slowdown: float = nan
-    redirected: int = 0
-    lost_processor_s: float = 0.0
-
-
 class Fragmentation(msgspec.Struct, frozen=True):
-    """Processor-seconds lost to placement; NaN for a run of no duration (`.fragmentation`).
+    """Processor-seconds lost to placement, as shares from 0 to 1 of those installed.
 
-    Shares, from 0 to 1, of all processor-seconds there were.
+    nan for a makespan of 0; see `simulator.results.fragmentation`.
     """
 
     external_fragmentation: float
@@ -57,7 +29,7 @@ class Fragmentation(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """What became of the jobs of a trace.
+    """What became of the jobs of a workload.
 
     Parameters
     ----------
@@ -65,9 +37,12 @@ class Schedule(msgspec.Struct, frozen=True):
     processors : of the machine.
     started, ended : (n,) float64, seconds; nan where a job could not run.
     killed : (n,) bool.
-    allocated : processors of each job, by its place in `jobs` from 1, if they were told apart.
-    redirected : (place in `jobs` from 1, start, end) of the runs that were ended to begin again.
-    fragmentation : what was lost to places, if they were told apart.
+    allocated : processors of each rigid job, by its place in `jobs` from 1, if they were kept.
+    redirected : (place in `jobs` from 1, start, end) of the runs that were ended to start again.
+    sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload.
+    held_s : processor-seconds that jobs held, joining groups included; None: those of `processors`.
+    fragmentation : if processors were told apart.
+    report : on the cleaning of the trace, if it was cleaned for this run.
     """
 
     jobs: TraceJobs
@@ -77,21 +52,28 @@ class Schedule(msgspec.Struct, frozen=True):
     killed: NDArray[np.bool_]
     allocated: Mapping[int, ProcSet] | None = None
     redirected: Sequence[tuple[int, float, float]] = ()
+    sizes: Mapping[int, Sizes] | None = None
+    held_s: float | None = None
     fragmentation: Fragmentation | None = None
+    report: CleaningReport | None = None
 
     @classmethod
-    def of(cls, engine: Engine, jobs: TraceJobs) -> Schedule:
-        """Take over what an engine found that ran these jobs."""
+    def of(cls, result: Result, jobs: TraceJobs, report: CleaningReport | None = None) -> Schedule:
+        """Schedule of a run of these jobs."""
         killed = jobs.cut.copy()
-        killed[[number - 1 for number in engine.killed]] = True
+        killed[[number - 1 for number in result.killed]] = True
+        sizes = {outcome.job: outcome.sizes for outcome in result.outcomes}
         return cls(
             jobs,
-            engine.core.machine.processors,
-            np.array(engine.started),
-            np.array(engine.ended),
+            result.processors,
+            np.array(result.started),
+            np.array(result.ended),
             killed,
-            engine.allocated,
-            engine.redirected,
+            result.allocated,
+            result.redirected,
+            None if result.held_s is None else sizes,
+            result.held_s,
+            report=report,
         )
 
     @property
@@ -99,36 +81,31 @@ class Schedule(msgspec.Struct, frozen=True):
         """From submission to start, (n,) float64, seconds."""
         return self.started - self.jobs.submitted
 
-    def numbers(self, tau: float = 60.0) -> Numbers:
-        """Sum up the schedule.
+    def metrics(self, tau: float = 60.0) -> Metrics:
+        """Compute the metrics of the schedule.
 
         Parameters
         ----------
-        tau : run times below this count as that long in the bounded slowdown, seconds.
+        tau : run times below this bound count as the bound in the bounded slowdown, seconds.
         """
-        there = ~np.isnan(self.ended)
-        if not there.any():
-            return Numbers(0, len(there), 0, nan, nan, nan, nan, tau, nan, 0.0)
-        wait, run = self.wait[there], (self.ended - self.started)[there]
-        slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, tau))
-        makespan = float(self.ended[there].max() - self.jobs.submitted[there].min())
-        sizes = self.jobs.processors
+        ran = ~np.isnan(self.ended)
+        started, ended, sizes = self.started[ran], self.ended[ran], self.jobs.processors
         lost = sum(int(sizes[job - 1]) * (end - start) for job, start, end in self.redirected)
-        held = float((run * sizes[there]).sum()) + lost
-        return Numbers(
-            jobs=int(there.sum()),
-            unstarted=int((~there).sum()),
-            killed=int(self.killed[there].sum()),
-            mean_wait_s=float(wait.mean()),
-            max_wait_s=float(wait.max()),
-            mean_turnaround_s=float((wait + run).mean()),
-            mean_bounded_slowdown=float(slowdown.mean()),
+        held_s = self.held_s
+        if held_s is None:
+            held_s = float(((ended - started) * sizes[ran]).sum()) + lost
+        return metrics_of(
+            self.jobs.submitted[ran],
+            started,
+            ended,
+            processors=self.processors,
+            held_s=held_s,
             tau=tau,
-            utilization=held / (self.processors * makespan) if makespan else nan,
-            makespan_s=makespan,
-            max_bounded_slowdown=float(slowdown.max()),
+            unstarted=int((~ran).sum()),
+            killed=int(self.killed[ran].sum()),
             redirected=len(self.redirected),
             lost_processor_s=lost,
+            steps=[step for each in (self.sizes or {}).values() for step in steps(each)],
         )
 
     def trace(self, original: Trace) -> Trace:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.pictures.steps import steps
-from simulator.results.jobs_csv import Jobs
+from simulator.results.jobs_csv import JobTable
 
 Floats = NDArray[np.float64]
 
@@ -49,18 +49,18 @@ class Series(NamedTuple):
         return means, np.where(behind > first, np.maximum(at_edge[:-1], peaks), at_edge[:-1])
 
 
-def in_use(jobs: Jobs, chosen: NDArray[np.bool_] | None = None) -> Series:
-    """Processors held by jobs, or in some of the spans of `Jobs.held`."""
+def in_use(jobs: JobTable, chosen: NDArray[np.bool_] | None = None) -> Series:
+    """Processors held by jobs, or in some of the spans of `JobTable.held`."""
     held = jobs.held
     return _held(held.begin, held.end, held.processors.astype(np.float64), chosen)
 
 
-def waiting(jobs: Jobs) -> Series:
+def waiting(jobs: JobTable) -> Series:
     """Jobs that wait."""
     return _held(jobs.submitted, jobs.started, np.ones(len(jobs)), None)
 
 
-def demand(jobs: Jobs) -> Series:
+def demand(jobs: JobTable) -> Series:
     """Processors that waiting jobs want."""
     return _held(jobs.submitted, jobs.started, jobs.processors.astype(np.float64), None)
 

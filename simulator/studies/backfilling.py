@@ -41,6 +41,6 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     trace.columns["submit"] = np.concatenate([[0.0], np.cumsum(gaps / load)])
     changes = {"backfill_order": parameters["backfill_order"] or "none"}
     chosen = scenario(parameters["policy"], changes)
-    schedule, _ = simulate(trace, machine_size(trace), chosen)
-    numbers = msgspec.structs.asdict(schedule.numbers(parameters["tau"]))
+    schedule = simulate(trace, machine_size(trace), chosen)
+    numbers = msgspec.structs.asdict(schedule.metrics(parameters["tau"]))
     return {name: numbers[name] for name in ("mean_wait_s", "mean_bounded_slowdown", "utilization")}

@@ -1,6 +1,6 @@
 """From the lines of a trace to jobs that can be run: rules for everything that is missing or odd.
 
-Each rule is an option with a default, and each job it touches is counted in a `Report`.
+Each rule is an option with a default, and each job it touches is counted in a `CleaningReport`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exact: bool = False
 
 
-class Report(msgspec.Struct, frozen=True):
+class CleaningReport(msgspec.Struct, frozen=True):
     """What was found in a trace and what became of it: numbers of jobs, or of lines.
 
     Parameters
@@ -185,7 +185,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
 
 def normalise(
     trace: Trace, processors: int, rules: Rules | None = None
-) -> tuple[TraceJobs, Report]:
+) -> tuple[TraceJobs, CleaningReport]:
     """Apply the rules to a trace that shall run on a machine of so many processors.
 
     Raises
@@ -245,7 +245,9 @@ def normalise(
     counts = {name: int(mask.sum()) for name, mask in found.items()}
     odd = msgspec.structs.asdict(trace.oddities)
     del odd["first_skipped"]
-    return jobs, Report(jobs=len(trace), kept=len(lines), unsorted=unsorted, **counts, **odd)
+    return jobs, CleaningReport(
+        jobs=len(trace), kept=len(lines), unsorted=unsorted, **counts, **odd
+    )
 
 
 def machine_size(trace: Trace) -> int:

@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Drawn(msgspec.Struct, frozen=True):
+class DrawnJobs(msgspec.Struct, frozen=True):
     """Jobs in the order of their submission.
 
     Parameters
@@ -44,7 +44,7 @@ class Drawn(msgspec.Struct, frozen=True):
         """Processor-seconds of all jobs."""
         return float((self.processors * self.run).sum())
 
-    def arriving(self, submitted: Floats) -> Drawn:
+    def arriving(self, submitted: Floats) -> DrawnJobs:
         """The same jobs submitted at these times."""
         return msgspec.structs.replace(self, submitted=submitted)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from simulator.workloads.drawn import Drawn, Floats
+from simulator.workloads.drawn import DrawnJobs, Floats
 
 
 class Feitelson96(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +98,7 @@ class Feitelson96(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         weights: Floats = np.arange(1.0, self.most_repeats + 1) ** -self.repeat_order
         return np.asarray(weights / weights.sum())
 
-    def generate(self, jobs: int, rng: np.random.Generator) -> Drawn:
+    def generate(self, jobs: int, rng: np.random.Generator) -> DrawnJobs:
         """Draw so many jobs, repetitions one behind the other; no times of submission."""
         sizes = rng.choice(self.processors, jobs, p=self.size_probabilities()) + 1
         repeats = rng.choice(len(p := self.repeat_probabilities()), jobs, p=p) + 1
@@ -106,7 +106,7 @@ class Feitelson96(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         means = np.where(first, self.short, self.long) * self.unit_s
         run = rng.exponential(means)
         which = np.repeat(np.arange(jobs), repeats)[:jobs]
-        return Drawn(
+        return DrawnJobs(
             processors=sizes[which].astype(np.int64),
             run=run[which],
             executable=which.astype(np.int64) + 1,

@@ -5,7 +5,7 @@ PRIO's model makes resizable jobs, which a trace cannot express; its workload is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, TypeAlias
 
@@ -15,23 +15,26 @@ import numpy as np
 from reshape.errors import ConfigError, nearest
 from reshape.speedup import parse
 from scheduler.text.located import converted
+from simulator.results.schedule import Schedule
 from simulator.traces.swf import Trace
-from simulator.workloads.drawn import Drawn, Floats, poisson
+from simulator.workloads.drawn import DrawnJobs, Floats, poisson
 from simulator.workloads.estimates import TsafrirEstimates
 from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.lublin import Lublin
 from simulator.workloads.prio import PrioWorkload
 from simulator.workloads.rate import arrival_for_queue, mean_queue
 from simulator.workloads.requirements import Law, factors, requirements
-from simulator.workloads.workload_file import Workload
+from simulator.workloads.workload import Workload
 
 Model: TypeAlias = Feitelson96 | Lublin
 MODELS: dict[str, type[Model]] = {"feitelson96": Feitelson96, "lublin": Lublin}
 PRIO = "prio"  # the model of resizable jobs
-DEFAULT_LOAD = 0.7  # of a model that says nothing of arrivals
+DEFAULT_LOAD = 0.7  # of a model without arrivals
+#: Gives the schedule of a trace under EASY on a number of processors.
+Simulated: TypeAlias = Callable[[Trace, int], Schedule]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class TraceRequest(msgspec.Struct, frozen=True):
     """What a trace shall be like.
 
     Parameters
@@ -89,8 +92,12 @@ def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Worklo
     return model, Workload(model.processors, model.generate(np.random.default_rng(seed)))
 
 
-def make(wanted: Wanted) -> Trace:
-    """Make the trace: the same wishes give the same bytes.
+def make(wanted: TraceRequest, simulated: Simulated | None = None) -> Trace:
+    """Make a trace; the same request gives the same bytes.
+
+    Parameters
+    ----------
+    simulated : simulates EASY; needed for a wanted mean queue.
 
     Raises
     ------
@@ -116,7 +123,7 @@ def make(wanted: Wanted) -> Trace:
         drawn = msgspec.structs.replace(drawn, estimate=estimates.astype(np.float64))
     at = drawn.submitted
     at = poisson(wanted.jobs, arrivals_rng) if at is None else at
-    scale = _scale(wanted, drawn, at, capacity, resources)
+    scale = _scale(wanted, drawn, at, capacity, resources, simulated)
     told = msgspec.to_builtins(wanted) | {"parameters": msgspec.to_builtins(model)}
     header = [
         "; Version: 2.2",
@@ -128,21 +135,24 @@ def make(wanted: Wanted) -> Trace:
 
 
 def _scale(
-    wanted: Wanted, drawn: Drawn, at: Floats, capacity: int, resources: Mapping[str, int]
+    wanted: TraceRequest,
+    drawn: DrawnJobs,
+    at: Floats,
+    capacity: int,
+    resources: Mapping[str, int],
+    simulated: Simulated | None,
 ) -> float:
-    """What times of submission are multiplied by for the load that is wanted."""
+    """Factor of the times of submission that gives the load or the queue wanted."""
     load = wanted.load
     if load is None and drawn.submitted is None:
         load = DEFAULT_LOAD
     full = drawn.work / (capacity * float(at[-1] - at[0])) if len(at) > 1 else 1.0
     if wanted.queue is None:
         return full / load if load is not None else 1.0
-
-    from scheduler.policies.scenarios import scenario
-    from simulator.run import run
+    assert simulated is not None, "a mean queue is found by simulating"
 
     def queue_at(scale: float) -> float:
         trace = drawn.arriving(at * scale).trace(capacity, resources=resources)
-        return mean_queue(run(trace, capacity, scenario("easy"))[0])
+        return mean_queue(simulated(trace, capacity))
 
     return arrival_for_queue(wanted.queue, queue_at, full).mean_arrival_s

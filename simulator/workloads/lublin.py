@@ -22,7 +22,7 @@ from math import log2
 import msgspec
 import numpy as np
 
-from simulator.workloads.drawn import Drawn, Floats, Ints
+from simulator.workloads.drawn import DrawnJobs, Floats, Ints
 
 BUCKETS = 48  # half hours of a day
 BUCKET_S = 1800.0
@@ -86,10 +86,10 @@ class Lublin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         middle = max(self.low, high - 2.5) if self.middle is None else self.middle
         return self.low, middle, high
 
-    def generate(self, jobs: int, rng: np.random.Generator) -> Drawn:
+    def generate(self, jobs: int, rng: np.random.Generator) -> DrawnJobs:
         """Draw so many jobs."""
         processors = self.sizes(jobs, rng)
-        return Drawn(processors, self.run_times(processors, rng), self.arrivals(jobs, rng))
+        return DrawnJobs(processors, self.run_times(processors, rng), self.arrivals(jobs, rng))
 
     def sizes(self, jobs: int, rng: np.random.Generator) -> Ints:
         """Processors of so many jobs, (jobs,) int64."""

@@ -15,7 +15,7 @@ from simulator.workloads.drawn import Floats
 WIDEST = 64.0  # how far the search goes from its first guess, as a factor
 
 
-class Found(msgspec.Struct, frozen=True):
+class ArrivalSearch(msgspec.Struct, frozen=True):
     """Result of a search.
 
     Parameters
@@ -42,7 +42,7 @@ def mean_queue(schedule: Schedule) -> float:
 
 def arrival_for_queue(
     target: float, queue_at: Callable[[float], float], guess_s: float, tolerance: float = 0.04
-) -> Found:
+) -> ArrivalSearch:
     """Mean time between submissions at which the mean queue has the wanted length.
 
     The longer the time between two submissions, the shorter the queue; so two times are found with
@@ -86,4 +86,4 @@ def arrival_for_queue(
         best = float(brentq(distance, near, far, xtol=1e-4, maxiter=30, disp=False))
         distance(best)
     best = min(seen, key=lambda log_s: abs(log((seen[log_s] + 0.01) / (target + 0.01))))
-    return Found(exp(best), seen[best], len(seen))
+    return ArrivalSearch(exp(best), seen[best], len(seen))

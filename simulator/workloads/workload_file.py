@@ -31,6 +31,7 @@ from scheduler.text.times import parse_walltime
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.workloads.prio import PrioWorkload
+from simulator.workloads.workload import Workload
 
 ENDINGS = (".yaml", ".yml")
 
@@ -69,23 +70,6 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prio: dict[str, Any] = {}
     seed: int = 0
     cost: dict[str, Any] = {}
-    start_s: float = 0.0
-    end_s: float = 0.0
-
-
-class Workload(msgspec.Struct, frozen=True):
-    """A workload ready to run.
-
-    Parameters
-    ----------
-    processors : of the machine, if the file says so.
-    jobs : in any order.
-    cost, start_s, end_s : as the engine takes them.
-    """
-
-    processors: int | None
-    jobs: list[SimJob]
-    cost: ResizeCost = ResizeCost()
     start_s: float = 0.0
     end_s: float = 0.0
 

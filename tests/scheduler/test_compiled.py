@@ -80,7 +80,7 @@ def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
         ignore = shutil.ignore_patterns("*.so", "compiled.digest")
         shutil.copytree(compiled.ROOT / package, tmp_path / package, ignore=ignore)
     program = (
-        "import simulator.engine.engine as e; from scheduler import compiled;"
+        "import scheduler.virtual_clock.loop as e; from scheduler import compiled;"
         "print(compiled.STATE, e.__file__)"
     )
     told = python("-c", program, cwd=tmp_path)

@@ -20,50 +20,49 @@ from scheduler.policies.scenarios import scenario
 from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
+from simulator.results.outcomes import Result
 from simulator.run import run
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
 
 
-def two_lives(job: SimJob, policy: str = "easy") -> Engine:
+def two_lives(job: SimJob, policy: str = "easy") -> Result:
     """A job that makes two others wait for all 4 processors and has 4 more for its second life."""
     machine = Machine([("n1", 4)])
     group = Machine([("n2", 4)], numbering=machine.numbering)
     core = TwoGroupSite(scenario(policy, {"redirection.theta": 1}), machine, group)
     others = [SimJob(at, JobSpec(4, 10.0), 10.0) for at in (10.0, 20.0)]
-    return Engine(core, [job, *others])
+    return Engine(core, [job, *others]).run()
 
 
 def test_two_lives_of_a_job() -> None:
-    engine = two_lives(SimJob(0.0, JobSpec(4, 100.0), 100.0))
-    result = engine.run()
-    assert engine.started == [20.0, 20.0, 30.0]
-    assert engine.ended == [120.0, 30.0, 40.0]
-    assert engine.redirected == [(1, 0.0, 20.0)]
-    assert engine.killed == set()
+    result = two_lives(SimJob(0.0, JobSpec(4, 100.0), 100.0))
+    assert result.started == [20.0, 20.0, 30.0]
+    assert result.ended == [120.0, 30.0, 40.0]
+    assert result.redirected == [(1, 0.0, 20.0)]
+    assert result.killed == set()
     redirected = result.outcomes[-1]
     assert redirected.sizes == ((0.0, 4), (20.0, 0), (20.0, 4))
     assert redirected.state is JobState.COMPLETED, "its walltime began anew"
     assert (redirected.turnaround_s, redirected.execution_s) == (120.0, 100.0)
-    assert result.busy_s == 4 * (20 + 100 + 10 + 10)
+    assert result.held_s == 4 * (20 + 100 + 10 + 10)
     assert result.metrics().expansions == result.metrics().contractions == 0
 
 
 def test_two_lives_of_a_resizable_job() -> None:
     spec = JobSpec(4, 200.0, 8, Topology())
-    engine = two_lives(SimJob(0.0, spec, 7.0, 20, Amdahl(0.0)), "fcfs-pr")
-    result = engine.run()
-    assert engine.ended == [20.0 + 20 * 7.0, 30.0, 40.0]
-    assert engine.redirected == [(1, 0.0, 20.0)]
-    assert result.left == []
+    result = two_lives(SimJob(0.0, spec, 7.0, 20, Amdahl(0.0)), "fcfs-pr")
+    assert result.ended == [20.0 + 20 * 7.0, 30.0, 40.0]
+    assert result.redirected == [(1, 0.0, 20.0)]
+    assert result.unstarted == []
 
 
 def test_a_threshold_never_reached_changes_nothing() -> None:
     trace = swf.read(SMALL)
     for counted in (True, False):
-        plain, _ = run(trace, 64, scenario("easy"), counted=counted)
+        plain = run(trace, 64, scenario("easy"), counted=counted)
         never = scenario("easy", {"redirection.theta": 10**9, "redirection.alpha": 0.25})
-        grouped, _ = run(trace, 64, never, counted=counted)
+        grouped = run(trace, 64, never, counted=counted)
         assert np.array_equal(plain.started, grouped.started)
         assert grouped.processors == 64 + 16
         assert grouped.redirected == []
@@ -72,10 +71,10 @@ def test_a_threshold_never_reached_changes_nothing() -> None:
 def test_counted_processors_are_as_good_as_numbered_ones() -> None:
     trace, rules = swf.read(SMALL), Rules(exact=True, overrun="extend")
     chosen = scenario("easy", {"redirection.theta": 3, "redirection.processors": 16})
-    counted, _ = run(trace, 64, chosen, rules)
-    numbered, _ = run(trace, 64, chosen, rules, counted=False)
+    counted = run(trace, 64, chosen, rules)
+    numbered = run(trace, 64, chosen, rules, counted=False)
     assert np.array_equal(counted.started, numbered.started)
-    numbers = counted.numbers()
+    numbers = counted.metrics()
     assert numbers.redirected == len(counted.redirected) > 5
     assert numbers.killed == 0
     assert not np.isnan(counted.ended).any()

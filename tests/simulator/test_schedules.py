@@ -37,7 +37,7 @@ def known(name: str) -> Scenario:
 def test_every_start_of_a_known_schedule(machine: str, processors: int, policy: str) -> None:
     trace = swf.read(SHARED / "golden" / f"{machine}.{policy}.swf.gz")
     rules = Rules(exact=policy.endswith("exact"), ties="number")
-    schedule, _ = run(trace, processors, known(policy), rules, event_order="sequential")
+    schedule = run(trace, processors, known(policy), rules, event_order="sequential")
     waits = trace.columns["wait"][schedule.jobs.lines]
     assert len(waits) == len(trace)
     assert np.flatnonzero(waits != schedule.wait).tolist() == []
@@ -48,7 +48,7 @@ def test_every_start_stays_where_processors_are_told_apart() -> None:
     """First fit never refuses, so which processors a job gets changes no start."""
     trace = swf.read(SHARED / "golden" / "KTH-SP2.easy.swf.gz")
     rules, order = Rules(ties="number"), "sequential"
-    schedule, _ = run(trace, 100, known("easy"), rules, event_order=order, counted=False)
+    schedule = run(trace, 100, known("easy"), rules, event_order=order, counted=False)
     waits = trace.columns["wait"][schedule.jobs.lines]
     assert np.flatnonzero(waits != schedule.wait).tolist() == []
     assert schedule.allocated is not None
@@ -74,15 +74,15 @@ def test_known_means(policy: str, order: str, kth: tuple[str, str], sdsc: tuple[
         ("SDSC-SP2-1998-4.2-cln", 54034, 128, sdsc),
     ]:
         trace = swf.read(traces / f"{name}.swf.gz")
-        schedule, _ = run(trace, processors, scenario(policy), event_order=order)
-        numbers = schedule.numbers(tau=10)
+        schedule = run(trace, processors, scenario(policy), event_order=order)
+        numbers = schedule.metrics(tau=10)
         assert numbers.jobs == jobs
         found = f"{numbers.mean_wait_s:.4f}", f"{numbers.mean_bounded_slowdown:.4f}"
         assert found == means
 
 
 def small(chosen: Scenario, **options: Any) -> Schedule:
-    return run(swf.read(SMALL), 64, chosen, Rules(larger="cap"), **options)[0]
+    return run(swf.read(SMALL), 64, chosen, Rules(larger="cap"), **options)
 
 
 def slow(jobs: TraceJobs, processors: int, order: Callable[[int], Any] | None) -> list[float]:
@@ -159,7 +159,7 @@ def test_orders_start_everything_and_fill_the_machine(name: str) -> None:
 
 def test_orders_differ() -> None:
     means = {
-        name: small(scenario("easy", {"order": name})).numbers().mean_bounded_slowdown
+        name: small(scenario("easy", {"order": name})).metrics().mean_bounded_slowdown
         for name in ("fcfs", "sjf", "lxwf")
     }
     assert means["sjf"] < means["fcfs"]
@@ -170,10 +170,10 @@ def test_killing_at_the_reservation() -> None:
     rules = Rules(larger="cap", overrun="keep")
     trace = swf.read(SMALL)
     fields = {"backfill.kill_at_reservation": True}
-    lazy, _ = run(trace, 64, scenario("easy"), rules)
-    strict, _ = run(trace, 64, scenario("easy", fields), rules)
-    assert lazy.numbers().killed == 0
-    assert strict.numbers().killed > 0
+    lazy = run(trace, 64, scenario("easy"), rules)
+    strict = run(trace, 64, scenario("easy", fields), rules)
+    assert lazy.metrics().killed == 0
+    assert strict.metrics().killed > 0
     killed = strict.killed
     held = (strict.ended - strict.started)[killed]
     assert (held >= strict.jobs.estimate[killed]).all(), "nobody is killed before his estimate"

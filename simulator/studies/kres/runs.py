@@ -18,7 +18,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.results.schedule import Schedule
 from simulator.run import run as simulate
-from simulator.workloads.drawn import Drawn, poisson
+from simulator.workloads.drawn import DrawnJobs, poisson
 from simulator.workloads.feitelson96 import Feitelson96
 from simulator.workloads.rate import arrival_for_queue, mean_queue
 from simulator.workloads.requirements import factors, requirements
@@ -55,7 +55,7 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
     def schedule(mean_s: float, chosen: Scenario) -> Schedule:
         trace = drawn.arriving(arrivals * mean_s).trace(capacity, resources=resources)
-        return simulate(trace, capacity, chosen)[0]
+        return simulate(trace, capacity, chosen)
 
     assert drawn.resources is not None
     needs = np.column_stack([drawn.processors, drawn.resources])
@@ -82,7 +82,7 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     return result
 
 
-def workload(seed: int, jobs: int, capacity: int, k: int, law: Any) -> tuple[Drawn, Any]:
+def workload(seed: int, jobs: int, capacity: int, k: int, law: Any) -> tuple[DrawnJobs, Any]:
     """Draw jobs with K requirements, and submission times of a Poisson process of mean 1 s.
 
     Sizes, run times and arrivals depend on the seed alone, not on K or the law.

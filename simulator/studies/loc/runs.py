@@ -64,7 +64,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     machine = platform.tree(machine_size(trace), parameters["k"], parameters["levels"])
     base, changes = POLICIES[parameters["policy"]]
     changes = changes | {"selection": parameters["select"]}
-    schedule, _ = simulate(
+    schedule = simulate(
         trace,
         machine,
         scenario(base, changes),
@@ -73,7 +73,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
         first=parameters["jobs"],
         contiguity_speedup=parameters["speedup"] or None,
     )
-    numbers, lost = schedule.numbers(), schedule.fragmentation
+    numbers, lost = schedule.metrics(), schedule.fragmentation
     assert lost is not None, "the selection names processors"
     ended = ~np.isnan(schedule.ended)
     return {

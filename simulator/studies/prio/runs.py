@@ -18,7 +18,7 @@ from scheduler.policies.scenarios import scenario
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
-from simulator.engine.outcomes import Outcome
+from simulator.results.outcomes import Outcome
 from simulator.results.statistics import mean
 from simulator.studies.prio.paper import NAMES
 from simulator.workloads.prio import PrioWorkload

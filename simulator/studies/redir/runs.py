@@ -50,8 +50,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if parameters["theta"] is None:
         processors += chosen.redirection.group_size(processors)
         chosen = scenario("easy")
-    schedule, _ = simulate(week, processors, chosen, Rules(exact=True, overrun="extend"))
-    numbers = msgspec.structs.asdict(schedule.numbers(parameters["tau"]))
+    schedule = simulate(week, processors, chosen, Rules(exact=True, overrun="extend"))
+    numbers = msgspec.structs.asdict(schedule.metrics(parameters["tau"]))
     return {"number": number} | {name: numbers[name] for name in KEPT}
 
 

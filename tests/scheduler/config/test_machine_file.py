@@ -114,14 +114,14 @@ def test_what_places_cost(tmp_path: Path) -> None:
     rows = [(0, 100, 2, 100), (0, 10, 2, 10), (0, 100, 2, 100), (0, 10, 2, 10), (20, 10, 4, 10)]
     trace = trace_of(tmp_path, rows)
     easy = scenario("easy", {"selection": "tree"})
-    schedule, _ = run(trace, platform.tree(8, 4, 2), easy, counted=False)
+    schedule = run(trace, platform.tree(8, 4, 2), easy, counted=False)
     assert schedule.started.tolist() == [0, 0, 0, 0, 100]
     assert [str(p) for p in schedule.allocated.values()] == ["0-1", "2-3", "4-5", "6-7", "0-3"]
     # 4 processors wanted from 20 to 100, of 8 for 110 s
     assert schedule.fragmentation.external_fragmentation == pytest.approx(4 * 80 / (8 * 110))
     assert schedule.fragmentation.internal_fragmentation == 0
     relaxed = scenario("easy", {"selection": "tree-relaxed"})
-    schedule, _ = run(trace, platform.tree(8, 4, 2), relaxed, counted=False)
+    schedule = run(trace, platform.tree(8, 4, 2), relaxed, counted=False)
     assert schedule.started.tolist() == [0, 0, 0, 0, 20]
     assert str(schedule.allocated[5]) == "2-3 6-7"
     assert schedule.fragmentation.external_fragmentation == 0
@@ -132,7 +132,7 @@ def test_speedup_goes_to_contiguous_jobs_alone(tmp_path: Path) -> None:
     relaxed = scenario("easy", {"selection": "tree-relaxed"})
     machine, gain = platform.tree(8, 4, 2), Contiguity(0.2)
     trace = trace_of(tmp_path, rows)
-    schedule, _ = run(trace, machine, relaxed, counted=False, contiguity_speedup=0.2)
+    schedule = run(trace, machine, relaxed, counted=False, contiguity_speedup=0.2)
     assert (schedule.ended - schedule.started).tolist() == [80, 8, 80, 8, 100]
     assert gain.run_s(10, ProcSet.parse("0-3")) == 8
     assert gain.run_s(10, ProcSet.parse("0-2 4")) == 10
@@ -145,7 +145,7 @@ def test_a_faster_run_is_cut_when_it_passes_the_request(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, [(0, 100, 1, 90), (0, 200, 1, 90), (0, 50, 1, 90)])
     easy = scenario("easy", {"selection": "tree"})
     machine = platform.tree(4, 2, 2)
-    schedule, _ = run(trace, machine, easy, counted=False, contiguity_speedup=0.2)
+    schedule = run(trace, machine, easy, counted=False, contiguity_speedup=0.2)
     assert (schedule.ended - schedule.started).tolist() == [80, 90, 40]
     assert schedule.killed.tolist() == [False, True, False]
 
@@ -157,10 +157,10 @@ def test_whole_nodes(tmp_path: Path) -> None:
     )
     trace = trace_of(tmp_path, [(0, 10, 5, 10), (0, 10, 4, 10), (0, 10, 1, 10)])
     first_fit = scenario("easy", {"selection": "first-fit"})
-    schedule, _ = run(trace, machine, first_fit, counted=False)
+    schedule = run(trace, machine, first_fit, counted=False)
     assert [str(p) for p in schedule.allocated.values()] == ["0-7", "8-11", "0-3"]
     assert schedule.fragmentation.internal_fragmentation == pytest.approx((3 + 3) * 10 / (12 * 20))
-    counted, _ = run(trace, machine, first_fit)
+    counted = run(trace, machine, first_fit)
     assert np.array_equal(counted.started, schedule.started)
 
 
@@ -183,8 +183,8 @@ def test_what_the_nodes_hold_goes_before_what_the_trace_says(tmp_path: Path) -> 
 def test_counting_and_first_fit_give_one_schedule() -> None:
     trace, rules = swf.read(SMALL), Rules(overrun="keep")
     easy = scenario("easy", {"backfill.kill_at_reservation": True})
-    counted, _ = run(trace, 64, easy, rules)
-    told, _ = run(trace, platform.tree(64, 4, 3), easy, rules, counted=False)
+    counted = run(trace, 64, easy, rules)
+    told = run(trace, platform.tree(64, 4, 3), easy, rules, counted=False)
     assert np.array_equal(counted.started, told.started)
     assert told.fragmentation.external_fragmentation == 0
 

@@ -25,10 +25,10 @@ from scheduler.model.orders import Order
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
-from simulator.engine.costs import Coming, Costs, ResizeCost, Takes
+from simulator.engine.costs import Costs, ProcessStarts, ResizeCost, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
-from simulator.engine.outcomes import Result
+from simulator.results.outcomes import Result
 from simulator.workloads.prio import PrioWorkload
 
 SMALL_RUN = Path(__file__).parent / "golden" / "small_run.txt"
@@ -118,11 +118,11 @@ def test_what_a_resize_costs() -> None:
 
 def test_costs_by_the_number_of_processes() -> None:
     cost = Costs(
-        start=Takes(0.25, 0.5),
-        end=Takes(0.0, 0.25),
-        point=Takes(0.0, 0.0625),
-        group=Takes(1.0, 4.5),
-        join=Takes(0.0, 0.125),
+        start=StepTime(0.25, 0.5),
+        end=StepTime(0.0, 0.25),
+        point=StepTime(0.0, 0.0625),
+        group=StepTime(1.0, 4.5),
+        join=StepTime(0.0, 0.125),
     )
     rigid = SimJob(0.0, JobSpec(4, 100.0), 10.0)
     found = simulate(scenario("fcfs-pr"), [grows(0, 2, 4, 4), rigid], 8, costs=cost)
@@ -135,7 +135,7 @@ def test_costs_by_the_number_of_processes() -> None:
 
 
 def test_what_comes_up_together_shares_the_cores() -> None:
-    coming = Coming()
+    coming = ProcessStarts()
     coming.begin(0.0, 2, 1.0, "first")
     assert coming.next_at() == 2.0
     coming.begin(1.0, 2, 1.0, "second")  # the first have been given half of what they need
@@ -150,7 +150,7 @@ def test_what_comes_up_together_shares_the_cores() -> None:
 def test_whatever_comes_up_no_core_is_idle_and_no_work_is_lost(
     launches: list[tuple[float, int, float]],
 ) -> None:
-    coming, up, busy_until = Coming(), {}, 0.0
+    coming, up, busy_until = ProcessStarts(), {}, 0.0
     for number, (at, processes, each_s) in enumerate(sorted(launches)):
         while coming and coming.next_at() <= at:
             now = coming.next_at()
@@ -166,7 +166,7 @@ def test_whatever_comes_up_no_core_is_idle_and_no_work_is_lost(
 
 
 def test_a_job_that_is_ended_while_it_comes_up() -> None:
-    cost = Costs(start=Takes(0.0, 10.0))
+    cost = Costs(start=StepTime(0.0, 10.0))
     jobs = [SimJob(0.0, JobSpec(2, 5.0), 10.0), SimJob(0.0, JobSpec(4, 100.0), 1.0)]
     found = simulate(scenario("easy"), jobs, 8, costs=cost)
     first, second = sorted(found.outcomes, key=lambda outcome: outcome.job)
@@ -177,7 +177,9 @@ def test_a_job_that_is_ended_while_it_comes_up() -> None:
 def test_processors_are_free_when_the_processes_that_left_are_gone() -> None:
     workload = [grows(0, 2, 6, 14), SimJob(42.0, JobSpec(4, 100.0), 30.0)]
     at_once = simulate(scenario("fcfs-pr"), workload, 6).outcomes
-    later = simulate(scenario("fcfs-pr"), workload, 6, costs=Costs(leave=Takes(1.0, 0.5))).outcomes
+    later = simulate(
+        scenario("fcfs-pr"), workload, 6, costs=Costs(leave=StepTime(1.0, 0.5))
+    ).outcomes
     ends = [{o.job: o.ended_at for o in outcomes} for outcomes in (at_once, later)]
     waits = [{o.job: o.wait_s for o in outcomes} for outcomes in (at_once, later)]
     assert waits[0][2] > 0, "it waits for a contraction"
@@ -186,7 +188,7 @@ def test_processors_are_free_when_the_processes_that_left_are_gone() -> None:
 
 
 def test_measured_times_are_drawn() -> None:
-    cost = Costs(start=Takes(2.0, 0.0, (0.5, 1.5)))
+    cost = Costs(start=StepTime(2.0, 0.0, (0.5, 1.5)))
 
     def end(seed: int | None) -> float:
         rng = None if seed is None else np.random.default_rng(seed)
@@ -205,7 +207,7 @@ measured = st.lists(st.tuples(st.integers(1, 16), st.floats(0, 100)), min_size=1
 
 @given(measured)
 def test_a_fit_is_the_best_that_is_not_negative(times: list[tuple[int, float]]) -> None:
-    fit = Takes.fitted(times)
+    fit = StepTime.fitted(times)
 
     def miss(fixed_s: float, each_s: float) -> float:
         return sum((fixed_s + each_s * n - seconds) ** 2 for n, seconds in times)
@@ -221,10 +223,10 @@ def test_a_fit_is_the_best_that_is_not_negative(times: list[tuple[int, float]]) 
 
 
 def test_a_fit_of_a_line_is_the_line() -> None:
-    fit = Takes.fitted([(n, 0.25 + 0.125 * n) for n in (2, 4, 8)])
+    fit = StepTime.fitted([(n, 0.25 + 0.125 * n) for n in (2, 4, 8)])
     assert (fit.fixed_s, fit.each_s) == pytest.approx((0.25, 0.125))
     assert fit.of(16) == pytest.approx(2.25)
-    assert Takes.fitted([]) == Takes.fitted([(2, 0.0)]) == Takes()
+    assert StepTime.fitted([]) == StepTime.fitted([(2, 0.0)]) == StepTime()
 
 
 jobs = st.builds(
@@ -260,7 +262,7 @@ def test_conservation(workload: list[SimJob], name: str, cost: ResizeCost) -> No
     """Every job ends once, after its work or at its walltime; processor time adds up."""
     result = simulate(scenario(name), workload, 8, cost=cost)
     assert sorted(o.job for o in result.outcomes) == list(range(1, len(workload) + 1))
-    assert result.left == []
+    assert result.unstarted == []
     ordered = sorted(workload, key=lambda job: job.at)
     held_s = 0.0
     for outcome in result.outcomes:
@@ -276,9 +278,9 @@ def test_conservation(workload: list[SimJob], name: str, cost: ResizeCost) -> No
         if len(outcome.sizes) == 1 and outcome.state is JobState.COMPLETED:
             assert outcome.execution_s == pytest.approx(job.iterations * job.iteration_s)
     if cost.start_s == 0 and cost.join_s == 0 and cost.bytes_per_s == inf:
-        assert result.busy_s == pytest.approx(held_s)
+        assert result.held_s == pytest.approx(held_s)
     else:
-        assert result.busy_s >= held_s - 1e-6, "a group that comes up is held, too"
+        assert result.held_s >= held_s - 1e-6, "a group that comes up is held, too"
     metrics = result.metrics()
     assert metrics.jobs == len(workload)
     assert not workload or 0 < metrics.utilization <= 1 + 1e-9

@@ -32,7 +32,7 @@ from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
-from simulator.live_runs.recorded import Recorded
+from simulator.live_runs.recorded import RecordedRun
 
 PROCESSORS = 16
 STEP = Topology("arbitrary", step=2)
@@ -245,15 +245,15 @@ def test_what_is_left_out_does_not_count_as_use(journal: Path) -> None:
         db.execute("DELETE FROM events WHERE batch > ?", second)
         db.execute("DELETE FROM orders WHERE batch > ?", second)
     with reading(journal) as records:
-        run = Recorded.of(records.batches()).result()
-    assert (len(run.outcomes), len(run.left)) == (2, 7)
+        run = RecordedRun.of(records.batches()).result()
+    assert (len(run.outcomes), len(run.unstarted)) == (2, 7)
     held = [
         (until - since) * size
         for outcome in run.outcomes
         for (since, size), (until, _) in pairwise([*outcome.sizes, (outcome.ended_at, 0)])
     ]
     # Processors count from the decision to expand on, 0.4 s before the group is there.
-    assert run.busy_s == pytest.approx(sum(held), rel=0.1)
+    assert run.held_s == pytest.approx(sum(held), rel=0.1)
 
 
 def test_costs_of_other_runs_count_together(journal: Path, tmp_path: Path) -> None:

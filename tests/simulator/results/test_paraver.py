@@ -64,7 +64,7 @@ def parsed(path: Path) -> Parsed:
     return Parsed(date, int(end), sizes, threads, states, events)
 
 
-def results(folder: Path, *options: str) -> tuple[Parsed, jobs_csv.Jobs, dict]:
+def results(folder: Path, *options: str) -> tuple[Parsed, jobs_csv.JobTable, dict]:
     command = [sys.executable, "-m", "reshape", "simulate", str(SMALL), "--out", str(folder)]
     subprocess.run([*command, "--paraver", *options], check=True, capture_output=True)
     metrics = json.loads((folder / "metrics.json").read_text())

@@ -9,7 +9,7 @@ from paths import SMALL_TRACE
 
 from reshape.errors import ReshapeError
 from simulator.traces import swf
-from simulator.traces.normalise import Report, Rules, TraceJobs, machine_size, normalise
+from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, machine_size, normalise
 
 SMALL = SMALL_TRACE
 #: job, submit, run, allocated, requested processors, requested time, user, queue
@@ -46,7 +46,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert jobs.run.tolist() == [200, 100, 50]
     assert jobs.cut.tolist() == [True, False, False]
     assert [spec.user for spec in jobs.specs()] == ["1", "1", ""]
-    assert report == Report(
+    assert report == CleaningReport(
         jobs=7, kept=3, without_time=1, without_size=1, without_run=1, without_request=1,
         without_requested_processors=2, overrun=1, larger=1, duplicates=1, unsorted=2,
         comments_inside=0, blank_lines=0, short_lines=0, fractions=0, skipped_lines=0,

@@ -27,7 +27,7 @@ from simulator.workloads import workload_file
 from simulator.workloads.drawn import poisson
 from simulator.workloads.estimates import HEAD, POPULARITY, TsafrirEstimates, popularity
 from simulator.workloads.feitelson96 import Feitelson96
-from simulator.workloads.generate import Wanted, make, model_of
+from simulator.workloads.generate import TraceRequest, make, model_of
 from simulator.workloads.lublin import BUCKET_S, BUCKETS, LONGEST_PAUSE, LONGEST_RUN, Lublin
 from simulator.workloads.prio import PrioWorkload
 from simulator.workloads.rate import arrival_for_queue
@@ -274,16 +274,16 @@ def test_wrong_models(name: str, parameters: dict[str, object], words: str) -> N
 
 
 def test_a_load_and_a_queue_are_met() -> None:
-    trace = make(Wanted("lublin", 400, 3, {"processors": 64}, load=0.8))
+    trace = make(TraceRequest("lublin", 400, 3, {"processors": 64}, load=0.8))
     jobs, _ = normalise(trace, 64)
     span = jobs.submitted[-1] - jobs.submitted[0]
     assert (jobs.run * jobs.processors).sum() / (64 * span) == pytest.approx(0.8, rel=0.02)
-    wanted = Wanted("feitelson96", 300, 3, {"processors": 64}, queue=5, resources=1)
+    wanted = TraceRequest("feitelson96", 300, 3, {"processors": 64}, queue=5, resources=1)
     assert any("mean time between submissions" in line for line in make(wanted).header)
     with pytest.raises(ConfigError, match="load: must be > 0 and finite, got -1"):
-        make(Wanted("lublin", 10, 1, load=-1))
+        make(TraceRequest("lublin", 10, 1, load=-1))
     with pytest.raises(ConfigError, match="queue: must be > 0 and finite, got inf"):
-        make(Wanted("lublin", 10, 1, queue=inf))
+        make(TraceRequest("lublin", 10, 1, queue=inf))
 
 
 def test_generate_command(tmp_path: Path) -> None:
@@ -435,5 +435,5 @@ def test_one_resource_gives_the_schedule_of_the_plain_path(policy: str) -> None:
     columns = plain.columns | {"resource:mirror": asked}
     header = [*plain.header, f"; Resources: mirror={size}"]
     mirrored = swf.Trace(plain.path, header, columns, plain.oddities)
-    starts = [simulate(trace, size, scenario(policy))[0].started for trace in (plain, mirrored)]
+    starts = [simulate(trace, size, scenario(policy)).started for trace in (plain, mirrored)]
     np.testing.assert_array_equal(*starts)

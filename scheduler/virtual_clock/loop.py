@@ -1,0 +1,138 @@
+"""The loop that drives a site by a virtual clock.
+
+Submissions come in order of time; the agenda holds all other events. The loop hands the events of
+one instant to the site together and carries out its orders. Events that these orders cause at the
+same instant are handed over next, still at that instant.
+
+What jobs do between two orders is not decided here: a `Physics` enters the future events of a job
+into the agenda when the job starts or resizes. The simulator has one with run times and costs; a
+forecast may take estimates for run times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import nan
+from typing import TypeAlias
+
+from scheduler.core.event_order import instant_order
+from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
+from scheduler.model.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start, WakeAt
+from scheduler.model.procset import ProcSet
+from scheduler.sites.site import Site
+from scheduler.virtual_clock.agenda import Agenda
+
+#: Called as watch(time, events, orders) after each call of the site.
+Watch: TypeAlias = Callable[[float, list[Event], list[Order]], None]
+SIGTERM = 15
+
+
+class Physics:
+    """What happens to jobs after the orders of a site; the methods of this base do nothing.
+
+    The base is compiled (`scheduler.compiled`), and Python cannot derive an interpreted class
+    from a compiled one: add the modules of subclasses to that list.
+    """
+
+    def begin_instant(self, before: float) -> None:
+        """Note that the clock has advanced; `before` is the time of the last instant, seconds."""
+
+    def start(self, order: Start) -> None:
+        """Start a job: enter its next event into the agenda."""
+
+    def resize(self, order: Continue | Expand | Contract) -> None:
+        """Answer a job that is at a resize point: enter its next event into the agenda."""
+
+    def end_instant(self, events: list[Event]) -> None:
+        """Act on the events of an instant, after the orders have been carried out."""
+
+
+class EventLoop:
+    """Runs jobs through a site until nothing is left to happen.
+
+    Jobs are numbered from 1 in the order of their submission.
+
+    Parameters
+    ----------
+    site : core or groups with their machines; it must be new.
+    submit_times : in ascending order, seconds.
+    specs : request of each job.
+    agenda, physics : the agenda into which the physics enters what jobs do.
+    watch : called after each call of the site.
+    keep_allocations : keep the processors of each rigid job.
+
+    Attributes
+    ----------
+    started, ended : time of each job in seconds; nan if it did not start or end.
+    killed : numbers of the jobs that the site ended for good.
+    redirected : (job, start, end) of each run that was ended to start again elsewhere.
+    allocated : processors of each rigid job that started, by number; None if they are not kept.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        submit_times: list[float],
+        specs: list[JobSpec],
+        agenda: Agenda,
+        physics: Physics,
+        *,
+        watch: Watch | None = None,
+        keep_allocations: bool = False,
+    ) -> None:
+        self.site = site
+        self.started = [nan] * len(submit_times)
+        self.ended = [nan] * len(submit_times)
+        self.killed: set[int] = set()
+        self.redirected: list[tuple[int, float, float]] = []
+        self.allocated: dict[int, ProcSet] | None = {} if keep_allocations else None
+        self._submit_times, self._specs = submit_times, specs
+        self._agenda, self._physics, self._watch = agenda, physics, watch
+
+    def run(self) -> None:
+        """Run to the end of the last job that can run."""
+        handle, physics, watch = self.site.handle, self._physics, self._watch
+        submit_times, specs = self._submit_times, self._specs
+        agenda, times = self._agenda, self._agenda.times
+        submitted, count = 0, len(submit_times)
+        while times or submitted < count:
+            before = agenda.now
+            if submitted == count or (times and times[0] <= submit_times[submitted]):
+                events = agenda.advance()
+            else:
+                agenda.now, events = submit_times[submitted], []
+            now = agenda.now
+            physics.begin_instant(before)
+            for event in events:
+                if type(event) is JobEnded:
+                    self.ended[event.job - 1] = now
+            while submitted < count and submit_times[submitted] == now:
+                submitted += 1
+                events.append(JobSubmitted(now, submitted, specs[submitted - 1]))
+            if not events:
+                continue
+            orders = handle(events)
+            for order in orders:
+                self._carry_out(order)
+            physics.end_instant(events)
+            if watch is not None:
+                watch(now, sorted(events, key=instant_order), orders)
+
+    def _carry_out(self, order: Order) -> None:
+        if type(order) is Start:
+            number = order.job
+            self.started[number - 1] = self._agenda.now
+            if self.allocated is not None and not self._specs[number - 1].resizable:
+                self.allocated[number] = order.processors
+            self._physics.start(order)
+        elif isinstance(order, WakeAt):
+            self._agenda.add(Wakeup(order.at))
+        elif isinstance(order, Kill):
+            self.killed.add(order.job)
+            self._agenda.interrupt(JobEnded(self._agenda.now, order.job, signal=SIGTERM))
+        elif isinstance(order, Requeue):
+            self.killed.discard(order.job)
+            now = self._agenda.now
+            self.redirected.append((order.job, self.started[order.job - 1], now))
+        elif isinstance(order, Continue | Expand | Contract):
+            self._physics.resize(order)

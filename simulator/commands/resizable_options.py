@@ -1,0 +1,113 @@
+"""Options of ``reshape simulate`` that make the jobs of a trace resizable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from reshape.cli.options import FiniteRange
+from reshape.errors import ConfigError
+from reshape.speedup import FORMS, Model, parse
+from scheduler.text.located import converted
+from simulator.engine.costs import ResizeCost
+from simulator.workloads.resizable_trace import Resizability
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ModelText(click.ParamType[Model]):
+    """A speedup model."""
+
+    name = "MODEL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the text of an option."""
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class CostText(click.ParamType[ResizeCost]):
+    """The cost of a resize."""
+
+    name = "COST"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read ``start_s=0.4,join_s=0.05,bytes_per_s=1e9``, each of which may be left out."""
+        if isinstance(value, ResizeCost):
+            return value
+        fields = dict(part.partition("=")[::2] for part in value.split(","))
+        try:
+            return converted(fields, ResizeCost)
+        except ConfigError as error:
+            names = ", ".join(ResizeCost.__struct_fields__)
+            self.fail(f"{value!r}: {error}; it has {names}, as in start_s=0.4,join_s=0.05", param)
+
+
+def resizable_options(command: F) -> F:
+    """Add the options that make a trace resizable."""
+    for option in reversed(
+        (
+            click.option(
+                "--resizable",
+                type=FiniteRange(0, 1),
+                default=0.0,
+                help="Share of the trace's jobs that can be resized.  [default: 0]",
+            ),
+            click.option(
+                "--speedup",
+                type=ModelText(),
+                default="downey",
+                show_default=True,
+                help=f"Their speedup: {FORMS}.",
+            ),
+            click.option(
+                "--iterations",
+                type=click.IntRange(min=1),
+                default=10,
+                show_default=True,
+                help="Iterations of a resizable job, with a resize point between any two.",
+            ),
+            click.option(
+                "--expand-most",
+                type=FiniteRange(min=1),
+                default=4.0,
+                show_default=True,
+                help="Largest size of a resizable job, in multiples of the processors requested.",
+            ),
+            click.option(
+                "--expand-step",
+                type=FiniteRange(min=0),
+                default=0.25,
+                show_default=True,
+                help="Processors that an expansion adds, as a share of those requested.",
+            ),
+            click.option(
+                "--data-mib",
+                type=FiniteRange(min=0),
+                default=0.0,
+                help="Data that moves at a resize, MiB for each processor requested.  [default: 0]",
+            ),
+            click.option(
+                "--cost",
+                type=CostText(),
+                default="start_s=0",
+                help="Cost of a resize, as start_s=0.4,join_s=0.05,bytes_per_s=1e9."
+                "  [default: nothing]",
+            ),
+            click.option(
+                "--seed", type=int, help="Draws the resizable jobs, and those of a generator."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def resizability(options: Mapping[str, Any]) -> Resizability:
+    """How a trace is made resizable, as the options of `resizable_options` say."""
+    named = {name: options[name] for name in Resizability.__struct_fields__}
+    return Resizability(**named | {"seed": options["seed"] or 0})

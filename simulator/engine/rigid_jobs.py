@@ -1,0 +1,53 @@
+"""Rigid jobs: one event, the end, follows from the start."""
+
+from __future__ import annotations
+
+from scheduler.model.events import JobEnded
+from scheduler.model.orders import Start
+from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.loop import Physics
+from simulator.engine.costs import Contiguity
+
+
+class RigidJobs(Physics):
+    """Jobs that hold the same processors from their start to their end.
+
+    Parameters
+    ----------
+    agenda : takes the ends.
+    run_s : run time of each job, seconds, in the order of their numbers from 1.
+    around_s : time that every job holds its processors besides its run time, seconds.
+    contiguity : gain on contiguous processors; the site must allocate individual processors.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        run_s: list[float],
+        around_s: float = 0.0,
+        contiguity: Contiguity | None = None,
+    ) -> None:
+        self._agenda, self._run_s = agenda, run_s
+        self._around_s, self._contiguity = around_s, contiguity
+
+    def start(self, order: Start) -> None:
+        """Start a job and enter its end."""
+        self.compute(order, self._agenda.now, self._around_s)
+
+    def compute(self, order: Start, since: float, around_s: float) -> None:
+        """Enter the end of a job.
+
+        Parameters
+        ----------
+        since : time at which the job begins to compute, seconds.
+        around_s : time besides the run time until its processes are gone, seconds.
+        """
+        number = order.job
+        run_s = self._run_s[number - 1]
+        if self._contiguity is not None:
+            run_s = self._contiguity.run_s(run_s, order.processors)
+        ends = JobEnded(since + (around_s + run_s), number)
+        if number in self._agenda.next:  # replaces the end of a run that was redirected
+            self._agenda.set_next(ends)
+        else:
+            self._agenda.add(ends)

@@ -1,0 +1,104 @@
+"""The metrics by which schedules are compared: one definition for every kind of run."""
+
+from __future__ import annotations
+
+from math import nan
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+#: Metrics of jobs that can be resized; a run of rigid jobs does not report them.
+OF_RESIZABLE = ("mean_execution_s", "expansions", "contractions")
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """Numbers of a run. Means are over the jobs that ended, nan if none did; times in seconds.
+
+    In JSON, a number that does not exist is null.
+
+    Parameters
+    ----------
+    jobs, unstarted, killed : jobs that ended; that could not start; that ended before their run was
+        over (cut at the request, or killed by the core).
+    mean_wait_s, max_wait_s : from submission to start, of a redirected job to its second start.
+    mean_turnaround_s : from submission to end; PRIO calls it completion time.
+    mean_bounded_slowdown, max_bounded_slowdown : max(1, (wait + run) / max(run, tau)).
+    tau : bound of the bounded slowdown, seconds.
+    utilization : processor-seconds that jobs held over those installed, first submission to last
+        end; nan for a makespan of 0.
+    makespan_s : from the first submission to the last end.
+    redirected, lost_processor_s : jobs that were redirected, and what their first runs held.
+    mean_execution_s : from start to end.
+    expansions, contractions : changes of size.
+    """
+
+    jobs: int
+    unstarted: int
+    killed: int
+    mean_wait_s: float
+    max_wait_s: float
+    mean_turnaround_s: float
+    mean_bounded_slowdown: float
+    tau: float
+    utilization: float
+    makespan_s: float
+    max_bounded_slowdown: float = nan
+    redirected: int = 0
+    lost_processor_s: float = 0.0
+    mean_execution_s: float = nan
+    expansions: int = 0
+    contractions: int = 0
+
+
+def metrics_of(
+    submitted: Floats,
+    started: Floats,
+    ended: Floats,
+    *,
+    processors: int,
+    held_s: float,
+    tau: float,
+    unstarted: int,
+    killed: int,
+    redirected: int = 0,
+    lost_processor_s: float = 0.0,
+    steps: list[int] | None = None,
+) -> Metrics:
+    """Compute the metrics of a run.
+
+    Parameters
+    ----------
+    submitted, started, ended : (n,) float64, seconds, of the jobs that ended.
+    processors : of the machine.
+    held_s : processor-seconds that jobs held.
+    tau : run times below this bound count as the bound in the bounded slowdown, seconds.
+    unstarted, killed, redirected, lost_processor_s : as in `Metrics`.
+    steps : changes of size, in processors.
+    """
+    if not len(ended):
+        return Metrics(0, unstarted, 0, nan, nan, nan, nan, tau, nan, 0.0)
+    steps = steps or []
+    wait, run = started - submitted, ended - started
+    turnaround = wait + run
+    slowdown = np.maximum(1.0, turnaround / np.maximum(run, tau))
+    makespan = float(ended.max() - submitted.min())
+    return Metrics(
+        jobs=len(ended),
+        unstarted=unstarted,
+        killed=killed,
+        mean_wait_s=float(wait.mean()),
+        max_wait_s=float(wait.max()),
+        mean_turnaround_s=float(turnaround.mean()),
+        mean_bounded_slowdown=float(slowdown.mean()),
+        tau=tau,
+        utilization=held_s / (processors * makespan) if makespan else nan,
+        makespan_s=makespan,
+        max_bounded_slowdown=float(slowdown.max()),
+        redirected=redirected,
+        lost_processor_s=lost_processor_s,
+        mean_execution_s=float(run.mean()),
+        expansions=sum(step > 0 for step in steps),
+        contractions=sum(step < 0 for step in steps),
+    )

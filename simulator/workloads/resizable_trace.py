@@ -1,0 +1,62 @@
+"""Traces made resizable: the run of a job is cut into iterations, a model gives its speedup.
+
+The jobs of a trace have one size and one run time; a job that keeps its size runs as long as it
+did.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from reshape.speedup import Model
+from reshape.topology import Topology
+from simulator.engine.costs import ResizeCost
+from simulator.engine.jobs import SimJob
+from simulator.traces.normalise import TraceJobs
+from simulator.workloads.workload import Workload
+
+
+class Resizability(msgspec.Struct, frozen=True):
+    """How jobs of a trace are made resizable.
+
+    Parameters
+    ----------
+    resizable : share of the jobs, from 0 to 1, drawn by `seed`.
+    speedup : of every resizable job.
+    iterations : of every resizable job, with a resize point between any two.
+    expand_most : largest size, in multiples of the processors requested.
+    expand_step : processors that an expansion adds, as a share of those requested.
+    data_mib : data that moves at a resize, MiB for each processor requested.
+    cost : cost of a resize.
+    """
+
+    resizable: float
+    speedup: Model
+    iterations: int = 10
+    expand_most: float = 4.0
+    expand_step: float = 0.25
+    data_mib: float = 0.0
+    cost: ResizeCost = ResizeCost()
+    seed: int = 0
+
+
+def of_trace(jobs: TraceJobs, processors: int, how: Resizability) -> Workload:
+    """Make a share of the jobs of a trace resizable, none above the size of the machine."""
+    rng = np.random.default_rng(how.seed)
+    chosen = rng.permutation(len(jobs)) < round(how.resizable * len(jobs))
+    made = []
+    for at, spec, run_s, is_chosen in zip(
+        jobs.submit_times(), jobs.specs(), jobs.run_times(), chosen.tolist(), strict=True
+    ):
+        start = spec.processors
+        most = min(processors, int(how.expand_most * start))
+        if not is_chosen or most <= start:
+            made.append(SimJob(at, spec, run_s))
+            continue
+        topology = Topology(step=max(1, round(how.expand_step * start)))
+        spec = msgspec.structs.replace(spec, max_processors=most, topology=topology)
+        data_bytes = round(how.data_mib * start * 2**20)
+        iteration_s = run_s / how.iterations
+        made.append(SimJob(at, spec, iteration_s, how.iterations, how.speedup, data_bytes))
+    return Workload(processors, made, how.cost, trace_jobs=jobs)

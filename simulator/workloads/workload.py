@@ -1,0 +1,53 @@
+"""A workload of single jobs, resizable or rigid, ready to run."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from simulator.engine.costs import ResizeCost
+from simulator.engine.jobs import SimJob
+from simulator.traces.normalise import TraceJobs
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A workload of single jobs.
+
+    Parameters
+    ----------
+    processors : of the machine, if the workload names them.
+    jobs : in any order.
+    cost : cost of a resize.
+    start_s, end_s : from the order to start a job until it computes, and from its last iteration
+        until its processes are gone, seconds.
+    trace_jobs : jobs of the trace from which the workload was made, in the order of `jobs`; the
+        rules of cleaning have decided about runs longer than requested. Without them a job is
+        killed at its walltime.
+    """
+
+    processors: int | None
+    jobs: list[SimJob]
+    cost: ResizeCost = ResizeCost()
+    start_s: float = 0.0
+    end_s: float = 0.0
+    trace_jobs: TraceJobs | None = None
+
+    def columns(self) -> TraceJobs:
+        """Columns of the jobs in the order of submission; run times are those of rigid jobs."""
+        if self.trace_jobs is not None:
+            return self.trace_jobs
+        jobs = sorted(self.jobs, key=lambda job: job.at)
+        count = len(jobs)
+        names = sorted({job.spec.user for job in jobs})
+        users = {name: number for number, name in enumerate(names)}
+        return TraceJobs(
+            lines=np.arange(count),
+            numbers=np.arange(1, count + 1),
+            submitted=np.array([job.at for job in jobs], float),
+            run=np.array([job.iterations * job.iteration_s for job in jobs], float),
+            estimate=np.array([job.spec.walltime_s for job in jobs], float),
+            processors=np.array([job.spec.processors for job in jobs], np.int64),
+            users=np.array([users[job.spec.user] for job in jobs], np.int64),
+            priorities=np.array([job.spec.priority for job in jobs], float),
+            cut=np.zeros(count, bool),
+        )
