@@ -16,7 +16,15 @@ import msgspec
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError, nearest
 from scheduler.text.counts import counted
-from simulator.study.runner import RUNS, Failure, Here, Record, as_json, outcomes, processes
+from simulator.study.runner import (
+    RUNS,
+    InlineExecutor,
+    RunFailure,
+    RunRecord,
+    as_json,
+    outcomes,
+    processes,
+)
 from simulator.study.study import (
     TRACES,
     Parameters,
@@ -98,7 +106,7 @@ def _study(
         )
     if out is not None:
         check_place(out / "report.json", make_parent=True)
-    with Record(chosen, out, fresh=fresh) as record:
+    with RunRecord(chosen, out, fresh=fresh) as record:
         _run_missing(chosen, record, pool, width, traces, kept=out is not None)
         report = _report(chosen, record.rows(), out)
         data = as_json(report.data)
@@ -108,7 +116,7 @@ def _study(
 
 
 def _run_missing(
-    chosen: Study, record: Record, pool: Executor, width: int, traces: Path, *, kept: bool
+    chosen: Study, record: RunRecord, pool: Executor, width: int, traces: Path, *, kept: bool
 ) -> None:
     """Compute what is not on record.
 
@@ -118,14 +126,14 @@ def _run_missing(
     """
     from rich.console import Console
 
-    from simulator.study.progress import Progress
+    from simulator.study.progress import StudyProgress
 
     missing = [run | {TRACES: str(traces.absolute())} for run in chosen.runs if run not in record]
     before, failed = len(chosen.runs) - len(missing), []
-    with Progress(Console(stderr=True), chosen.title, before, len(chosen.runs)) as progress:
+    with StudyProgress(Console(stderr=True), chosen.title, before, len(chosen.runs)) as progress:
         try:
             for run, outcome in outcomes(chosen, missing, pool, width, processes):
-                if isinstance(outcome, Failure):
+                if isinstance(outcome, RunFailure):
                     failed.append((run, outcome))
                 else:
                     record.add(run, outcome)
@@ -140,7 +148,7 @@ def _run_missing(
         raise ReshapeError(_told(failed, len(missing), kept))
 
 
-def _told(failed: list[tuple[Parameters, Failure]], runs: int, kept: bool) -> str:
+def _told(failed: list[tuple[Parameters, RunFailure]], runs: int, kept: bool) -> str:
     """Say which runs failed, and why."""
     lines = [f"{len(failed)} of {counted(runs, 'run')} failed"]
     lines[0] += "; the others are kept" if kept else "; --out DIR would keep the others"
@@ -219,4 +227,4 @@ def _pool(width: int, mpi: bool) -> AbstractContextManager[Executor | None]:
         from mpi4py.futures import MPICommExecutor
 
         return cast(AbstractContextManager[Executor | None], MPICommExecutor())
-    return processes(width) if width > 1 else Here()
+    return processes(width) if width > 1 else InlineExecutor()

@@ -98,7 +98,8 @@ def metrics_of(
         max_bounded_slowdown=float(slowdown.max()),
         redirected=redirected,
         lost_processor_s=lost_processor_s,
-        mean_execution_s=float(run.mean()),
+        # Added in the order of the ends, as an incremental sum over outcomes would be.
+        mean_execution_s=sum(run[np.argsort(ended, kind="stable")].tolist()) / len(run),
         expansions=sum(step > 0 for step in steps),
         contractions=sum(step < 0 for step in steps),
     )

@@ -14,7 +14,7 @@ from scheduler.text.times import format_time
 PLAIN_EVERY_S = 30.0
 
 
-class Progress:
+class StudyProgress:
     """Shows how many runs are done and how long the others will take; a context manager.
 
     Parameters
@@ -35,7 +35,7 @@ class Progress:
             self._bar = Bar(name, BarColumn(), MofNCompleteColumn(), left, console=console)
             self._task = self._bar.add_task(title, total=runs, completed=before, left="")
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> StudyProgress:
         """Begin to show."""
         if self._bar is not None:
             self._bar.start()

@@ -35,7 +35,7 @@ from simulator.traces.files import replace_all
 RUNS = "runs.jsonl"
 
 
-class Failure(NamedTuple):
+class RunFailure(NamedTuple):
     """Why a run gave nothing; `details` is a traceback where the function itself is at fault."""
 
     message: str
@@ -43,7 +43,7 @@ class Failure(NamedTuple):
 
 
 #: What a run gave: JSON, or why there is none.
-Outcome: TypeAlias = bytes | Failure
+Outcome: TypeAlias = bytes | RunFailure
 MakePool: TypeAlias = Callable[[int], Executor]
 
 
@@ -60,9 +60,9 @@ def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
             raise TypeError(f"{target} must give a mapping of names to values, got {result!r}")
         return as_json(result)
     except ReshapeError as error:
-        return Failure(str(error))
+        return RunFailure(str(error))
     except Exception as error:
-        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+        return RunFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def as_json(data: Any) -> bytes:
@@ -81,7 +81,7 @@ def as_json(data: Any) -> bytes:
     return msgspec.json.encode(data, enc_hook=plain)
 
 
-class Here(Executor):
+class InlineExecutor(Executor):
     """Runs everything in this process, at once."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -142,7 +142,7 @@ def _alone(study: Study, run: Parameters, make: MakePool) -> Outcome:
         with make(1) as pool:
             return pool.submit(compute, study.run, study.folder, run).result()
     except BrokenExecutor:
-        return Failure("its process was killed, or ended itself; was there enough memory?")
+        return RunFailure("its process was killed, or ended itself; was there enough memory?")
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ class _Line(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-class Record(AbstractContextManager["Record"]):
+class RunRecord(AbstractContextManager["RunRecord"]):
     """Results of finished runs, kept in a directory if one is given.
 
     Parameters

@@ -84,5 +84,5 @@ def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
         "print(compiled.STATE, e.__file__)"
     )
     told = python("-c", program, cwd=tmp_path)
-    engine = tmp_path / "simulator" / "engine" / "engine.py"
-    assert told.strip() == f"not compiled {engine}"
+    loop = tmp_path / "scheduler" / "virtual_clock" / "loop.py"
+    assert told.strip() == f"not compiled {loop}"

@@ -169,13 +169,13 @@ def test_what_the_nodes_hold_goes_before_what_the_trace_says(tmp_path: Path) -> 
     line = "{} 0 -1 10 1 -1 -1 1 10 -1 1 1 1 -1 -1 -1 -1 -1 {}"
     rows = [line.format(number, gib) for number, gib in enumerate((8, 8, 8, 20), 1)]
     trace = swf.read(written(tmp_path / "t.swf", "; Resources: gib=16\n" + "\n".join(rows) + "\n"))
-    schedule, report = run(trace, 3, scenario("easy"))
-    assert (schedule.started.tolist(), report.larger) == ([0, 0, 10], 1)
+    schedule = run(trace, 3, scenario("easy"))
+    assert (schedule.started.tolist(), schedule.report.larger) == ([0, 0, 10], 1)
     nodes = "nodes: 3\nresources_per_node: {gib: 8, licences: 1}\n"
     machine = platform.read(written(tmp_path / "m.yaml", nodes))
     assert machine.resources == {"gib": 24, "licences": 3}
-    schedule, report = run(trace, machine, scenario("easy"))
-    assert (schedule.started.tolist(), report.larger) == ([0, 0, 0, 10], 0)
+    schedule = run(trace, machine, scenario("easy"))
+    assert (schedule.started.tolist(), schedule.report.larger) == ([0, 0, 0, 10], 0)
     with pytest.raises(ConfigError, match=r"m.yaml:1: resources_per_node.gib: must be a whole"):
         platform.read(written(tmp_path / "m.yaml", "{nodes: 3, resources_per_node: {gib: -8}}"))
 

@@ -16,7 +16,7 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     for every_s, between in ((0.0, 1), (1e9, 0)):
         monkeypatch.setattr(study_progress, "PLAIN_EVERY_S", every_s)
         text = io.StringIO()
-        with study_progress.Progress(Console(file=text), "A [study]", 3, 5) as progress:
+        with study_progress.StudyProgress(Console(file=text), "A [study]", 3, 5) as progress:
             progress.step()
             progress.step()
         lines = text.getvalue().splitlines()
@@ -30,7 +30,7 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_bar_on_a_terminal() -> None:
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=100, color_system=None)
-    with study_progress.Progress(console, "A [study] of {all}", 0, 2) as progress:
+    with study_progress.StudyProgress(console, "A [study] of {all}", 0, 2) as progress:
         progress.step()
         progress.step()
     assert re.search(r"A \[study\] of \{all\} +\S+ 2/2 about 00:00:00 left", text.getvalue())
