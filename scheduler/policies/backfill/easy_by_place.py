@@ -45,7 +45,8 @@ def behind_the_head(view: View, start: Start, head: Job) -> None:
             while (
                 found := queue.placeable(view.free, within_s, rule.has, rule.has_outside)
             ) is not None:
-                rule.tries(found)
+                if not rule.tries(found):
+                    queue.set_aside(found)  # the selection refused it nevertheless
     view.stand(head, 0.0, rule)
 
 

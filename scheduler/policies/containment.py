@@ -1,0 +1,278 @@
+"""Containment: an error in a policy of a user's own does not end the program that runs it.
+
+`contained` replaces every policy of a scenario that does not belong to this package by a wrapper
+around it. The wrapper checks each result. If the policy raises an exception or returns an invalid
+result, the wrapper reports the error and uses a fallback instead:
+
+==================  ================================================================================
+queue order         the job is sorted behind all jobs that have a key, by the time at which it came
+                    to the queue; if the order fails for every job, this is first come, first served
+processor           there is no acceptable place, and the job waits; a selection that declares
+selection           `anywhere` must always find one, so that first fit chooses instead
+predictor           the user's estimate, which is the walltime
+==================  ================================================================================
+
+The wrappers keep a total order of all keys, and the same events lead to the same decisions as long
+as the policy's code is the same. Errors of resizing policies are contained by the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from numbers import Real
+from typing import Any, TypeAlias
+
+import msgspec
+
+from scheduler.model.job import Job
+from scheduler.model.machine import Selection, anywhere, fits, keep
+from scheduler.model.priority import Prioritised
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+from scheduler.policies.scenario import QueueRules, Scenario
+from scheduler.predictions.estimates import Estimates, Predictor
+from scheduler.state.queue import QueueOrder
+
+#: Function that reports an error of a policy. It takes the kind of the policy (as in the registry),
+#: the policy, the name of the method that failed and the exception, and returns one sentence.
+Report: TypeAlias = Callable[[str, object, str, Exception], str]
+
+
+def contained(scenario: Scenario, report: Report) -> Scenario:
+    """Copy of a scenario that survives errors of its queue orders, selection and predictor.
+
+    Parameters
+    ----------
+    report : function to call for each error.
+    """
+    queues = {
+        name: QueueRules(_order(rules.order, report), rules.resizing)
+        for name, rules in scenario.queues.items()
+    }
+    backfill_order, estimates, selection = (
+        scenario.backfill_order,
+        scenario.estimates,
+        scenario.selection,
+    )
+    return msgspec.structs.replace(
+        scenario,
+        order=_order(scenario.order, report),
+        backfill_order=None if backfill_order is None else _order(backfill_order, report),
+        estimates=estimates if _is_ours(estimates) else ContainedEstimates(estimates, report),
+        selection=selection if _is_ours(selection) else ContainedSelection(selection, report),
+        queues=queues,
+    )
+
+
+def _is_ours(policy: object) -> bool:
+    return type(policy).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _order(order: QueueOrder, report: Report) -> QueueOrder:
+    if _is_ours(order):
+        return order
+    kind = ContainedPriority if isinstance(order, Prioritised) else ContainedOrder
+    return kind(order, report)
+
+
+class ContainedOrder:
+    """Queue order that sorts jobs for which a user's order fails behind all others.
+
+    Attributes
+    ----------
+    ages, refresh_s : as the user's order has them.
+    """
+
+    def __init__(self, order: Any, report: Report) -> None:
+        self._order, self._report = order, report
+        self._shape: object = None  # of every valid key
+        self.ages: bool = bool(order.ages)
+        self.refresh_s: float = getattr(order, "refresh_s", 0.0)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both contain equal orders."""
+        return isinstance(other, ContainedOrder) and bool(self._order == other._order)
+
+    def __hash__(self) -> int:
+        """Hash of the order."""
+        return hash(self._order)
+
+    def key(self, job: Job, now: float) -> tuple[int, Any]:
+        """Pair of 0 and the key of the user's order, or of 1 and the time of arrival (s)."""
+        try:
+            key = self._order.key(job, now)
+            shape = _shape(key)
+            if self._shape is None:
+                self._shape = shape
+            elif shape != self._shape:
+                raise TypeError(f"the key {key!r} cannot be compared with those of earlier jobs")
+        except Exception as error:
+            self._report("order", self._order, "key", error)
+            return 1, job.queued_at
+        return 0, key
+
+
+class ContainedPriority(ContainedOrder):
+    """Contained order of priorities; where it fails, the priority is the one that the user has."""
+
+    def priority(self, job: Job, now: float) -> float:
+        """Priority of a queued job; larger is more urgent."""
+        try:
+            priority = float(self._order.priority(job, now))
+            if not isfinite(priority):
+                raise ValueError(f"the priority must be a finite number, got {priority}")
+        except Exception as error:
+            self._report("order", self._order, "priority", error)
+            return job.spec.priority
+        return priority
+
+
+def _shape(key: object) -> object:
+    """Description of a key; two keys of the same shape can be compared.
+
+    Raises
+    ------
+    TypeError : the key is not a number, a text or a tuple of these.
+    ValueError : the key contains NaN, which has no order.
+    """
+    if isinstance(key, tuple):
+        return tuple(map(_shape, key))
+    if isinstance(key, str):
+        return "text"
+    if not isinstance(key, Real):
+        raise TypeError(f"a key must be a number, a text or a tuple of these, got {key!r}")
+    if key != key:
+        raise ValueError("a key must not be NaN")
+    return "number"
+
+
+class ContainedSelection:
+    """Processor selection that refuses where a user's selection fails.
+
+    Attributes
+    ----------
+    anywhere, needs_network : as the user's selection has them.
+    failures : number of processors -> the report of the latest failure to select so many.
+    """
+
+    def __init__(self, selection: Selection, report: Report) -> None:
+        self._selection, self._report = selection, report
+        self.anywhere = anywhere(selection)
+        self.needs_network = bool(getattr(selection, "needs_network", False))
+        self.failures: dict[int, str] = {}
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose so many of the free processors; None if no choice is acceptable."""
+        try:
+            return self._checked(space, processors)
+        except Exception as error:
+            self._note("select", processors, error)
+        return space.free.first(processors) if self.anywhere else None
+
+    def fits(self, space: Space, processors: int) -> bool:
+        """Whether `select` would find an acceptable choice."""
+        try:
+            return fits(self._selection, space, processors)
+        except Exception as error:
+            self._note("fits" if hasattr(self._selection, "fits") else "select", processors, error)
+        return self.anywhere
+
+    def keep(self, then: Space, now: Space, processors: int) -> ProcSet:
+        """Processors that must stay free for a job that starts later; see `machine.keep`."""
+        try:
+            kept: object = keep(self._selection, then, now, processors)
+            if not isinstance(kept, ProcSet):
+                raise TypeError(f"it returned {kept!r}, which is not a ProcSet")
+            return kept & now.free
+        except Exception as error:
+            self._note("keep" if hasattr(self._selection, "keep") else "select", processors, error)
+        return ProcSet()
+
+    def _checked(self, space: Space, processors: int) -> ProcSet | None:
+        """Result of the user's selection.
+
+        Raises
+        ------
+        TypeError, ValueError : the result is not a set of so many free processors.
+        """
+        chosen: object = self._selection.select(space, processors)
+        if chosen is None:
+            if self.anywhere:
+                raise ValueError(f"it declares `anywhere`, but refused {processors} processors")
+            return None
+        if not isinstance(chosen, ProcSet):
+            raise TypeError(f"it returned {chosen!r}, which is not a ProcSet")
+        if chosen.count() != processors:
+            raise ValueError(f"it returned {chosen.count()} processors instead of {processors}")
+        if chosen - space.free:
+            raise ValueError(f"it returned processors that are not free: {chosen - space.free}")
+        return chosen
+
+    def _note(self, method: str, processors: int, error: Exception) -> None:
+        self.failures[processors] = self._report("selection", self._selection, method, error)
+
+
+class ContainedEstimates:
+    """Source of estimates whose predictor falls back on the users' estimates."""
+
+    def __init__(self, estimates: Estimates, report: Report) -> None:
+        self._estimates, self._report = estimates, report
+
+    def predictor(self) -> Predictor | None:
+        """Return a contained predictor; None if the users' estimates are taken."""
+        try:
+            predictor = self._estimates.predictor()
+        except Exception as error:
+            self._report("estimates", self._estimates, "predictor", error)
+            return None
+        return None if predictor is None else ContainedPredictor(predictor, self._report)
+
+
+class ContainedPredictor:
+    """Predictor that returns the walltime where a user's predictor fails."""
+
+    def __init__(self, predictor: Predictor, report: Report) -> None:
+        self._predictor, self._report = predictor, report
+
+    def estimate(self, job: Job) -> float:
+        """Run time to expect of a job that is being submitted, seconds."""
+        try:
+            return _within(self._predictor.estimate(job), 0.0, job.spec.walltime_s)
+        except Exception as error:
+            self._report("estimates", self._predictor, "estimate", error)
+        return job.spec.walltime_s
+
+    def corrected(self, job: Job) -> float:
+        """Run time to expect of a job that has exceeded its estimate, seconds."""
+        try:
+            estimate_s = _within(self._predictor.corrected(job), 0.0, job.spec.walltime_s)
+            if not estimate_s > job.estimate_s:
+                raise ValueError(
+                    f"a corrected estimate must exceed the last one, {job.estimate_s} s,"
+                    f" got {estimate_s}"
+                )
+            return estimate_s
+        except Exception as error:
+            self._report("estimates", self._predictor, "corrected", error)
+        return job.spec.walltime_s
+
+    def ended(self, job: Job) -> None:
+        """Let the predictor learn from a job that has ended."""
+        try:
+            self._predictor.ended(job)
+        except Exception as error:
+            self._report("estimates", self._predictor, "ended", error)
+
+
+def _within(estimate_s: float, least_s: float, most_s: float) -> float:
+    """Return an estimate as a float.
+
+    Raises
+    ------
+    ValueError : the estimate is out of range or NaN.
+    """
+    seconds = float(estimate_s)
+    if not least_s <= seconds <= most_s:
+        raise ValueError(f"an estimate must be >= {least_s} and <= {most_s} s, got {estimate_s!r}")
+    return seconds
