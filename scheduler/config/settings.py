@@ -11,6 +11,7 @@ from reshape.errors import ConfigError, nearest
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
+from scheduler.policies.containment import Report
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
@@ -122,10 +123,12 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Build a machine with this network, on which no node is up yet."""
         return Machine(network=self.network, places=self.places)
 
-    def idle(self) -> TwoGroupSite:
+    def idle(self, on_policy_error: Report | None = None) -> TwoGroupSite:
         """Build the site of this configuration, with all nodes up and idle."""
         nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
-        return TwoGroupSite.on(self.composed(), nodes, self.machine())
+        return TwoGroupSite.on(
+            self.composed(), nodes, self.machine(), on_policy_error=on_policy_error
+        )
 
     def value_of(self, priority: float | str) -> float:
         """Convert a priority, which may be given by name, to a number.

@@ -12,12 +12,14 @@ selection           `anywhere` must always find one, so that first fit chooses i
 predictor           the user's estimate, which is the walltime
 ==================  ================================================================================
 
-The wrappers keep a total order of all keys, and the same events lead to the same decisions as long
-as the policy's code is the same. Errors of resizing policies are contained by the core.
+All valid keys of an order have the shape of its first one (a number, a pair of numbers, ...), so
+that any two can be compared. The same events lead to the same decisions as long as the policy's
+code is the same. Errors of resizing policies are contained by the core.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from math import isfinite
 from numbers import Real
@@ -37,6 +39,20 @@ from scheduler.state.queue import QueueOrder
 #: Function that reports an error of a policy. It takes the kind of the policy (as in the registry),
 #: the policy, the name of the method that failed and the exception, and returns one sentence.
 Report: TypeAlias = Callable[[str, object, str, Exception], str]
+
+_WORDS = {
+    "order": "the queue order",
+    "selection": "the processor selection",
+    "estimates": "the predictor",
+}
+
+
+def description(kind: str, policy: object, method: str, error: Exception) -> str:
+    """One sentence on an error of a policy; a `Report` for drivers that keep no log."""
+    said = " ".join(traceback.format_exception_only(error)[-1].split())
+    name = f"{type(policy).__module__}:{type(policy).__qualname__}"
+    said = said.encode(errors="replace").decode()
+    return f"{_WORDS[kind]} {name} failed in {method} with {said}"
 
 
 def contained(scenario: Scenario, report: Report) -> Scenario:
@@ -153,7 +169,7 @@ class ContainedSelection:
     Attributes
     ----------
     anywhere, needs_network : as the user's selection has them.
-    failures : number of processors -> the report of the latest failure to select so many.
+    failures : number of processors -> report of the failure, until so many can be selected again.
     """
 
     def __init__(self, selection: Selection, report: Report) -> None:
@@ -165,10 +181,12 @@ class ContainedSelection:
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose so many of the free processors; None if no choice is acceptable."""
         try:
-            return self._checked(space, processors)
+            chosen = self._checked(space, processors)
         except Exception as error:
             self._note("select", processors, error)
-        return space.free.first(processors) if self.anywhere else None
+            return space.free.first(processors) if self.anywhere else None
+        self.failures.pop(processors, None)
+        return chosen
 
     def fits(self, space: Space, processors: int) -> bool:
         """Whether `select` would find an acceptable choice."""

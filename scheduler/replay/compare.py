@@ -17,6 +17,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import Tree
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
+from scheduler.policies.containment import description
 from scheduler.policies.scenarios import from_data, scenario, to_data
 from scheduler.replay.journal_reader import Batch
 from scheduler.sites.site import Site
@@ -42,7 +43,8 @@ def begun(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch]]:
     later = iter(batches)
     first = list(islice(later, 1))
     settings = first[0].settings if first else None
-    return TwoGroupSite(scenario("easy"), machine_of(settings)), chain(first, later)
+    site = TwoGroupSite(scenario("easy"), machine_of(settings), on_policy_error=description)
+    return site, chain(first, later)
 
 
 def settings_of(core: TwoGroupSite) -> bytes:

@@ -19,6 +19,7 @@ from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.journal import Journal
+from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import recover
 from scheduler.sites.two_groups import TwoGroupSite
 
@@ -60,6 +61,7 @@ class Parts:
     remap: RemapScheduler
     ends: JobEnds
     applications: ApplicationScheduler
+    policy_errors: PolicyErrors
 
 
 def assemble(
@@ -73,15 +75,27 @@ def assemble(
     """
     clock = Clock()
     journal = Journal(directory.journal)
-    core, launches = recover(journal, config)
+    errors = PolicyErrors()
+    core, launches = recover(journal, config, errors.report)
     clock.reach(core.now)
     monitor = SystemMonitor(directory, config.nodes, send, reserved(config))
     startup = JobStartup(core, monitor, directory, launches)
     remap = RemapScheduler(core, journal, monitor, startup, config.deadlines, send, clock)
     ends = JobEnds(core, monitor, startup, remap, clock)
     applications = ApplicationScheduler(
-        core, journal, startup, remap, launches, clock, Admission(config)
+        core, journal, startup, remap, launches, clock, Admission(config, errors.report)
     )
     return Parts(
-        config, directory, clock, send, journal, core, monitor, startup, remap, ends, applications
+        config,
+        directory,
+        clock,
+        send,
+        journal,
+        core,
+        monitor,
+        startup,
+        remap,
+        ends,
+        applications,
+        errors,
     )

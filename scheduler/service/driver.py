@@ -21,7 +21,6 @@ from scheduler.model.events import (
 )
 from scheduler.model.orders import Continue, Order, Requeue, WakeAt
 from scheduler.service.assembly import Parts
-from scheduler.service.record.policy_errors import Excuses
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class Gate:
         self._core, self._journal, self._clock = parts.core, parts.journal, parts.clock
         self._monitor, self._startup = parts.monitor, parts.startup
         self._remap, self._ends = parts.remap, parts.ends
-        self._excuses = self._core.excuse = Excuses()
+        self._excuses = self._core.excuse = parts.policy_errors
         self.events: list[Event] = []
         self.after: list[Callable[[], None]] = []
         self.news: set[int] = set()

@@ -8,6 +8,7 @@ from reshape.errors import ConfigError
 from scheduler.config.settings import ServeConfig, reserved
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
+from scheduler.policies.containment import Report
 from scheduler.replay.compare import configure, machine_of, replay, settings_of
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.record.journal import Journal
@@ -16,7 +17,9 @@ from scheduler.sites.two_groups import TwoGroupSite
 log = logging.getLogger(__name__)
 
 
-def recover(journal: Journal, config: ServeConfig) -> tuple[TwoGroupSite, dict[int, Launch]]:
+def recover(
+    journal: Journal, config: ServeConfig, on_policy_error: Report
+) -> tuple[TwoGroupSite, dict[int, Launch]]:
     """Replay a journal, each batch by the settings of its time; those of `config` hold from now on.
 
     The redirection group may be another one only if no job is left: a processor is in one group.
@@ -31,7 +34,12 @@ def recover(journal: Journal, config: ServeConfig) -> tuple[TwoGroupSite, dict[i
         redirection group, and jobs that are not finished; another network than the journal's.
     """
     machine = config.machine()
-    core = TwoGroupSite(config.composed(), machine, kill_at_walltime=config.kill_at_walltime)
+    core = TwoGroupSite(
+        config.composed(),
+        machine,
+        kill_at_walltime=config.kill_at_walltime,
+        on_policy_error=on_policy_error,
+    )
     current = settings_of(core)
     _check_network(journal, machine)
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}

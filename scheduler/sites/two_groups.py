@@ -37,6 +37,7 @@ from scheduler.model.events import (
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Machine, Node
 from scheduler.model.orders import Order, Reason, Requeue, Start
+from scheduler.policies.containment import ContainedSelection, Report, contained
 from scheduler.policies.redirection import Counted, Counters
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import of_redirection_group
@@ -123,6 +124,7 @@ class TwoGroupSite:
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
         keep_ended: bool = True,
+        on_policy_error: Report | None = None,
     ) -> None:
         machine = Machine() if machine is None else machine
         if group is None:
@@ -130,9 +132,11 @@ class TwoGroupSite:
             group = Machine(network=network, counted=counted, numbering=machine.numbering)
         if group.numbering is not machine.numbering:
             raise ValueError("the machines of the two groups must share their numbering")
+        self._report = on_policy_error
+        self._scenario = scenario
         self.principal, self.redirection = (
             Core(
-                chosen,
+                self._contained(chosen),
                 part,
                 kill_at_walltime=kill_at_walltime,
                 order=order,
@@ -184,16 +188,17 @@ class TwoGroupSite:
 
     @property
     def scenario(self) -> Scenario:
-        """What the core decides by; may be set between two instants.
+        """The scenario that decides; it may be replaced between two instants.
 
-        Under another rule of redirection the counts begin anew.
+        A different rule of redirection resets all counts.
         """
-        return self.principal.scenario
+        return self._scenario
 
     @scenario.setter
     def scenario(self, scenario: Scenario) -> None:
-        self.principal.scenario = scenario
-        self.redirection.scenario = of_redirection_group(scenario)
+        self._scenario = scenario
+        self.principal.scenario = self._contained(scenario)
+        self.redirection.scenario = self._contained(of_redirection_group(scenario))
         if scenario.redirection == self._rule:
             return
         self._rule, self._counters = scenario.redirection, None
@@ -227,10 +232,17 @@ class TwoGroupSite:
         ------
         KeyError : no job of this number is queued.
         """
-        if job not in self.redirection.queue:
-            return self.principal.reason_pending(job)
-        reason = self.redirection.reason_pending(job)
-        return Reason(reason.rule, f"in the redirection group: {reason.text}", reason.facts)
+        core = self.redirection if job in self.redirection.queue else self.principal
+        reason = core.reason_pending(job)
+        text, facts = reason.text, dict(reason.facts)
+        selection = core.scenario.selection
+        if isinstance(selection, ContainedSelection):
+            failure = selection.failures.get(core.jobs[job].processors)
+            if failure is not None:
+                text, facts["failure"] = f"{text}; {{failure}}", failure
+        if core is self.redirection:
+            text = f"in the redirection group: {text}"
+        return Reason(reason.rule, text, facts)
 
     def forget(self, job: int) -> None:
         """Drop the record of a finished job; see `Core.forget`."""
@@ -258,6 +270,10 @@ class TwoGroupSite:
         if mine:
             self._follow(mine, decided, new)  # a redirection adds its order to `decided`
         return [*orders, *decided, *others]
+
+    def _contained(self, scenario: Scenario) -> Scenario:
+        """Scenario for a core: errors of its policies are contained if they are reported."""
+        return scenario if self._report is None else contained(scenario, self._report)
 
     # Where an event goes.
 

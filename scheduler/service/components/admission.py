@@ -8,6 +8,7 @@ from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.wire.messages import Submission
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.model.events import JobSpec
+from scheduler.policies.containment import Report
 from scheduler.text.times import format_time
 
 
@@ -17,11 +18,12 @@ class Admission:
     Parameters
     ----------
     config : with its queues, users and named priorities.
+    on_policy_error : reports an error of a processor selection; None lets it out.
     """
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig, on_policy_error: Report | None = None) -> None:
         self._config = config
-        idle = config.idle().principal
+        idle = config.idle(on_policy_error).principal
         self._selection = idle.scenario.selection
         self._machine = idle.machine  # all that a job could ever have
         self._kept = config.processors - idle.machine.processors  # for the redirection group

@@ -16,13 +16,14 @@ from pathlib import Path
 import msgspec
 
 from scheduler.model.events import Event, ResizePoint
+from scheduler.policies.containment import description
 from scheduler.policies.registry import name_of
 from scheduler.policies.resizing.interface import Resizing
 
 log = logging.getLogger(__name__)
 
 
-class Excuses:
+class PolicyErrors:
     """What a core calls when a resizing policy raises an exception."""
 
     def __init__(self) -> None:
@@ -44,6 +45,15 @@ class Excuses:
         self._failed[id(point)] = why
         return why
 
+    def report(self, kind: str, policy: object, method: str, error: Exception) -> str:
+        """Return a sentence on an error of another policy; log each kind of error and line once."""
+        sentence, place = description(kind, policy, method, error), _place(policy, error, method)
+        said = kind, type(error).__name__, place
+        if said not in self._told:
+            self._told.add(said)
+            log.error("%s (%s); its fallback decides instead", sentence, place, exc_info=error)
+        return f"{sentence} ({place})"
+
     def noted(self, events: Sequence[Event]) -> Sequence[Event]:
         """Give events as the journal is to hold them, with what failed; it is forgotten here."""
         if not self._failed:
@@ -63,14 +73,15 @@ def _said(error: Exception) -> str:
     return " ".join(words).encode(errors="replace").decode()
 
 
-def _place(policy: Resizing, error: Exception) -> str:
-    """``file:line`` of the policy's code where it was raised; that of `decide` if it was not there.
+def _place(policy: object, error: Exception, method: str = "decide") -> str:
+    """``file:line`` of the policy's code where it was raised; that of the method if elsewhere.
 
     The innermost line of the policy's own file counts, not that of a library it calls.
     """
-    code = getattr(inspect.unwrap(type(policy).decide), "__code__", None)
+    function = getattr(type(policy), method, None)
+    code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
     frames = traceback.extract_tb(error.__traceback__)
-    if code is None:  # no function of Python's
+    if code is None:  # the method is not a function in Python
         return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
     lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
     line = lines[-1] if lines else code.co_firstlineno

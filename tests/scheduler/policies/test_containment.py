@@ -1,0 +1,263 @@
+"""Policies that raise exceptions or return invalid results do not end the site that uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Order, Start
+from scheduler.model.procset import ProcSet
+from scheduler.policies.containment import description
+from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.scenario import QueueRules, Scenario
+from scheduler.policies.scenarios import scenario
+from scheduler.sites.two_groups import TwoGroupSite
+
+
+class Errors:
+    """Reports of the errors that a site contained."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def __call__(self, kind: str, policy: object, method: str, error: Exception) -> str:
+        sentence = description(kind, policy, method, error)
+        self.sentences.append(sentence)
+        return sentence
+
+
+class ByUser(msgspec.Struct, frozen=True):
+    """Queue order whose key depends on the user: a number, an exception or an invalid result."""
+
+    ages: ClassVar[bool] = False
+    refresh_s: ClassVar[float] = 0.0
+
+    def key(self, job: Any, now: float) -> Any:
+        special = {"text": "a", "none": None, "nan": nan, "longer": (1.0, 2.0)}
+        if job.spec.user == "raises":
+            raise KeyError("no such user")
+        return special.get(job.spec.user, float(job.spec.priority))
+
+
+class AgingByUser(ByUser, frozen=True):
+    """The same, evaluated anew at each pass."""
+
+    ages: ClassVar[bool] = True
+
+
+class Urgent(AgingByUser, frozen=True):
+    """The same, with a priority."""
+
+    def priority(self, job: Any, now: float) -> float:
+        return -self.key(job, now)
+
+
+class Choosing(msgspec.Struct, frozen=True):
+    """Processor selection that fails for 2 processors in a way that `how` names."""
+
+    how: str = "raises"
+
+    def select(self, space: Any, processors: int) -> Any:
+        if processors != 2:
+            return space.free.first(processors)
+        if self.how == "raises":
+            raise RuntimeError("not today")
+        return {
+            "list": [0, 1],
+            "few": space.free.first(1),
+            "held": ProcSet.span(100, 2),
+        }[self.how]
+
+
+class ChoosingAnywhere(Choosing, frozen=True):
+    """The same, but it promises never to refuse."""
+
+    anywhere: ClassVar[bool] = True
+
+
+class Foretelling(msgspec.Struct, frozen=True):
+    """Source of estimates that fails in one method."""
+
+    fails: str = "estimate"
+    result: float | None = None
+
+    def predictor(self) -> Any:
+        if self.fails == "predictor":
+            raise OSError("no model")
+        return Foreteller(self)
+
+
+class Foreteller:
+    def __init__(self, parameters: Foretelling) -> None:
+        self._parameters = parameters
+
+    def _fail(self, method: str, else_s: float) -> Any:
+        if self._parameters.fails != method:
+            return else_s
+        if self._parameters.result is None:
+            raise ZeroDivisionError("no history")
+        return self._parameters.result
+
+    def estimate(self, job: Any) -> float:
+        return self._fail("estimate", 10.0)
+
+    def corrected(self, job: Any) -> float:
+        return self._fail("corrected", job.estimate_s + 10.0)
+
+    def ended(self, job: Any) -> None:
+        self._fail("ended", 0.0)
+
+
+def site(chosen: Scenario, errors: Errors | None, processors: int = 4) -> TwoGroupSite:
+    return TwoGroupSite(chosen, Machine([("n1", processors)]), on_policy_error=errors)
+
+
+def submitted(
+    at: float, job: int, processors: int, walltime_s: float = 100.0, **fields: Any
+) -> JobSubmitted:
+    return JobSubmitted(at, job, JobSpec(processors, walltime_s, **fields))
+
+
+def started(orders: Sequence[Order]) -> list[int]:
+    return [order.job for order in orders if isinstance(order, Start)]
+
+
+def run(core: TwoGroupSite, *instants: Sequence[Event]) -> list[int]:
+    """Hand over the events of some instants; return the jobs in the order of their starts."""
+    return [job for events in instants for job in started(core.handle(events))]
+
+
+@pytest.mark.parametrize("order", [ByUser(), AgingByUser(), Urgent()])
+@pytest.mark.parametrize("fault", ["raises", "text", "none", "nan", "longer"])
+def test_jobs_for_which_the_order_fails_start_behind_the_others(order: Any, fault: str) -> None:
+    errors = Errors()
+    core = site(Scenario("mine", order=order), errors)
+    wholes = [
+        submitted(0, 1, 4),
+        submitted(1, 2, 4, priority=2.0),
+        submitted(2, 3, 4, user=fault),
+        submitted(3, 4, 4, user=fault),
+        submitted(4, 5, 4, priority=1.0),
+    ]
+    ends = [[JobEnded(10.0 * at, job)] for at, job in enumerate([1, 5, 2, 3], start=1)]
+    assert run(core, *([event] for event in wholes), *ends) == [1, 5, 2, 3, 4]
+    assert any("test_containment:" in each and "failed in key" in each for each in errors.sentences)
+
+
+def test_an_order_that_fails_for_all_jobs_is_first_come_first_served() -> None:
+    core = site(Scenario("mine", order=ByUser()), Errors())
+    come = [[submitted(at, 5 - at, 4, user="raises")] for at in range(4)]
+    ends = [[JobEnded(10.0 * at, 6 - at)] for at in range(1, 4)]
+    assert run(core, *come, *ends) == [5, 4, 3, 2]
+
+
+def test_a_priority_that_fails_beside_the_order_of_another_queue() -> None:
+    class Wrong(Urgent, frozen=True):
+        def priority(self, job: Any, now: float) -> float:
+            raise ValueError("no priority")
+
+    errors = Errors()
+    chosen = Scenario("mine", order=Aging(), queues={"mine": QueueRules(Wrong())})
+    core = site(chosen, errors)
+    come = [
+        submitted(0, 1, 4),
+        submitted(1, 2, 4, queue="mine", priority=5.0),
+        submitted(2, 3, 4, priority=50.0),
+    ]
+    assert run(core, *([event] for event in come), [JobEnded(10, 1)], [JobEnded(20, 3)]) == [
+        *(1, 3, 2)
+    ]
+    assert "no priority" in errors.sentences[0]
+
+
+@pytest.mark.parametrize("how", ["raises", "list", "few", "held"])
+@pytest.mark.parametrize("policy", ["fcfs", "easy"])
+def test_a_job_waits_where_the_selection_fails_and_the_reason_says_so(
+    how: str, policy: str
+) -> None:
+    errors = Errors()
+    chosen = msgspec.structs.replace(scenario(policy), selection=Choosing(how))
+    core = site(chosen, errors)
+    assert run(core, [submitted(0, 1, 2), submitted(0, 2, 1), submitted(0, 3, 3)]) == [2, 3]
+    why = core.reason_pending(1).sentence
+    assert "the processor selection test_containment:Choosing failed in select" in why
+    assert core.machine.free_count == 0
+    assert run(core, [JobEnded(5, 3)], [JobEnded(6, 2)]) == []
+    assert core.machine.free_count == 4
+    assert errors.sentences
+
+
+def test_backfilling_with_a_selection_that_fails_after_it_promised_a_place() -> None:
+    class Fitting(Choosing, frozen=True):
+        def fits(self, space: Any, processors: int) -> bool:
+            return True
+
+    core = site(msgspec.structs.replace(scenario("easy"), selection=Fitting()), Errors())
+    come = [submitted(0, 1, 1), submitted(0, 2, 1), submitted(1, 3, 4), submitted(2, 4, 2, 10)]
+    assert run(core, *([event] for event in come)) == [1, 2]
+    assert run(core, [JobEnded(3, 2)], [JobEnded(4, 1)]) == [3]
+
+
+@pytest.mark.parametrize("how", ["raises", "list", "few", "held"])
+def test_first_fit_chooses_where_a_selection_that_never_refuses_fails(how: str) -> None:
+    errors = Errors()
+    chosen = msgspec.structs.replace(scenario("easy"), selection=ChoosingAnywhere(how))
+    core = site(chosen, errors)
+    orders = core.handle([submitted(0, 1, 1), submitted(0, 2, 2)])
+    assert [str(order.processors) for order in orders if isinstance(order, Start)] == ["0", "1-2"]
+    assert "failed in select" in errors.sentences[0]
+
+
+@pytest.mark.parametrize("result", [None, nan, -1.0, 1e9])
+@pytest.mark.parametrize("method", ["predictor", "estimate"])
+def test_the_walltime_is_the_estimate_where_the_predictor_fails(
+    method: str, result: float | None
+) -> None:
+    errors = Errors()
+    core = site(Scenario("mine", estimates=Foretelling(method, result)), errors)
+    core.handle([submitted(0, 1, 2, 100.0)])
+    assert core.jobs[1].estimate_s == 100.0
+    assert f"failed in {method} with" in errors.sentences[0]
+
+
+@pytest.mark.parametrize("result", [None, nan, 0.0, 10.0])
+def test_the_walltime_is_the_estimate_where_a_correction_fails(result: float | None) -> None:
+    errors = Errors()
+    core = site(Scenario("mine", estimates=Foretelling("corrected", result)), errors)
+    core.handle([submitted(0, 1, 2, 100.0)])
+    core.handle([Wakeup(10.0)])
+    assert core.jobs[1].estimate_s == 100.0
+    assert "failed in corrected with" in errors.sentences[0]
+
+
+def test_learning_that_fails_changes_nothing() -> None:
+    errors = Errors()
+    core = site(Scenario("mine", estimates=Foretelling("ended")), errors)
+    assert run(core, [submitted(0, 1, 4)], [submitted(1, 2, 4)], [JobEnded(5, 1)]) == [1, 2]
+    assert "failed in ended with ZeroDivisionError: no history" in errors.sentences[0]
+
+
+def test_without_a_report_exceptions_are_raised() -> None:
+    for chosen in (
+        Scenario("mine", order=ByUser()),
+        Scenario("mine", estimates=Foretelling()),
+        Scenario("mine", selection=Choosing()),
+    ):
+        core = site(chosen, None)
+        events = [submitted(0, 1, 1), submitted(0, 2, 2, user="raises")]
+        with pytest.raises((KeyError, ZeroDivisionError, RuntimeError)):
+            core.handle(events)
+
+
+def test_the_scenario_stays_the_one_that_was_set() -> None:
+    mine = Scenario("mine", order=ByUser(), selection=Choosing())
+    core = site(mine, Errors())
+    assert core.scenario == mine
+    core.scenario = other = Scenario("other", order=AgingByUser())
+    assert core.scenario == other
