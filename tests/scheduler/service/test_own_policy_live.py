@@ -49,6 +49,33 @@ class Failing(msgspec.Struct, frozen=True):
         return Grow(2, Reason("Failing", "recovered"))
 """
 
+FAILING_PARTS = """
+import msgspec
+from typing import ClassVar
+
+class Order(msgspec.Struct, frozen=True):
+    ages: ClassVar[bool] = True
+
+    def key(self, job, now):
+        return job.spec.missing
+
+class Select(msgspec.Struct, frozen=True):
+    def select(self, space, processors):
+        if processors == 2:
+            raise RuntimeError("no two")
+        return space.free.first(processors)
+
+class Estimate(msgspec.Struct, frozen=True):
+    def predictor(self):
+        return self
+
+    def estimate(self, job):
+        return float("nan")
+
+    def ended(self, job):
+        raise KeyError(job.id)
+"""
+
 RATE = '            return Stay(Reason("Failing", "{rate}", {"rate": 1 / (job.size - 1)}))'
 
 
@@ -149,3 +176,30 @@ def test_a_live_service_outlives_a_policy_that_fails(served, failing):
         told = compare(records.batches())
     assert told.difference is None
     assert told.resizes == 1
+
+
+def test_a_live_service_outlives_every_other_part_that_fails(served, failing):
+    failing.write_text(FAILING_PARTS)
+    parts = {"order": "Order", "selection": "Select", "estimates": "Estimate"}
+    fields = [f"{field}=failing_policy:{name}" for field, name in parts.items()]
+    served.start("--processors", "4", *(word for field in fields for word in ("--set", field)))
+    with pytest.raises(ReshapeError, match="2 processors"):
+        served.submit(["true"], 2)  # no place would be acceptable
+    first = served.submit(["sleep", "0.5"], 4)
+    second = served.submit(["true"], 4)
+    third = served.submit(["true"], 4)
+    for job in (first, second, third):
+        assert served.wait(job).state == "COMPLETED"
+    log = served.place.log("serve").read_text()
+    for said in (
+        "the queue order failing_policy:Order failed in key with AttributeError",
+        "the processor selection failing_policy:Select failed in select with RuntimeError: no two",
+        "failed in estimate with ValueError: an estimate must be",
+        "failed in ended with KeyError",
+    ):
+        assert log.count(said) == 1, said
+    served.kill()
+    served.start()
+    assert [served.job(job).state for job in (first, second, third)] == ["COMPLETED"] * 3
+    with reading(served.place.journal) as records:
+        assert compare(records.batches()).difference is None
