@@ -1,12 +1,12 @@
-# `make demo` and `make test` need Python >= 3.11 and nothing else of ours: everything, the MPI
-# included, goes into .venv. Another Python: make PYTHON=python3.12 demo
+# `make demo` and `make test` need Python >= 3.11 only: they install everything else, the MPI
+# included, into .venv. To choose another Python: make PYTHON=python3.12 demo
 PYTHON ?= python3
 ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-# What scheduler/compiled.py names, and a little more.
+# The modules that scheduler/compiled.py names, and their neighbours.
 COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model/*.py scheduler/state/*.py) \
   scheduler/policies/backfill/easy.py scheduler/policies/backfill/conservative.py \
   $(wildcard scheduler/virtual_clock/*.py) \
@@ -15,10 +15,10 @@ COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model
 .PHONY: help demo test lint clean
 
 help:
-	@echo "make demo   run a workload of resizable MPI jobs; ARGS='--seed 1' hands options on"
-	@echo "make test   run all tests;                       ARGS='-k topology' hands options on"
-	@echo "make lint   ruff and mypy"
-	@echo "make clean  remove .venv and what the others leave"
+	@echo "make demo   run a workload of resizable MPI jobs; ARGS='--seed 1' adds options"
+	@echo "make test   run all tests;                       ARGS='-k topology' adds options"
+	@echo "make lint   check style, types and spelling: ruff, mypy, codespell"
+	@echo "make clean  remove .venv and all generated files"
 
 demo: $(READY)
 	$(BIN)/reshape demo --out demo-out $(ARGS)
@@ -30,14 +30,15 @@ lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/codespell
 
 clean:
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find redistribution scheduler simulator . -maxdepth 2 -name '*.so' -delete
 	rm -f scheduler/compiled.digest
 
-# Made again when pyproject.toml or what is compiled changes. Debian splits ensurepip off Python,
-# hence the check.
+# Installed again when pyproject.toml or a compiled source changes. The check for ensurepip is for
+# Debian, which packages it apart from Python.
 $(READY): pyproject.toml hatch_build.py redistribution/copies/kernel.c $(COMPILED)
 	@command -v $(PYTHON) >/dev/null || \
 	  { echo "There is no $(PYTHON) on PATH; install Python >= 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
