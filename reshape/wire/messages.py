@@ -384,7 +384,10 @@ class ServerInfo(_Message):
 
 
 class Info(_Message):
-    """The service in figures; `resources`: (amount, free) besides processors, by name."""
+    """The service in figures; `resources`: (amount, free) besides processors, by name.
+
+    `unreadable` lists records of the journal that were left out because they cannot be read.
+    """
 
     pid: int
     started_at: float
@@ -399,6 +402,7 @@ class Info(_Message):
     directory: str
     version: str
     resources: dict[str, tuple[int, int]] = {}
+    unreadable: list[str] = []
 
 
 class Stop(_Message):

@@ -34,7 +34,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Time limits of the phases of a resize, in seconds.
+    """Time limits of the phases of a resize and of an agent's silence, in seconds.
 
     Parameters
     ----------
@@ -44,6 +44,7 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join_s : from the beginning of a join (or leave) to its commit, without moving the data.
     move_bytes_per_s : lowest acceptable rate of moving data; bytes / rate is added to `join_s`.
     exit_s : for the processes of a group that left to end.
+    node_lost_s : how long an agent may be silent before its node counts as lost.
     """
 
     start_s: Positive = 60.0
@@ -51,6 +52,7 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join_s: Positive = 15.0
     move_bytes_per_s: Positive = 50e6
     exit_s: Positive = 10.0
+    node_lost_s: Positive = 30.0
 
 
 class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

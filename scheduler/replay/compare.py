@@ -1,4 +1,4 @@
-"""A journal's events through the core again, and every order compared with what was decided then.
+"""Replay: the events of a journal go to a core again, and its orders are compared.
 
 The same code recovers a service that starts again (:mod:`scheduler.service.recovery`).
 """
@@ -19,7 +19,7 @@ from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.policies.containment import description
 from scheduler.policies.scenarios import from_data, scenario, to_data
-from scheduler.replay.journal_reader import Batch
+from scheduler.replay.journal_reader import Batch, encode_order
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
 
@@ -31,15 +31,15 @@ ROUNDING = 1e-9
 
 
 def replay(batches: Iterable[Batch], core: Site) -> Iterator[tuple[Batch, list[Order]]]:
-    """Hand batches to a core, each by the settings of its time; give what it decides now."""
+    """Hand batches to a core, each by the settings of its time; yield each with the orders."""
     for batch in batches:
         if batch.settings is not None:
             configure(core, batch.settings)
         yield batch, core.handle(batch.events)
 
 
-def begun(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch]]:
-    """Core on the machine that a journal begins with, no node of it there yet, and its batches."""
+def initial_core(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch]]:
+    """Return a core for the first batch of a journal, without nodes, and all batches."""
     later = iter(batches)
     first = list(islice(later, 1))
     settings = first[0].settings if first else None
@@ -48,7 +48,7 @@ def begun(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch]]:
 
 
 def settings_of(core: TwoGroupSite) -> bytes:
-    """Write down (JSON) what a core decides by, and the network between its nodes."""
+    """Encode (JSON) what a core decides by, and the network between its nodes."""
     machine = core.principal.machine
     data = {"scenario": to_data(core.scenario), "kill_at_walltime": core.kill_at_walltime}
     if machine.space.network is not None:
@@ -58,18 +58,18 @@ def settings_of(core: TwoGroupSite) -> bytes:
 
 
 def machine_of(settings: bytes | None) -> Machine:
-    """Machine without nodes as yet, of the network that settings name and with its places."""
+    """Build a machine without nodes, of the network and the places that settings name."""
     data = msgspec.json.decode(settings or b"{}")
     places = {name: ProcSet.parse(text) for name, text in data.get("places", {}).items()}
     return Machine(network=msgspec.convert(data.get("network"), Tree | None), places=places)
 
 
 def configure(core: Site, settings: bytes) -> None:
-    """Let a core decide by settings as the journal holds them; its machine stays what it is.
+    """Make a core decide by settings as the journal holds them; its machine does not change.
 
     Raises
     ------
-    ConfigError : a policy they name is not known here.
+    ConfigError : they name a policy that is not known here.
     """
     data = msgspec.json.decode(settings)
     core.scenario = from_data(data["scenario"])
@@ -77,35 +77,39 @@ def configure(core: Site, settings: bytes) -> None:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The first order that is not what it was.
+    """The first order that differs from the recorded one.
 
     Parameters
     ----------
     batch, place : number of the batch, and of the order in it, from 0.
-    events : what happened.
-    then, now : the order as it was decided and as it is now; None: there was, or is, none.
+    events : the events of the batch.
+    recorded, replayed : the order of the journal and that of the replay; None if there is none.
     """
 
     batch: int
     place: int
     events: list[Event]
-    then: Order | None
-    now: Order | None
+    recorded: Order | None
+    replayed: Order | None
 
     @property
     def lines(self) -> list[str]:
-        """Event, then-order and now-order, with their reasons."""
-        happened = [f"event  {told(event)}" for event in self.events]
-        return [*happened, f"then   {told(self.then)}", f"now    {told(self.now)}"]
+        """Events, recorded order and replayed order, with their reasons."""
+        happened = [f"event  {one_line(event)}" for event in self.events]
+        return [
+            *happened,
+            f"then   {one_line(self.recorded)}",
+            f"now    {one_line(self.replayed)}",
+        ]
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What a replay found.
+    """The result of a replay.
 
     Parameters
     ----------
-    events, decisions : events handed over; orders that are identical.
-    resizes : those among them that start a resize.
+    events, decisions : number of events replayed, and of orders that are identical.
+    resizes : number of those orders that start a resize.
     difference : the first order that differs; the replay ends there.
     """
 
@@ -123,10 +127,10 @@ def compare(batches: Iterable[Batch]) -> Comparison:
     ConfigError : the journal names a policy that is not known here.
     """
     events = decisions = resizes = 0
-    core, batches = begun(batches)
+    core, batches = initial_core(batches)
     for batch, orders in replay(batches, core):
         events += len(batch.events)
-        now = [_json.encode(order) for order in orders]
+        now = [encode_order(order) for order in orders]
         if now != batch.orders and (found := _difference(batch, orders, now)) is not None:
             return Comparison(events, decisions + found.place, resizes, found)
         decisions += len(now)
@@ -135,7 +139,7 @@ def compare(batches: Iterable[Batch]) -> Comparison:
 
 
 def _difference(batch: Batch, orders: list[Order], now: list[bytes]) -> Difference | None:
-    """First order that differs by more than rounding; None if there is none."""
+    """Find the first order that differs by more than rounding; None if there is none."""
     pairs = enumerate(zip(batch.orders, now, strict=False))
     shorter = min(len(batch.orders), len(now))
     place = next((i for i, (a, b) in pairs if a != b and not same_decision(a, b)), shorter)
@@ -150,12 +154,12 @@ def _difference(batch: Batch, orders: list[Order], now: list[bytes]) -> Differen
     )
 
 
-def same_decision(then: bytes, now: bytes) -> bool:
+def same_decision(recorded: bytes, replayed: bytes) -> bool:
     """Whether two orders differ at most by the rounding of the numbers in their reasons.
 
     An earlier release may have computed a number of a reason in another order of operations.
     """
-    old, new = msgspec.json.decode(then), msgspec.json.decode(now)
+    old, new = msgspec.json.decode(recorded), msgspec.json.decode(replayed)
     facts = [each.get("reason", {}).pop("facts", {}) for each in (old, new)]
     return old == new and _close(*facts)
 
@@ -169,8 +173,8 @@ def _close(then: dict[str, Any], now: dict[str, Any]) -> bool:
     )
 
 
-def told(what: Event | Order | None) -> str:
-    """An event or order in one line, its reason last."""
+def one_line(what: Event | Order | None) -> str:
+    """Format an event or order as one line, its reason last."""
     if what is None:
         return "nothing"
     if isinstance(what, WakeAt):

@@ -1,41 +1,84 @@
 """What the journal of a service holds, for reading: events, orders, submissions, phases of resizes.
 
-`events` is the truth. Handed to the core batch by batch it gives the same state and the same orders
-again, so a restart is a replay. The other tables hold what the core does not need: how to start a
-job, orders (for `explain` and for comparing a replay), the phases of resizes, what programs report.
-The service writes it (:mod:`scheduler.service.record.journal`).
+The table `events` determines everything that the core decides: handed to a core batch by batch, the
+events give the same state and the same orders again. Therefore a restart is a replay. The other
+tables hold what the core does not need: how to start a job, orders (for `explain` and for comparing
+a replay), the phases of resizes, and what programs report. The service writes the journal
+(:mod:`scheduler.service.record.journal`).
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire.messages import Submission
 from scheduler.model.events import Event
-from scheduler.model.orders import Order
+from scheduler.model.orders import Order, Reason, WakeAt
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FORMAT = 1
-#: What a job does most, and what few questions are about; set apart, so that others stay quick.
+#: The most frequent kinds of records, which few questions need; the indices leave them out.
 ROUTINE = "('ResizePoint', 'Continue')"
+#: Orders of one job that `orders_of` returns at most, the latest.
+ORDERS_LIMIT = 10_000
+#: Unreadable records that are listed; further ones are counted in the log alone.
+_LISTED = 20
 
 Facts: TypeAlias = dict[str, bool | int | float | str]
+_encoder = msgspec.json.Encoder()
 _event = msgspec.json.Decoder(Event)
 _order = msgspec.json.Decoder(Order)
-_facts = msgspec.json.Decoder(Facts)
+_facts = msgspec.json.Decoder(dict[str, bool | int | float | str | None])
 _submission = msgspec.json.Decoder(Submission)
 
 
+def encode_event(event: Event) -> bytes:
+    """Encode an event (JSON) so that it can be read back.
+
+    Raises
+    ------
+    ValueError : a number in it is not finite, which JSON cannot hold.
+    """
+    blob = _encoder.encode(event)
+    if b"null" in blob:
+        try:
+            _event.decode(blob)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{event} cannot be written to a journal: {error}") from None
+    return blob
+
+
+def encode_order(order: Order) -> bytes:
+    """Encode an order (JSON) so that it can be read back.
+
+    If a number of its reason is not finite, the reason is written as its sentence.
+    """
+    blob = _encoder.encode(order)
+    if b"null" not in blob or isinstance(order, WakeAt):
+        return blob
+    try:
+        _order.decode(blob)
+    except msgspec.ValidationError:
+        reason = Reason(order.reason.rule, "{text}", {"text": order.reason.sentence})
+        return _encoder.encode(msgspec.structs.replace(order, reason=reason))
+    return blob
+
+
 class DamagedJournalError(ReshapeError):
-    """A part of a journal cannot be read; a reader may be content with what came before it."""
+    """A part of a journal cannot be read; a reader may use what comes before it."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +107,12 @@ class Batch:
     orders: list[bytes]
 
 
-class Records:
+class JournalReader:
     """The tables of an open journal.
+
+    Attributes
+    ----------
+    unreadable : records that were left out because they cannot be read, a sentence on each.
 
     Raises
     ------
@@ -74,6 +121,7 @@ class Records:
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db, self._path = db, path
+        self.unreadable: list[str] = []
         with self._readable():
             row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
         found = row[0] if row else "none"
@@ -84,10 +132,21 @@ class Records:
             )
 
     def sync(self) -> None:
-        """Make what was written visible to the questions below; nothing to do for a reader."""
+        """Make what was written visible to the queries below; nothing to do for a reader."""
 
-    def batches(self) -> Iterator[Batch]:
-        """Give all batches in order.
+    def report_unreadable(self, what: str, error: Exception) -> None:
+        """Note a record that is left out because it cannot be read, and log it."""
+        text = f"{what} was left out: {error}"
+        log.error("journal record unreadable: %s", text)
+        if text not in self.unreadable and len(self.unreadable) < _LISTED:
+            self.unreadable.append(text)
+
+    def batches(self, *, lenient: bool = False) -> Iterator[Batch]:
+        """Yield all batches in order.
+
+        Parameters
+        ----------
+        lenient : leave out events that cannot be decoded, and report them.
 
         Raises
         ------
@@ -96,7 +155,8 @@ class Records:
         settings = self.settings()
         with self._readable():
             events = groupby(
-                self._rows("SELECT batch, event FROM events ORDER BY seq"), key=lambda row: row[0]
+                self._rows("SELECT batch, seq, event FROM events ORDER BY seq"),
+                key=lambda row: row[0],
             )
             orders = self._rows('SELECT batch, "order" FROM orders ORDER BY seq')
             order = next(orders, None)
@@ -105,11 +165,14 @@ class Records:
                 while order is not None and order[0] <= batch:
                     decided.append(order[1])
                     order = next(orders, None)
-                happened = [_event.decode(blob) for _, blob in rows]
+                if lenient:
+                    happened = list(self._decoded(((f"event {r[1]}", r[2]) for r in rows), _event))
+                else:
+                    happened = [_event.decode(blob) for _, _, blob in rows]
                 yield Batch(batch, settings.get(batch), happened, decided)
 
-    def salvaged(self) -> tuple[list[Batch], str]:
-        """Give all batches that can be read, and why there are no more; empty if that is all."""
+    def readable_batches(self) -> tuple[list[Batch], str]:
+        """Return all batches that can be read, and why there are no more; empty if that is all."""
         batches: list[Batch] = []
         try:
             for batch in self.batches():
@@ -119,40 +182,68 @@ class Records:
         return batches, ""
 
     def settings(self) -> dict[int, bytes]:
-        """Give the settings (JSON) by the first batch they were decided by."""
+        """Return the settings (JSON) by the first batch they were decided by."""
         with self._readable():
             return dict(self._rows("SELECT batch, settings FROM settings ORDER BY batch"))
 
     def jobs(self) -> Iterator[tuple[int, str, Submission]]:
-        """Give number, token and submission of every job."""
+        """Yield number, token and submission of every job.
+
+        A submission that cannot be read is replaced by one whose program fails at once, so that the
+        job can still be watched, ended and listed.
+        """
         with self._readable():
             for job, token, blob in self._rows("SELECT job, token, submission FROM jobs"):
-                yield job, token, _submission.decode(blob)
+                found = list(self._decoded([(f"the submission of job {job}", blob)], _submission))
+                yield job, token, found[0] if found else lost_submission()
 
     def events_of(self, job: int) -> list[Event]:
-        """Give the events of one job, oldest first, its resize points excepted."""
+        """Return the events of one job, oldest first, its resize points excepted."""
         rows = self._rows(
             f"SELECT event FROM events WHERE job=? AND kind NOT IN {ROUTINE} ORDER BY seq", job
         )
-        return [_event.decode(blob) for (blob,) in rows]
+        return list(self._decoded(((f"an event of job {job}", row[0]) for row in rows), _event))
 
     def orders_of(self, job: int, *, routine: bool = False) -> list[tuple[float, Order]]:
-        """Give (time, order) of one job, oldest first; with `routine` also those to go on."""
+        """Return (time, order) of one job, oldest first; with `routine` also those to go on.
+
+        Of more than `ORDERS_LIMIT` orders the latest are returned.
+        """
         kinds = "" if routine else f"AND kind NOT IN {ROUTINE}"
-        rows = self._rows(f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq', job)
-        return [(at, _order.decode(blob)) for at, blob in rows]
+        rows = self._rows(
+            f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq DESC LIMIT ?',
+            *(job, ORDERS_LIMIT),
+        )
+        found = [
+            (at, order)
+            for at, blob in rows
+            for order in self._decoded([(f"an order of job {job}", blob)], _order)
+        ]
+        return found[::-1]
 
     def phases_of(self, job: int) -> list[Phase]:
-        """Give the steps of all resizes of one job, oldest first."""
+        """Return the steps of all resizes of one job, oldest first."""
         rows = self._rows(
             "SELECT at, serial, phase, detail FROM phases WHERE job=? ORDER BY seq", job
         )
         return [Phase(*row) for row in rows]
 
     def facts(self, job: int) -> Facts:
-        """Give what a program reported of itself."""
-        row = next(self._rows("SELECT facts FROM facts WHERE job=?", job), None)
-        return _facts.decode(row[0]) if row else {}
+        """Return what a program reported of itself."""
+        rows = self._rows("SELECT facts FROM facts WHERE job=?", job)
+        for facts in self._decoded(((f"the facts of job {job}", row[0]) for row in rows), _facts):
+            return {name: value for name, value in facts.items() if value is not None}
+        return {}
+
+    def _decoded(
+        self, records: Iterable[tuple[str, bytes]], decoder: msgspec.json.Decoder[T]
+    ) -> Iterator[T]:
+        """Decode (name, record) pairs; those that cannot be read are reported and left out."""
+        for name, blob in records:
+            try:
+                yield decoder.decode(blob)
+            except (msgspec.DecodeError, ValueError) as error:
+                self.report_unreadable(name, error)
 
     def _rows(self, query: str, *values: object) -> Iterator[Any]:
         self.sync()
@@ -168,8 +259,13 @@ class Records:
             ) from None
 
 
+def lost_submission() -> Submission:
+    """Build the submission of a job whose own cannot be read: a program that fails at once."""
+    return Submission(argv=["false"], processors=1, walltime_s=1.0)
+
+
 @contextmanager
-def reading(path: Path) -> Iterator[Records]:
+def reading(path: Path) -> Iterator[JournalReader]:
     """Open a journal for reading alone, also that of a running service.
 
     Parameters
@@ -191,4 +287,4 @@ def reading(path: Path) -> Iterator[Records]:
     except sqlite3.Error as error:
         raise ReshapeError(f"{path} cannot be opened: {error}") from None
     with closing(db):
-        yield Records(db, path)
+        yield JournalReader(db, path)

@@ -1,11 +1,10 @@
-"""The parts of a service, made for one another; they carry the names of PRIO, section 2.
+"""The components of a service and how they are connected; their names are those of PRIO, section 2.
 
-The performance profiler sits in the decision core.
+The performance profiler of PRIO is part of the decision core.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,36 +17,22 @@ from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.components.transactions import Transactions
+from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import recover
 from scheduler.sites.two_groups import TwoGroupSite
 
 
-class Clock:
-    """Unix seconds that never go back."""
-
-    def __init__(self) -> None:
-        self._last = time.time()
-
-    def __call__(self) -> float:
-        """Give the time now, or the latest one that was ever given."""
-        self._last = max(self._last, time.time())
-        return self._last
-
-    def reach(self, at: float) -> None:
-        """Give no time before ``at`` from now on."""
-        self._last = max(self._last, at)
-
-
 @dataclass(frozen=True)
-class Parts:
+class Components:
     """What a service consists of.
 
     Attributes
     ----------
-    send : of a peer's identity and a message for it: sends at the end of the turn, when all that
-        the message may follow from is in the journal.
+    send : queues a message for a peer, named by its socket identity. Messages leave at the end of
+        the turn, after the journal is written.
     """
 
     config: ServeConfig
@@ -66,26 +51,28 @@ class Parts:
 
 def assemble(
     directory: ServiceDirectory, config: ServeConfig, send: Callable[[bytes, m.Message], None]
-) -> Parts:
-    """Make all parts, with the core as the journal of ``directory`` tells it.
+) -> Components:
+    """Create all components, with the core as the journal of ``directory`` describes it.
 
     Raises
     ------
     ReshapeError : see `scheduler.service.recovery.recover`.
     """
-    clock = Clock()
     journal = Journal(directory.journal)
     errors = PolicyErrors()
     core, launches = recover(journal, config, errors.report)
-    clock.reach(core.now)
-    monitor = SystemMonitor(directory, config.nodes, send, reserved(config))
+    clock = Clock(journal.clock_anchor(), core.now)
+    journal.note_clock_anchor(clock.anchor)
+    patience_s = config.deadlines.node_lost_s
+    monitor = SystemMonitor(directory, config.nodes, send, reserved(config), journal, patience_s)
     startup = JobStartup(core, monitor, directory, launches)
-    remap = RemapScheduler(core, journal, monitor, startup, config.deadlines, send, clock)
+    transactions = Transactions(journal, clock)
+    remap = RemapScheduler(core, transactions, monitor, startup, config.deadlines, send, clock)
     ends = JobEnds(core, monitor, startup, remap, clock)
     applications = ApplicationScheduler(
         core, journal, startup, remap, launches, clock, Admission(config, errors.report)
     )
-    return Parts(
+    return Components(
         config,
         directory,
         clock,

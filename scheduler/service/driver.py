@@ -1,7 +1,8 @@
-"""The gate through which every decision goes.
+"""The driver of the decision core in a live service.
 
-The events of one turn are handed to the core together, and written to the journal with the orders
-that it gives. Then processes are made what the core's state says.
+The events of one turn of the service's loop go to the core together, and the journal notes them
+with the orders that the core gives. Then the driver compares the processes on the nodes with the
+state of the core and makes the components start and end what differs.
 """
 
 from __future__ import annotations
@@ -20,97 +21,99 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.orders import Continue, Order, Requeue, WakeAt
-from scheduler.service.assembly import Parts
+from scheduler.service.assembly import Components
 
 log = logging.getLogger(__name__)
 
-#: All jobs are compared with their processes once in so many ticks, should news have been missed.
-ROUND_TICKS = 20
+#: Every job is compared with its processes at least once in this many ticks.
+RECHECK_TICKS = 20
 
 
-class Gate:
-    """Decides on events, and lets processes follow.
+class Driver:
+    """Hands events to the core and carries out its orders.
 
     Attributes
     ----------
-    events : what is to be decided on in this turn.
-    after : what is to be done when that is decided.
-    news : jobs that may differ from their processes.
+    events : events to decide on in this turn.
+    after_decision : functions to call after the decision of this turn.
+    changed_jobs : jobs that may differ from their processes.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._core, self._journal, self._clock = parts.core, parts.journal, parts.clock
-        self._monitor, self._startup = parts.monitor, parts.startup
-        self._remap, self._ends = parts.remap, parts.ends
-        self._excuses = self._core.excuse = parts.policy_errors
+    def __init__(self, components: Components) -> None:
+        self._core, self._journal = components.core, components.journal
+        self._clock = components.clock
+        self._monitor, self._startup = components.monitor, components.startup
+        self._remap, self._ends = components.remap, components.ends
+        self._policy_errors = self._core.excuse = components.policy_errors
         self.events: list[Event] = []
-        self.after: list[Callable[[], None]] = []
-        self.news: set[int] = set()
+        self.after_decision: list[Callable[[], None]] = []
+        self.changed_jobs: set[int] = set()
         self._alarms: list[float] = []
-        self._unsettled: set[int] = set()  # jobs that do differ: something is to come or to repeat
-        self._round: list[int] = []  # jobs still to be looked at in any case
-        self._share = 1  # ... so many at a tick
+        self._unsettled: set[int] = set()  # jobs known to differ from their processes
+        self._recheck: list[int] = []  # jobs still to be compared in this round
+        self._recheck_share = 1  # number of them that one tick compares
 
-    def open(self) -> None:
-        """Think of the alarms that the journal leaves."""
+    def restore_alarms(self) -> None:
+        """Set the alarms of the jobs that a recovered core runs."""
         self._alarms = sorted(job.expected_end for job in self._core.live.values())
 
-    def install(self, names: list[str]) -> None:
-        """Number the processors of new nodes as they are configured, whoever comes up first."""
+    def register_nodes(self, names: list[str]) -> None:
+        """Number the processors of new nodes in the configured order, before any agent reports."""
         now = self._clock()
         events: list[Event] = []
         for name in names:
             if name not in self._core.machine.nodes:
-                events.append(self._monitor.joined(name, now))
-                events.append(NodeLost(at=now, node=name))  # until its agent is here
+                events.append(self._monitor.joined_event(name, now))
+                events.append(NodeLost(at=now, node=name))  # down until its agent reports
         if events:
             self.decide(events)
 
-    def turn(self) -> bool:
-        """Decide on what has come together; whether processes were compared with jobs."""
+    def run_turn(self) -> set[int]:
+        """Decide on the events of this turn; return the jobs that were compared with processes."""
         events, self.events = self.events, []
-        after, self.after = self.after, []
+        after, self.after_decision = self.after_decision, []
         if events:
             self.decide(events)
         for act in after:
             act()
-        if not (self.news or self._monitor.news):
-            return False
-        self._follow()
-        return True
+        if not (self.changed_jobs or self._monitor.changed_jobs):
+            return set()
+        return self._reconcile()
 
     def decide(self, events: list[Event]) -> list[Order]:
-        """Hand events to the core now, and write down what it says."""
+        """Hand events to the core now, and note events and orders in the journal."""
         durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
         orders = self._core.handle(events)
-        self._journal.record(self._excuses.noted(events), orders, durable=durable)
+        self._journal.record(self._policy_errors.noted(events), orders, durable=durable)
         for order in orders:
             if isinstance(order, WakeAt):
                 heapq.heappush(self._alarms, order.at)
                 continue
             if isinstance(order, Requeue):
-                self._remap.progress.pop(order.job, None)  # it begins anew
+                self._remap.progress.pop(order.job, None)  # the second life starts at iteration 0
             if not isinstance(order, Continue):
                 log.info("%s", order)
-                self.news.add(order.job)
+                self.changed_jobs.add(order.job)
         for event in events:
             if isinstance(event, NodeJoined | NodeLost):
-                self.news |= self._core.live.keys() | self._monitor.known_jobs()
+                self.changed_jobs |= self._core.live.keys() | self._monitor.known_jobs()
             elif not isinstance(event, ResizePoint | Wakeup):
-                self.news.add(event.job)
+                self.changed_jobs.add(event.job)
         return orders
 
-    def tick(self, *, hire: bool) -> None:
-        """Do what time alone asks for.
+    def tick(self, *, start_agents: bool, heard_all: bool) -> None:
+        """Do what is due at the present time.
 
         Parameters
         ----------
-        hire : whether nodes without an agent are to get one.
+        start_agents : whether to start an agent on nodes that have none.
+        heard_all : whether every message that has arrived was read, so that the silence of an
+            agent may be judged.
         """
-        self.news |= self._unsettled
-        self.news.update(self._next_of_round())
+        self.changed_jobs |= self._unsettled
+        self.changed_jobs.update(self._next_to_recheck())
         now = self._clock()
-        for event in self._monitor.on_tick(now, hire=hire):
+        for event in self._monitor.on_tick(now, start_agents=start_agents, heard_all=heard_all):
             self.decide([event])
         self.events += self._remap.on_tick()
         if self._alarms and self._alarms[0] <= now:
@@ -119,32 +122,33 @@ class Gate:
             self.events.append(Wakeup(at=now))
         self._startup.forget_old()
 
-    def _follow(self) -> None:
-        """Let processes be what jobs say, and jobs what has become of processes."""
+    def _reconcile(self) -> set[int]:
+        """Report ended processes to the core; start and end processes as its state requires."""
         core = self._core
-        looked = self.news | self._monitor.news
+        compared = self.changed_jobs | self._monitor.changed_jobs
         ended = [
             event
-            for number in sorted(looked & core.live.keys())
+            for number in sorted(compared & core.live.keys())
             for event in self._ends.examine(core.live[number])
         ]
         if ended:
             self.decide(ended)
-        looked |= self.news
-        self.news, self._monitor.news = set(), set()
-        for number in sorted(looked & core.jobs.keys()):
+        compared |= self.changed_jobs
+        self.changed_jobs, self._monitor.changed_jobs = set(), set()
+        for number in sorted(compared & core.jobs.keys()):
             self._startup.arrange(core.jobs[number])
             if self._startup.is_settled(core.jobs[number]):
                 self._unsettled.discard(number)
             else:
                 self._unsettled.add(number)
+        return compared
 
-    def _next_of_round(self) -> list[int]:
-        """Jobs that are looked at although there is no news of them: all of them, in turn."""
-        if not self._round:
+    def _next_to_recheck(self) -> list[int]:
+        """Return the next share of all jobs, so that an undetected difference is found in time."""
+        if not self._recheck:
             known = self._monitor.known_jobs() | self._core.live.keys()
-            self._round = sorted(known, reverse=True)
-            self._share = 1 + len(self._round) // ROUND_TICKS
-        part = self._round[-self._share :]
-        del self._round[-self._share :]
-        return part
+            self._recheck = sorted(known, reverse=True)
+            self._recheck_share = 1 + len(self._recheck) // RECHECK_TICKS
+        share = self._recheck[-self._recheck_share :]
+        del self._recheck[-self._recheck_share :]
+        return share

@@ -1,20 +1,32 @@
-"""A service that starts again: its journal replayed into a core, as if it had never been away."""
+"""Recovery: the state of a service rebuilt from its journal.
+
+No record of the journal may keep the service from starting. A record that cannot be read, or a
+batch of events at which the core raises an exception, is left out, logged and listed in
+`Journal.unreadable`, which `reshape info` shows.
+"""
 
 from __future__ import annotations
 
 import logging
+import secrets
+from collections.abc import Iterator
+from itertools import count
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from scheduler.config.settings import ServeConfig, reserved
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.policies.containment import Report
 from scheduler.replay.compare import configure, machine_of, replay, settings_of
+from scheduler.replay.journal_reader import Batch, lost_submission
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.record.journal import Journal
 from scheduler.sites.two_groups import TwoGroupSite
 
 log = logging.getLogger(__name__)
+
+#: Batches that may be left out because the core cannot handle them.
+MOST_FAILURES = 20
 
 
 def recover(
@@ -33,27 +45,66 @@ def recover(
     ConfigError : the scenario of `config`, or one that the journal names, is not known; another
         redirection group, and jobs that are not finished; another network than the journal's.
     """
-    machine = config.machine()
-    core = TwoGroupSite(
-        config.composed(),
-        machine,
-        kill_at_walltime=config.kill_at_walltime,
-        on_policy_error=on_policy_error,
-    )
-    current = settings_of(core)
-    _check_network(journal, machine)
+    core = _replayed(journal, config, on_policy_error)
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
-    events = sum(len(batch.events) for batch, _ in replay(journal.batches(), core))
-    if events:
-        live = sum(job.state not in FINAL for job in core.jobs.values())
-        log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
+    for job in core.jobs.keys() - launches.keys():
+        journal.report_unreadable(f"the submission of job {job}", KeyError(job))
+        launches[job] = Launch(lost_submission(), secrets.token_hex(16))
     _check_group(core, config)
-    # A scenario that is set anew forgets what it promised: so will a replay at this very batch.
+    current = settings_of(_configured(config, on_policy_error))
+    # A scenario that is set anew forgets its reservations; a replay does so at this same batch.
     noted = [*journal.settings().values()][-1:]
     if noted != [current] or settings_of(core) != current:
         journal.add_settings(current)
         configure(core, current)
     return core, launches
+
+
+def _replayed(journal: Journal, config: ServeConfig, on_policy_error: Report) -> TwoGroupSite:
+    """Build the core that the journal describes.
+
+    The state of a core at which an exception was raised is not used: the replay begins again and
+    leaves out the batch.
+    """
+    left_out: set[int] = set()
+    for attempt in count():
+        core = _configured(config, on_policy_error)
+        _check_network(journal, core.principal.machine)
+        events, latest = 0, 0
+
+        def batches() -> Iterator[Batch]:
+            nonlocal latest
+            for batch in journal.batches(lenient=True):
+                latest = batch.number
+                if batch.number not in left_out:
+                    yield batch
+
+        try:
+            for batch, _ in replay(batches(), core):
+                events += len(batch.events)
+        except ReshapeError:
+            raise
+        except Exception as error:
+            if attempt >= MOST_FAILURES:
+                raise
+            left_out.add(latest)
+            journal.report_unreadable(f"batch {latest}", error)
+            continue
+        if events:
+            live = sum(job.state not in FINAL for job in core.jobs.values())
+            log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
+        return core
+    raise AssertionError("unreachable")
+
+
+def _configured(config: ServeConfig, on_policy_error: Report) -> TwoGroupSite:
+    """Build a core by the present settings, its machine without nodes."""
+    return TwoGroupSite(
+        config.composed(),
+        config.machine(),
+        kill_at_walltime=config.kill_at_walltime,
+        on_policy_error=on_policy_error,
+    )
 
 
 def _check_network(journal: Journal, wanted: Machine) -> None:
@@ -74,7 +125,7 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
 
 
 def _check_group(core: TwoGroupSite, config: ServeConfig) -> None:
-    """Refuse another redirection group while there are jobs whose processors would change sides."""
+    """Refuse another redirection group while jobs may hold processors of either group."""
     unfinished = [job.id for job in core.jobs.values() if job.state not in FINAL]
     wanted, known = reserved(config), core.redirection.machine.nodes
     for node in config.nodes if unfinished else ():

@@ -1,170 +1,209 @@
-"""What a message means: events for the gate, and what is answered."""
+"""Messages to the service: each becomes events for the driver, an answer, or both."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire import messages as m
 from scheduler.model.events import JobCancelled, JobStarted
-from scheduler.model.job import FINAL, JobState
-from scheduler.service.assembly import Parts
+from scheduler.model.job import FINAL, Job, JobState
+from scheduler.service.assembly import Components
+from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
-from scheduler.service.driver import Gate
+from scheduler.service.driver import Driver
+from scheduler.service.reads import Reads
+from scheduler.service.waits import Waits
 from scheduler.text.counts import counted
 
 log = logging.getLogger(__name__)
 
+#: Waiting peers whose connection one tick checks.
+PROBES = 50
 
-class Answers:
-    """Takes messages and answers them, some of them later.
+
+class RequestHandler:
+    """Handles messages and answers them, some of them later.
 
     Attributes
     ----------
     started_at : Unix seconds.
-    asked_to_stop : who has asked the service to stop, and the number of the request.
+    stop_request : the peer that asked the service to stop, and the number of its request.
+    reads : long answers under way.
     """
 
-    def __init__(self, parts: Parts, gate: Gate) -> None:
-        self._parts, self._gate = parts, gate
-        self._core, self._journal = parts.core, parts.journal
-        self._monitor, self._remap = parts.monitor, parts.remap
-        self._applications = parts.applications
-        self.started_at = parts.clock()
-        self._waiting: list[tuple[int, bytes, int]] = []  # job, who waits, request
-        self.asked_to_stop: tuple[bytes, int] | None = None
+    def __init__(self, components: Components, driver: Driver) -> None:
+        self._components, self._driver = components, driver
+        self._core, self._journal = components.core, components.journal
+        self._monitor, self._remap = components.monitor, components.remap
+        self._applications = components.applications
+        self._send = components.send
+        self._waits = Waits()
+        self._refusals = BoundedLog(log)
+        self.reads = Reads(components.send)
+        self.started_at = components.clock()
+        self.stop_request: tuple[bytes, int] | None = None
 
-    def take(self, identity: bytes, frames: list[bytes]) -> None:
-        """Read a message and see to its answer."""
+    def handle(self, peer: bytes, frames: list[bytes]) -> None:
+        """Handle a message; whatever is wrong with it is answered with `Failure`."""
         request = 0
+        answer: m.Message | None
         try:
             message = m.decode(frames)
             request = message.id
-            answer = self._answer(identity, message)
+            answer = self._answer(peer, message)
         except ProtocolError as error:
-            log.warning("refused: %s", error)
+            self._refusals.warning("refused a message: %s", error)
             answer = m.Failure(message=str(error))
         except ReshapeError as error:
             answer = m.Failure(message=str(error))
+        except Exception as error:  # one message must not end the service
+            self._refusals.exception("a message raised %s", type(error).__name__)
+            answer = m.Failure(message=f"internal error of the service: {error!r}; see its log")
         if answer is not None:
             answer.id = request
-            self._parts.send(identity, answer)
+            self._send(peer, answer)
 
-    def tell_waiting(self) -> None:
-        """Answer those who wait for jobs that have ended."""
-        still = []
-        for number, identity, request in self._waiting:
+    def answer_waiting(self, changed: set[int]) -> None:
+        """Answer the peers that wait for those of the changed jobs that have ended."""
+        for number in self._waits.jobs_among(changed):
             job = self._core.jobs[number]
             if job.state in FINAL:
                 info = [self._applications.info(job)]
-                jobs = m.Jobs(id=request, now=self._parts.clock(), jobs=info)
-                self._parts.send(identity, jobs)
-            else:
-                still.append((number, identity, request))
-        self._waiting = still
+                for peer, request in self._waits.pop(number):
+                    jobs = m.Jobs(id=request, now=self._components.clock(), jobs=info)
+                    self._send(peer, jobs)
 
-    def _later(self, identity: bytes, request: int, make: Callable[[], m.Message]) -> None:
-        """Answer after the events of this turn were decided on."""
+    def probe_waiting(self, is_connected: Callable[[bytes], bool]) -> None:
+        """Drop waiting peers that are gone, a few at each call."""
+        for peer in self._waits.next_to_probe(PROBES):
+            if not is_connected(peer):
+                self._waits.drop(peer)
+
+    def _answer_later(self, peer: bytes, request: int, make: Callable[[], m.Message]) -> None:
+        """Answer after the core has decided on the events of this turn."""
 
         def answer() -> None:
             message = make()
             message.id = request
-            self._parts.send(identity, message)
+            self._send(peer, message)
 
-        self._gate.after.append(answer)
+        self._driver.after_decision.append(answer)
 
-    def _answer(self, identity: bytes, message: m.Message) -> m.Message | None:
+    def _answer(self, peer: bytes, message: m.Message) -> m.Message | None:
         check = self._applications.check_token
         match message:
             case m.AtResizePoint():
                 job = check(message.job, message.token)
-                self._gate.events += self._remap.on_resize_point(job, message)
+                self._driver.events += self._remap.on_resize_point(job, message)
                 instruct = self._remap.instruction
-                self._later(identity, message.id, lambda: instruct(job, message))
+                self._answer_later(peer, message.id, lambda: instruct(job, message))
                 return None
             case m.AgentHello():
-                return self._on_agent(identity, message)
+                return self._on_agent(peer, message)
             case m.Hello():
                 return self._on_program(message)
             case m.GroupReady():
                 job = check(message.job, message.token)
-                return self._remap.on_group_ready(job, identity, message)
+                return self._remap.on_group_ready(job, peer, message)
             case m.JoinPort():
                 self._remap.on_port(check(message.job, message.token), message)
                 return m.Done()
             case m.ResizeReport():
                 job = check(message.job, message.token)
-                self._gate.events += self._remap.on_report(job, message)
+                self._driver.events += self._remap.on_report(job, message)
                 return m.Done()
             case m.Facts():
                 check(message.job, message.token)
                 self._journal.add_facts(message.job, message.facts)
                 return m.Done()
             case _:
-                return self._on_command(identity, message)
+                return self._on_command(peer, message)
 
-    def _on_agent(self, identity: bytes, hello: m.AgentHello) -> m.Message:
-        events = self._monitor.on_hello(identity, hello, self._parts.clock())
-        if isinstance(events, str):
-            return m.Failure(message=events)
+    def _on_agent(self, peer: bytes, hello: m.AgentHello) -> m.Message:
+        unwanted = [
+            status
+            for status in hello.groups
+            if status.alive and not self._is_wanted(status.job, status.group)
+        ]
+        events = self._monitor.on_agent_hello(peer, hello, unwanted, self._components.clock())
         for event in events:  # one by one: a node is lost before it joins again
-            self._gate.decide([event])
+            self._driver.decide([event])
         return m.Done()
+
+    def _is_wanted(self, number: int, group: int) -> bool:
+        """Whether the core has a group; a job that is being ended still holds its processors."""
+        job = self._core.jobs.get(number)
+        return job is not None and job.state not in FINAL and group in job.groups
 
     def _on_program(self, hello: m.Hello) -> m.Message:
         job = self._applications.check_token(hello.job, hello.token)
         if hello.group in job.groups and hello.size != len(job.groups[hello.group]):
             return m.Failure(message=wrong_size(hello.size, job, hello.group))
         if job.state is JobState.STARTING:
-            self._gate.events.append(JobStarted(at=self._parts.clock(), job=job.id))
-        return m.Welcome(topology=job.spec.topology, verify=self._parts.config.verify)
+            self._driver.events.append(JobStarted(at=self._components.clock(), job=job.id))
+        return m.Welcome(topology=job.spec.topology, verify=self._components.config.verify)
 
-    def _on_command(self, identity: bytes, message: m.Message) -> m.Message | None:
+    def _on_command(self, peer: bytes, message: m.Message) -> m.Message | None:
         apps = self._applications
         match message:
             case m.Submit():
                 event = apps.submit(message.submission)
-                self._gate.events.append(event)
-                self._later(identity, message.id, lambda: m.Submitted(job=event.job))
+                self._driver.events.append(event)
+                self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
             case m.Cancel():
-                self._gate.events.append(apps.cancel(message.job))
-                self._later(identity, message.id, m.Done)
+                self._driver.events.append(apps.cancel(message.job))
+                self._answer_later(peer, message.id, m.Done)
                 return None
             case m.ListJobs():
-                jobs = apps.listing(message.job, message.ended)
-                return m.Jobs(now=self._parts.clock(), jobs=jobs)
+                self._list(peer, message)
+                return None
             case m.Explain():
                 return m.Explanation(job=message.job, lines=apps.explanation(message.job))
             case m.Wait():
-                self._waiting.append((apps.job(message.job).id, identity, message.id))
-                self._gate.news.add(message.job)  # it may have ended long ago
+                self._waits.add(apps.job(message.job).id, peer, message.id)
+                self._driver.changed_jobs.add(message.job)  # it may have ended already
                 return None
             case m.ServerInfo():
                 return self._info()
             case m.Stop():
-                return self._on_stop(identity, message)
-        return m.Failure(message=f"a {type(message).__name__} is nothing to ask of the service")
+                return self._on_stop(peer, message)
+        return m.Failure(message=f"the service does not answer a {type(message).__name__} message")
 
-    def _on_stop(self, identity: bytes, message: m.Stop) -> m.Message | None:
+    def _list(self, peer: bytes, message: m.ListJobs) -> None:
+        """Begin a table of jobs; one of many jobs takes several turns."""
+        jobs = self._applications.listed(message.job, message.ended)
+        rows: list[m.JobInfo] = []
+
+        def steps(jobs: list[Job]) -> Iterator[None]:
+            for job in jobs:
+                rows.append(self._applications.info(job))
+                yield
+
+        self.reads.add(
+            peer, message.id, steps(jobs), lambda: m.Jobs(now=self._components.clock(), jobs=rows)
+        )
+
+    def _on_stop(self, peer: bytes, message: m.Stop) -> m.Message | None:
         unfinished = [job for job in self._core.jobs.values() if job.state not in FINAL]
         if unfinished and not message.kill:
             return m.Failure(
                 message=f"{counted(len(unfinished), 'job')} queued or running: "
                 "cancel first, or stop with --kill"
             )
-        now = self._parts.clock()
-        self._gate.events += [
+        now = self._components.clock()
+        self._driver.events += [
             JobCancelled(at=now, job=job.id, why="the service was stopped") for job in unfinished
         ]
-        self.asked_to_stop = (identity, message.id)  # answered when all is over
+        self.stop_request = (peer, message.id)  # answered when jobs and agents have ended
         return None
 
     def _info(self) -> m.Info:
-        config, machine = self._parts.config, self._core.machine
+        config, machine = self._components.config, self._core.machine
         jobs = list(self._core.jobs.values())
         ended = sum(job.state in FINAL for job in jobs)
         queued = sum(job.state is JobState.PENDING for job in jobs)
@@ -175,7 +214,7 @@ class Answers:
         return m.Info(
             pid=os.getpid(),
             started_at=self.started_at,
-            now=self._parts.clock(),
+            now=self._components.clock(),
             scenario=config.scenario,
             processors=config.processors,
             free=machine.free_count,
@@ -183,7 +222,8 @@ class Answers:
             queued=queued,
             running=len(jobs) - ended - queued,
             ended=ended,
-            directory=str(self._parts.directory.path),
+            directory=str(self._components.directory.path),
             version=version("reshape-mpi"),
             resources=machine.resources,
+            unreadable=list(self._journal.unreadable),
         )

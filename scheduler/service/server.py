@@ -1,11 +1,11 @@
 """The service: one socket, one loop.
 
-What a message means (`scheduler.service.requests`) becomes events; the events of one turn of the
-loop are decided on together (`scheduler.service.driver`); then the journal is written, and what was
-to be said is sent.
+Messages (`scheduler.service.requests`) become events; the core decides on the events of one turn of
+the loop together (`scheduler.service.driver`); then the journal is written, and the answers and
+commands of the turn are sent.
 
-Started again after its death, the service replays its journal and meets agents that kept the jobs
-running and tell it all they know.
+A service that starts again in its directory replays its journal. Its agents have kept the jobs
+running and report all they know.
 """
 
 from __future__ import annotations
@@ -26,18 +26,25 @@ from reshape.wire.client import ServerFile
 from scheduler.config.settings import ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import assemble
-from scheduler.service.driver import Gate
-from scheduler.service.requests import Answers
+from scheduler.service.driver import Driver
+from scheduler.service.requests import RequestHandler
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
-#: Messages taken in one turn of the loop: what arrived together is decided together.
-TURN = 256
+#: Messages handled in one turn of the loop; the core decides on them together.
+TURN_MESSAGES = 256
+#: Seconds between two checks of the connections of waiting peers.
+PROBE_S = 5.0
+#: A service that failed this often within so many seconds ends instead of recovering once more.
+FAILURES, FAILURES_S = 5, 60.0
 
 
 def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
     """Run the service of a directory in the foreground until it is stopped.
+
+    An unexpected exception discards the turn in which it was raised, of which nothing was written
+    or sent; the service recovers from its journal and goes on.
 
     Raises
     ------
@@ -50,7 +57,20 @@ def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
                 f"a service runs in {directory.path} already: "
                 f"end it with 'reshape stop --dir {directory.path}', or choose another --dir"
             )
-        asyncio.run(Service(directory, config).run())
+        failures: list[float] = []
+        while True:
+            try:
+                asyncio.run(Service(directory, config).run())
+            except (ReshapeError, OSError):
+                raise
+            except Exception:
+                now = time.monotonic()
+                failures = [at for at in failures if now - at < FAILURES_S] + [now]
+                if len(failures) >= FAILURES:
+                    raise
+                log.exception("the service failed and recovers from its journal")
+            else:
+                return
 
 
 class Service:
@@ -64,21 +84,22 @@ class Service:
     def __init__(self, directory: ServiceDirectory, config: ServeConfig) -> None:
         self.directory, self.config = directory, config
         self._outbox: list[tuple[bytes, m.Message]] = []
-        self.parts = assemble(directory, config, self.send)
-        self.core = self.parts.core
-        self.gate = Gate(self.parts)
-        self.answers = Answers(self.parts, self.gate)
-        self.gate.install([node.name for node in config.nodes])
+        self.components = assemble(directory, config, self.send)
+        self.core = self.components.core
+        self.driver = Driver(self.components)
+        self.requests = RequestHandler(self.components, self.driver)
+        self.driver.register_nodes([node.name for node in config.nodes])
         self._stop = asyncio.Event()
         self._interrupted = False
+        self._ticked = self._probed = 0.0
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
-        self._plain: zmq.Socket[bytes] = zmq.Socket.shadow(
-            self._socket
-        )  # for draining without a coroutine a message
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # sending to a peer that is gone raises
+        # A plain view of the socket reads and sends without a coroutine for each message.
+        self._plain: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket)
 
     def send(self, identity: bytes, message: m.Message) -> None:
-        """Send to a peer at the end of the turn, when all it may follow from is in the journal."""
+        """Queue a message for a peer; it leaves after the journal of this turn is written."""
         self._outbox.append((identity, message))
 
     async def run(self) -> None:
@@ -91,50 +112,65 @@ class Service:
             os.unlink(path)
         self._socket.bind(self.directory.endpoint)
         self._write_server_file()
-        self.gate.open()
+        self.driver.restore_alarms()
         log.info(
-            "service pid=%d scenario=%s at %s",
+            "service pid=%d scenario=%s endpoint=%s",
             os.getpid(),
             self.config.scenario,
             self.directory.endpoint,
         )
         try:
             await self._loop()
-        finally:
-            self._farewell()
+        except (ReshapeError, OSError):
+            self._finish()
+            raise
+        except Exception:
+            self._discard()
+            raise
+        else:
+            self._finish()
 
     @property
     def _is_ending(self) -> bool:
-        """Told to stop: waits for jobs and agents to be gone."""
-        return self._interrupted or self.answers.asked_to_stop is not None
+        """Whether the service was asked to stop and waits for jobs and agents to end."""
+        return self._interrupted or self.requests.stop_request is not None
 
     async def _loop(self) -> None:
-        ticked = 0.0
         while not self._stop.is_set():
-            await self._socket.poll(round(1000 * TICK_S))
-            for _ in range(TURN):
-                try:
-                    frames = self._plain.recv_multipart(zmq.NOBLOCK)
-                except zmq.Again:
-                    break
-                self.answers.take(frames[0], frames[1:])
+            await self._socket.poll(0 if self.requests.reads.pending else round(1000 * TICK_S))
+            heard_all = self._read_messages()
             now = time.monotonic()
-            if now - ticked > TICK_S:
-                ticked = now
-                self._tick()
-            if self.gate.turn():
-                self.answers.tell_waiting()
+            if now - self._ticked > TICK_S:
+                self._ticked = now
+                self._tick(heard_all)
+            changed = self.driver.run_turn()
+            if changed:
+                self.requests.answer_waiting(changed)
+            self.requests.reads.advance()
             self._commit()
 
-    def _tick(self) -> None:
+    def _read_messages(self) -> bool:
+        """Handle the messages that have arrived; return whether these were all."""
+        for _ in range(TURN_MESSAGES):
+            try:
+                frames = self._plain.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return True
+            self.requests.handle(frames[0], frames[1:])
+        return False
+
+    def _tick(self, heard_all: bool) -> None:
+        if self._ticked - self._probed > PROBE_S:
+            self._probed = self._ticked
+            self.requests.probe_waiting(self._is_connected)
         if not self._is_ending or self.core.live:
-            self.gate.tick(hire=not self._is_ending)
-        elif self.parts.monitor.dismiss():
+            self.driver.tick(start_agents=not self._is_ending, heard_all=heard_all)
+        elif self.components.monitor.stop_agents():
             self._stop.set()
 
     def _commit(self) -> None:
         """Write the journal, then send; a peer that is gone loses its message and asks again."""
-        self.parts.journal.commit()
+        self.components.journal.commit()
         outbox, self._outbox = self._outbox, []
         for identity, message in outbox:
             try:
@@ -142,9 +178,19 @@ class Service:
             except zmq.ZMQError as error:
                 log.debug("cannot send %s: %s", type(message).__name__, error)
 
+    def _is_connected(self, identity: bytes) -> bool:
+        """Find out whether a peer is there by sending a message that its client ignores."""
+        try:
+            self._plain.send_multipart([identity, *m.encode(m.Done())], zmq.NOBLOCK)
+        except zmq.Again:
+            return True  # its queue is full
+        except zmq.ZMQError:
+            return False
+        return True
+
     def _write_server_file(self) -> None:
         file = ServerFile(
-            endpoint=self.directory.endpoint, pid=os.getpid(), started_at=self.answers.started_at
+            endpoint=self.directory.endpoint, pid=os.getpid(), started_at=self.requests.started_at
         )
         draft = self.directory.server_file.with_suffix(".new")
         draft.write_bytes(msgspec.json.encode(file))
@@ -156,16 +202,25 @@ class Service:
             self._stop.set()
         self._interrupted = True
 
-    def _farewell(self) -> None:
+    def _discard(self) -> None:
+        """Close without writing or sending anything of the turn that failed."""
+        self.components.journal.discard()
+        self._close()
+
+    def _finish(self) -> None:
+        """Write and send what is left, and say which jobs go on."""
         if self.core.live:
             jobs = sorted(self.core.live)
             log.warning("jobs %s go on under their agents; serve again to take them up", jobs)
-        if self.answers.asked_to_stop is not None:
-            identity, request = self.answers.asked_to_stop
+        if self.requests.stop_request is not None:
+            identity, request = self.requests.stop_request
             self.send(identity, m.Done(id=request))
         self._commit()
         self.directory.server_file.unlink(missing_ok=True)
+        self._close()
+        log.info("service ended")
+
+    def _close(self) -> None:
         self._socket.close(linger=1000)
         self._context.term()
-        self.parts.journal.close()
-        log.info("service ended")
+        self.components.journal.close()

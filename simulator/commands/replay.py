@@ -137,7 +137,7 @@ def replay(
                 f"--{name} says something about a simulation; give --policy, --set or --predict"
             )
     with reading(journal) as records:
-        batches, damage = records.salvaged()
+        batches, damage = records.readable_batches()
         if damage and not batches:
             raise ReshapeError(damage)
         submissions = {job: its for job, _, its in records.jobs()} if predict else {}

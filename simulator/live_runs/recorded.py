@@ -33,7 +33,7 @@ from scheduler.model.events import (
 from scheduler.model.job import FINAL, Job, Resize
 from scheduler.model.orders import Contract, Expand
 from scheduler.policies.scenario import Scenario
-from scheduler.replay.compare import begun, replay
+from scheduler.replay.compare import initial_core, replay
 from scheduler.replay.journal_reader import Batch
 from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.costs import Costs, StepTime
@@ -81,7 +81,7 @@ class RecordedRun(msgspec.Struct):
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> RecordedRun:
         """Replay a journal."""
-        core, batches = begun(batches)
+        core, batches = initial_core(batches)
         run = cls(core)
         steady: set[int] = set()  # jobs that nothing has happened to since their last point
         under_way: dict[int, Resize] = {}

@@ -1,4 +1,7 @@
-"""Which submissions are taken, in which queue and with which priority (PRIO 3.1, 4.4)."""
+"""Admission: which submissions are accepted, in which queue and with which priority.
+
+PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and platinum.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from scheduler.text.times import format_time
 
 
 class Admission:
-    """Makes a job of a submission, or says why not.
+    """Checks submissions against the machine, the queues and the users of a configuration.
 
     Parameters
     ----------
-    config : with its queues, users and named priorities.
+    config : names queues, users and priorities.
     on_policy_error : reports an error of a processor selection; None lets it out.
     """
 
@@ -25,16 +28,20 @@ class Admission:
         self._config = config
         idle = config.idle(on_policy_error).principal
         self._selection = idle.scenario.selection
-        self._machine = idle.machine  # all that a job could ever have
-        self._kept = config.processors - idle.machine.processors  # for the redirection group
+        self._machine = idle.machine  # with all nodes up and idle
+        self._kept = config.processors - idle.machine.processors  # of the redirection group
 
     def admit(self, submission: Submission) -> JobSpec:
-        """Check a submission; what is beyond its queue or its user is refused, not cut.
+        """Return the specification of a job for a submission.
+
+        A request beyond the limits of its queue or its user is refused. The maximal number of
+        processors is cut to that of the machine.
 
         Raises
         ------
-        ReshapeError : the job could never run, or may not; says why, and how to mend it.
+        ReshapeError : the job could never run, or may not.
         """
+        _check_text(submission)
         self._check_sizes(submission)
         self._check_resources(submission)
         name = submission.queue or next(iter(self._config.queues))
@@ -43,7 +50,7 @@ class Admission:
         return JobSpec(
             processors=submission.processors,
             walltime_s=submission.walltime_s,
-            max_processors=submission.max_processors,
+            max_processors=self._largest(submission),
             topology=submission.topology,
             name=submission.name,
             user=submission.user,
@@ -82,9 +89,15 @@ class Admission:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
         if submission.topology is not None:
             try:
-                submission.topology.valid_sizes(n, max(n, maximum or n))
+                submission.topology.valid_sizes(n, self._largest(submission) or n)
             except ValueError as error:
                 raise ReshapeError(str(error)) from None
+
+    def _largest(self, submission: Submission) -> int | None:
+        """Return the largest size that the job may have and the machine has processors for."""
+        if submission.max_processors is None:
+            return None
+        return max(submission.processors, min(submission.max_processors, self._config.processors))
 
     def _check_resources(self, submission: Submission) -> None:
         pools = self._machine.pools
@@ -100,7 +113,7 @@ class Admission:
                 )
 
     def _queue(self, name: str, submission: Submission) -> QueueConfig:
-        """Find the queue of a submission, and keep to its limits."""
+        """Return the queue of a submission after checking its limits."""
         queues = self._config.queues
         if name not in queues:
             raise ReshapeError(f"there is no queue {name!r}{nearest(name, queues)}")
@@ -125,7 +138,7 @@ class Admission:
         return queue
 
     def _priority(self, submission: Submission) -> float:
-        """User-assigned priority: what the user has, or less if asked for."""
+        """Return the user-assigned priority: that of the user, or what it asks for."""
         config, user, asked = self._config, submission.user, submission.priority
         own = config.value_of(config.users.get(user, 0.0))
         if asked is None:
@@ -140,3 +153,20 @@ class Admission:
                 " less, or let the service's configuration say more under users"
             )
         return priority
+
+
+def _check_text(submission: Submission) -> None:
+    """Refuse text that tables, file names or the start of a process cannot hold."""
+    for field in ("name", "user", "queue", "output", "cwd"):
+        text = getattr(submission, field)
+        if not text.isprintable():
+            raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")
+    for argument in submission.argv:
+        if "\0" in argument:
+            raise ReshapeError(f"the argument {argument!r} holds a NUL character: leave it out")
+    for name, value in submission.environment.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ReshapeError(
+                f"no process can have the environment variable {name!r}: its name must not be"
+                " empty or hold '=', and neither name nor value may hold a NUL character"
+            )

@@ -1,4 +1,4 @@
-"""The application scheduler: submissions, cancellations, and what people ask (PRIO 2)."""
+"""The application scheduler: submissions, cancellations and questions about jobs (PRIO 2)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.job_startup import JobStartup, Launch, output_path
-from scheduler.service.components.remap_scheduler import Progress, RemapScheduler
-from scheduler.service.record.explanations import allocation, because, resizes, story
+from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
+from scheduler.service.record.explanations import allocation, because, explanation_lines, resizes
 from scheduler.service.record.journal import Journal
 from scheduler.sites.site import Site
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class ApplicationScheduler:
-    """Takes jobs in, takes them back, and answers for them."""
+    """Admits and cancels jobs, and describes them."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class ApplicationScheduler:
         self._ended: dict[int, m.JobInfo] = {}
         self._next = max(launches, default=0) + 1
 
-    # ------------------------------------------------------------------ in and out
+    # ------------------------------------------------------------------ submissions
 
     def submit(self, submission: m.Submission) -> JobSubmitted:
-        """Check a submission and give it a number.
+        """Check a submission and return its event, which has the number of the new job.
 
         Raises
         ------
-        ReshapeError : the job could never run; says why.
+        ReshapeError : the job could never run, or may not.
         """
         spec = self._admission.admit(submission)
         number, self._next = self._next, self._next + 1
@@ -57,7 +57,7 @@ class ApplicationScheduler:
         return JobSubmitted(at=self._clock(), job=number, spec=spec)
 
     def cancel(self, number: int) -> Event:
-        """Take a job back.
+        """Return the event that cancels a job.
 
         Raises
         ------
@@ -69,11 +69,11 @@ class ApplicationScheduler:
         return JobCancelled(at=self._clock(), job=number)
 
     def job(self, number: int) -> Job:
-        """Find a job.
+        """Return a job.
 
         Raises
         ------
-        ReshapeError : there is none of this number.
+        ReshapeError : there is no job of this number.
         """
         job = self._core.jobs.get(number)
         if job is None:
@@ -83,7 +83,7 @@ class ApplicationScheduler:
         return job
 
     def check_token(self, number: int, token: str) -> Job:
-        """Find the job of a message from an application.
+        """Return the job of a message from an application.
 
         Raises
         ------
@@ -96,17 +96,17 @@ class ApplicationScheduler:
 
     # ------------------------------------------------------------------ answers
 
-    def listing(self, number: int | None, ended: bool) -> list[m.JobInfo]:
-        """Give one job, or those queued and running (and ended)."""
+    def listed(self, number: int | None, ended: bool) -> list[Job]:
+        """Return one job, or those queued and running (and ended)."""
         if number is not None:
-            return [self.info(self.job(number))]
+            return [self.job(number)]
         jobs = self._core.jobs.values()
-        return [self.info(job) for job in jobs if ended or job.state not in FINAL]
+        return [job for job in jobs if ended or job.state not in FINAL]
 
     def explanation(self, number: int) -> list[m.Story]:
-        """Tell the story of one job, oldest first."""
+        """Return what happened to one job and why, oldest first."""
         job = self.job(number)
-        lines = story(
+        lines = explanation_lines(
             self._journal.events_of(number),
             self._journal.orders_of(number, routine=True),
             self._journal.phases_of(number),
@@ -117,7 +117,7 @@ class ApplicationScheduler:
         return lines
 
     def info(self, job: Job) -> m.JobInfo:
-        """Describe a job as tables show it; one that has ended does not change any more."""
+        """Describe a job as tables show it; the description of an ended job is kept."""
         if job.id not in self._ended:
             info = self._describe(job)
             if job.state not in FINAL:
@@ -127,7 +127,7 @@ class ApplicationScheduler:
 
     def _describe(self, job: Job) -> m.JobInfo:
         submission = self._launches[job.id].submission
-        progress = self._remap.progress.get(job.id, Progress())
+        progress = self._remap.progress.get(job.id, ReportedProgress())
         orders = self._journal.orders_of(job.id)
         events = self._journal.events_of(job.id)
         processors = ProcSet()

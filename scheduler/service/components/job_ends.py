@@ -1,8 +1,8 @@
-"""From ends of groups to ends of jobs (PRIO 2: the monitor sends a job error or a job end).
+"""From the ends of groups to the ends of jobs (PRIO 2: job end, job error).
 
-A job ends when all its groups are gone. Whatever takes a group down that was not to go takes the
-others down too: they would wait for it for ever. If that happened within a resize, the restart
-point stands, and the job is started again from there instead.
+A job ends when all its groups are gone. If a group ends that was not to end, the other groups of
+the job are ended too, because they would wait for it forever. If that happens within a resize while
+the restart point exists, the job is started again from there instead.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
-#: The groups of a job that ends well end together; this much apart is a job that hangs.
+#: Seconds within which all groups of a job that ends well end; after that the job hangs.
 STRAGGLER_S = 30.0
 
 
 class JobEnds:
-    """Draws the conclusions from what the agents say of a job's groups."""
+    """Derives events from what the agents report of the groups of a job."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class JobEnds:
     ) -> None:
         self._core, self._monitor, self._startup = core, monitor, startup
         self._remap, self._clock = remap, clock
-        self._blame: dict[int, m.GroupStatus] = {}
-        self._ending: dict[int, float] = {}
+        self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
+        self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
 
     def examine(self, job: Job) -> list[Event]:
-        """Compare a job that holds processors with what its agents know; say what happened."""
+        """Compare a job that holds processors with its groups; return the events that follow."""
         statuses = {group: self._status(job, group) for group in job.groups}
         events: list[Event] = []
         if job.state is JobState.STARTING and any(s and s.alive for s in statuses.values()):
@@ -51,11 +51,11 @@ class JobEnds:
         if not gone:
             return events
         if len(gone) == len(statuses):
-            return events + self._all_gone(job, gone)
-        return events + self._some_gone(job, gone)
+            return events + self._on_all_gone(job, gone)
+        return events + self._on_some_gone(job, gone)
 
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:
-        """What is known of a group; one that ran and is unknown now went with its agent."""
+        """Return the status of a group; one that ran and is not reported ended with its agent."""
         status = self._startup.status(job, group)
         node = self._startup.node_of(job, group)
         if status is not None:
@@ -68,88 +68,86 @@ class JobEnds:
         why = f"its agent on {node} was lost"
         return m.GroupStatus(job=job.id, group=group, alive=False, signal=9, why=why)
 
-    def _some_gone(self, job: Job, gone: dict[int, m.GroupStatus]) -> list[Event]:
+    def _on_some_gone(self, job: Job, gone: dict[int, m.GroupStatus]) -> list[Event]:
         resize = job.resize
         if job.state is JobState.COMPLETING:
             return []
         if job.state is JobState.CONTRACTING and resize is not None:
-            self._remap.transaction(job)
-            done = self._remap.left(job)
+            done = self._remap.finished_contraction(job)
             if done:
                 return done
-            committed = self._remap.open[job.id].phase == "committed"
+            committed = self._remap.is_committed(job)
             gone = {
                 group: status
                 for group, status in gone.items()
-                if group not in resize.leaving or not (committed or _ended_well(status))
+                if group not in resize.leaving or not (committed or _succeeded(status))
             }
         if job.state is JobState.EXPANDING and resize is not None and resize.group in gone:
-            events = self._remap.joiner_gone(job, gone.pop(resize.group))
+            events = self._remap.joining_group_ended(job, gone.pop(resize.group))
             if events or not gone:
                 return events
         for status in gone.values():
-            if not _ended_well(status):
-                self._doom(job, status)
+            if not _succeeded(status):
+                self._on_failed_group(job, status)
                 return []
         if gone:
-            self._ends_well(job, gone)
+            self._on_partial_end(job, gone)
         return []
 
-    def _doom(self, job: Job, status: m.GroupStatus) -> None:
-        if job.id not in self._blame:
-            self._blame[job.id] = status
-            log.warning("group %d of job %d ended: %s", status.group, job.id, _how(status))
+    def _on_failed_group(self, job: Job, status: m.GroupStatus) -> None:
+        if job.id not in self._culprits:
+            self._culprits[job.id] = status
+            log.warning("group failed job=%d group=%d: %s", job.id, status.group, _how(status))
         self._startup.kill_all(job, f"group {status.group} ended: {_how(status)}")
 
-    def _ends_well(self, job: Job, gone: dict[int, m.GroupStatus]) -> None:
-        """Some groups have ended with success: the others follow, or are helped to."""
+    def _on_partial_end(self, job: Job, gone: dict[int, m.GroupStatus]) -> None:
+        """Some groups have ended with success: wait for the others, and end them if they hang."""
         resize = job.resize
-        waiting = [group for group in job.groups if group not in gone]
-        if resize is not None and waiting == [resize.group]:
+        remaining = [group for group in job.groups if group not in gone]
+        if resize is not None and remaining == [resize.group]:
             why = "the job ended before this group joined"
-            transaction = self._remap.transaction(job)
+            transaction = self._remap.transactions.of(job)
             if transaction is not None:
-                self._remap.dismiss(job, transaction, why)
-            node = self._startup.node_of(job, waiting[0])
-            self._startup.kill(node, job.id, waiting[0], why, grace_s=0)  # nothing to tidy up
-        since = self._ending.setdefault(job.id, time.monotonic())
+                self._remap.release_joining_group(job, transaction, why)
+            node = self._startup.node_of(job, remaining[0])
+            self._startup.kill(
+                node, job.id, remaining[0], why, grace_s=0
+            )  # it has computed nothing
+        since = self._ending_since.setdefault(job.id, time.monotonic())
         if time.monotonic() - since > STRAGGLER_S:
-            others = f"groups {waiting} of the job did not end with the others"
-            self._blame[job.id] = m.GroupStatus(
-                job=job.id, group=waiting[0], alive=False, exit_code=1, why=others
+            why = f"groups {remaining} of the job did not end with the others"
+            self._culprits[job.id] = m.GroupStatus(
+                job=job.id, group=remaining[0], alive=False, exit_code=1, why=why
             )
-            self._startup.kill_all(job, others)
+            self._startup.kill_all(job, why)
 
-    def _all_gone(self, job: Job, gone: dict[int, m.GroupStatus]) -> list[Event]:
-        now = self._clock()
+    def _on_all_gone(self, job: Job, gone: dict[int, m.GroupStatus]) -> list[Event]:
         joining = job.resize.group if job.resize is not None else None
         own = [status for group, status in gone.items() if group != joining]
-        blame = self._blame.get(job.id) or next((s for s in own if not _ended_well(s)), None)
+        culprit = self._culprits.pop(job.id, None)
+        culprit = culprit or next((status for status in own if not _succeeded(status)), None)
+        self._ending_since.pop(job.id, None)
         within_resize = job.state in RESIZING and self._monitor.has_restart_point(job.id)
         if within_resize and job.resize is not None:
-            why = _how(blame) if blame else "its processes ended within the resize"
-            self._blame.pop(job.id, None)
-            self._ending.pop(job.id, None)
-            failed = ResizeFailed(
-                at=now, job=job.id, serial=job.resize.serial, why=why, restart=True
-            )
-            return [failed]
-        self._blame.pop(job.id, None)
-        self._ending.pop(job.id, None)
-        if blame is None:
-            return [JobEnded(at=now, job=job.id)]
+            why = _how(culprit) if culprit else "its processes ended within the resize"
+            serial = job.resize.serial
+            return [
+                ResizeFailed(at=self._clock(), job=job.id, serial=serial, why=why, restart=True)
+            ]
+        if culprit is None:
+            return [JobEnded(at=self._clock(), job=job.id)]
         return [
             JobEnded(
-                at=now,
+                at=self._clock(),
                 job=job.id,
-                exit_code=blame.exit_code,
-                signal=blame.signal,
-                why=f"group {blame.group} ended with {_how(blame)}",
+                exit_code=culprit.exit_code,
+                signal=culprit.signal,
+                why=f"group {culprit.group} ended with {_how(culprit)}",
             )
         ]
 
 
-def _ended_well(status: m.GroupStatus) -> bool:
+def _succeeded(status: m.GroupStatus) -> bool:
     return status.exit_code == 0 and status.signal == 0
 
 

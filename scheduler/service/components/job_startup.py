@@ -1,8 +1,8 @@
-"""Job startup: orders become processes (PRIO 2, Job Startup).
+"""Job startup: starts and ends the processes of jobs (PRIO 2, Job Startup).
 
-Nothing is remembered of what was sent. For every job the groups that the core wants are compared
-with those that the agents report; what is missing is started, what is too much is ended. So an
-order lost with a service, an agent or a message is simply found again.
+Commands are not queued. For every job the groups in the core's state are compared with those that
+the agents report; missing groups are started, surplus groups are ended. A command that was lost
+with a service, an agent or a message is therefore sent again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
-#: A command to an agent is repeated when its effect is not seen after this time.
+#: Seconds after which a command is repeated if the agent does not report its effect.
 REPEAT_S = 3.0
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 2.0
@@ -28,18 +28,18 @@ GRACE_S = 2.0
 
 @dataclass
 class Launch:
-    """How a job is started: its submission and the token its processes show."""
+    """How a job is started: its submission, and the token that its processes send."""
 
     submission: m.Submission
     token: str
 
 
 class JobStartup:
-    """Makes the processes of every job what the core wants them to be.
+    """Makes the groups of every job those that the core has.
 
     Parameters
     ----------
-    launches : job number -> how it is started.
+    launches : job number -> how the job is started.
     """
 
     def __init__(
@@ -51,36 +51,41 @@ class JobStartup:
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._launches = launches
-        self._sent: dict[tuple[str, int, int], float] = {}
+        self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
 
     def node_of(self, job: Job, group: int) -> str:
-        """Give the node whose agent starts and watches a group: the first of its processors."""
+        """Return the node whose agent starts and watches a group: that of its first processor."""
         return next(iter(self._core.machine.by_node(job.groups[group])))
 
     def status(self, job: Job, group: int) -> m.GroupStatus | None:
-        """Give what the agent of a group's first node knows of it."""
+        """Return the status of a group, None if its agent does not report it."""
         return self._monitor.status(self.node_of(job, group), job.id, group)
 
     def arrange(self, job: Job) -> None:
-        """Start the groups that are wanted and not there; end those that are there unwanted."""
+        """Start the groups of a job that do not run, and end those that it does not have."""
         wanted = {} if job.state in FINAL or job.state is JobState.COMPLETING else job.groups
         known = self._monitor.statuses(job.id)
         before = [(node, status) for node, status in known if status.group < job.first_group]
-        # A second life begins when every agent has swept away what the first one left.
+        # A second life begins when every agent has removed what the first one left.
         for group in wanted if not before else ():
             joins = job.resize is not None and job.resize.group == group
             if (job.state is JobState.STARTING or joins) and self.status(job, group) is None:
                 self._start(job, group, "join" if joins else "first")
         for node, status in known:
             if status.alive and status.group not in wanted:
-                self.kill(node, job.id, status.group, job.why or "not wanted any more")
+                self.kill(
+                    node,
+                    job.id,
+                    status.group,
+                    job.why or "the job does not have this group any more",
+                )
         left = known if job.state in FINAL else before
         if left and not any(status.alive for _, status in known):
             for node in {node for node, _ in left}:
-                self._tell(node, job.id, -1, m.SweepJob(job=job.id))
+                self._command(node, job.id, -1, m.SweepJob(job=job.id))
 
     def is_settled(self, job: Job) -> bool:
-        """Whether the processes of a job are what they should be, and nothing is under way."""
+        """Whether exactly the groups of a job run, and no start or end is under way."""
         known = self._monitor.statuses(job.id)
         if job.state is JobState.RUNNING:
             alive = {status.group for _, status in known if status.alive}
@@ -88,12 +93,12 @@ class JobStartup:
         return not known and (job.state in FINAL or job.state is JobState.PENDING)
 
     def kill(self, node: str, job: int, group: int, why: str, grace_s: float = GRACE_S) -> None:
-        """Let an agent end a group; without grace mpiexec cannot print a complaint either."""
-        self._tell(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
+        """Let an agent end a group; without grace mpiexec prints no error message either."""
+        self._command(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
 
     def let_end(self, job: Job, group: int) -> None:
-        """Give a group that was told to end a moment to do so before it is killed."""
-        self._sent[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
+        """Give a group that has been told to end `REPEAT_S` to do so before it is killed."""
+        self._sent_at[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
 
     def kill_all(self, job: Job, why: str) -> None:
         """Let the agents end every group of a job."""
@@ -102,14 +107,14 @@ class JobStartup:
                 self.kill(node, job.id, status.group, why)
 
     def environment(self, job: int) -> dict[str, str]:
-        """Give the environment a job was submitted with."""
+        """Return the environment a job was submitted with."""
         return dict(self._launches[job].submission.environment)
 
     def _start(self, job: Job, group: int, role: str) -> None:
         launch = self._launches[job.id]
         if role == "first" and job.restarts:
             role = "restart"
-        # A rank is one processor; a BLAS that takes all cores for each would only get in their way.
+        # Each rank has one processor, so a BLAS with a thread per core would oversubscribe them.
         environment = (
             {"OMP_NUM_THREADS": "1"}
             | self.environment(job.id)
@@ -131,27 +136,27 @@ class JobStartup:
             environment=environment,
             output=output_path(job.id, launch.submission),
         )
-        self._tell(self.node_of(job, group), job.id, group, order)
+        self._command(self.node_of(job, group), job.id, group, order)
 
-    def _tell(self, node: str, job: int, group: int, message: m.Message) -> None:
-        # One command at a time is under way to a group; a kill may follow a start at once.
+    def _command(self, node: str, job: int, group: int, message: m.Message) -> None:
+        # At most one command of a kind is under way to a group; a kill may follow a start at once.
         key = (f"{node} {type(message).__name__}", job, group)
         now = time.monotonic()
-        if now - self._sent.get(key, -REPEAT_S) >= REPEAT_S:
-            self._sent[key] = now
-            self._monitor.tell(node, message)
+        if now - self._sent_at.get(key, -REPEAT_S) >= REPEAT_S:
+            self._sent_at[key] = now
+            self._monitor.send_to(node, message)
 
     def starts(self, job: Job, group: int) -> bool:
-        """Whether a group was to be started just now, so that its agent may not know it yet."""
+        """Whether a group's start was sent so recently that its agent may not report it yet."""
         key = (f"{self.node_of(job, group)} StartGroup", job.id, group)
-        return time.monotonic() - self._sent.get(key, -REPEAT_S) < REPEAT_S
+        return time.monotonic() - self._sent_at.get(key, -REPEAT_S) < REPEAT_S
 
     def forget_old(self) -> None:
-        """Drop the notes of commands long since carried out."""
+        """Drop the send times that `_command` does not need any more."""
         now = time.monotonic()
-        self._sent = {key: at for key, at in self._sent.items() if now - at < REPEAT_S}
+        self._sent_at = {key: at for key, at in self._sent_at.items() if now - at < REPEAT_S}
 
 
 def output_path(job: int, submission: m.Submission) -> str:
-    """Give the file a job writes to, `%{JOB_ID}` filled in."""
+    """Return the file a job writes to, with `%{JOB_ID}` replaced."""
     return str(Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job)))

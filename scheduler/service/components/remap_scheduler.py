@@ -1,18 +1,12 @@
-"""The remap scheduler: a job at its resize point, and the resize that may follow (PRIO 2).
+"""The remap scheduler: jobs at their resize points, and the resizes that follow (PRIO 2).
 
-The core decides; this part carries the decision out as a transaction with the application:
+The core decides on a resize; this component carries it out as a transaction with the application
+(:mod:`scheduler.service.components.transactions` lists its phases).
 
-    expand      starting  the new group comes up while the job computes
-                ready     it waits for the job's next resize point
-                joining   the job accepts it, and the data moves
-                committed
-    contract    leaving   the data moves off the groups that leave
-                committed their processes end
-
-Answers are a function of the state: an application that asks again is told again. A phase has a
-deadline; what ends badly before the join costs the job nothing (`ResizeFailed`), what ends badly
-within it ends the job's processes, and the job restarts from its restart point
-(:mod:`scheduler.service.components.job_ends`).
+An answer to an application is a function of the state, so that an application which asks again gets
+the same instruction again. Each phase has a deadline. A failure before the join leaves the job as
+it is (`ResizeFailed`). A failure within the join, while the restart point exists, ends the job's
+processes, and the job restarts from there (:mod:`scheduler.service.components.job_ends`).
 """
 
 from __future__ import annotations
@@ -26,41 +20,23 @@ from reshape.wire import messages as m
 from scheduler.config.settings import Deadlines
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.events import ResizeTimes as Times
-from scheduler.model.job import RESIZING, Job, JobState
+from scheduler.model.job import Job, JobState
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.record.journal import Journal
+from scheduler.service.components.transactions import Transaction, Transactions
 from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
 
-#: A newcomer died and a "cancel" was said in its place: how long the job may take to report it.
+#: Seconds that a job may take to report a join that a stand-in has cancelled.
 CANCEL_S = 6.0
-#: A newcomer that was turned away ends, too: give the job a moment to say so.
+#: Seconds that a job may take to report that it refused a group, before the join is cancelled.
 REPORT_S = 0.5
 
 
 @dataclass
-class Transaction:
-    """The carrying out of one resize. Times are monotonic seconds."""
-
-    serial: int
-    phase: str
-    since: float
-    begun: float
-    joiner: bytes | None = None
-    joiner_request: int = 0
-    port: str = ""
-    start_s: float = 0.0
-    registered_bytes: int = 0
-    times: m.PhaseTimes | None = None
-    died: float | None = None
-    cancelled: float | None = None
-
-
-@dataclass
-class Progress:
-    """What the application said last at a resize point."""
+class ReportedProgress:
+    """Iterations finished and seconds per iteration, as the application reported them last."""
 
     iteration: int = 0
     iteration_s: float = 0.0
@@ -68,62 +44,36 @@ class Progress:
 
 @dataclass
 class RemapScheduler:
-    """Answers applications and drives their resizes.
+    """Answers applications and carries out their resizes.
 
     Parameters
     ----------
-    send : sends a message to a peer by its socket identity.
-    clock : the service's clock, Unix seconds that never go back.
+    send : queues a message for a peer, named by its socket identity.
+    clock : the service's clock, Unix seconds.
     """
 
     core: Site
-    journal: Journal
+    transactions: Transactions
     monitor: SystemMonitor
     startup: JobStartup
     deadlines: Deadlines
     send: Callable[[bytes, m.Message], None]
     clock: Callable[[], float]
-    open: dict[int, Transaction] = field(default_factory=dict)
-    progress: dict[int, Progress] = field(default_factory=dict)
-
-    # ------------------------------------------------------------------ transactions
-
-    def transaction(self, job: Job) -> Transaction | None:
-        """Give the transaction of the resize under way, opening it when the core has begun one."""
-        resize = job.resize
-        if resize is None or job.state not in RESIZING:
-            if self.open.pop(job.id, None) is not None:
-                self.monitor.tell_all(m.WatchJoin(job=job.id, serial=0, deadline_s=0))
-            return None
-        found = self.open.get(job.id)
-        if found is None or found.serial != resize.serial:
-            now = time.monotonic()
-            phase = "starting" if resize.expands else "leaving"
-            found = self.open[job.id] = Transaction(resize.serial, phase, now, now)
-            done = [p.phase for p in self.journal.phases_of(job.id) if p.serial == resize.serial]
-            if not done:
-                self.journal.add_phase(job.id, resize.serial, self.clock(), phase)
-            elif done[-1] in ("joining", "committed"):
-                found.phase = done[-1]  # a service that came back takes up where it stood
-        return found
-
-    def _enter(self, job: Job, transaction: Transaction, phase: str, detail: str = "") -> None:
-        transaction.phase, transaction.since = phase, time.monotonic()
-        self.journal.add_phase(job.id, transaction.serial, self.clock(), phase, detail)
-        log.info("resize job=%d serial=%d %s", job.id, transaction.serial, phase)
+    progress: dict[int, ReportedProgress] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ from the application
 
     def on_resize_point(self, job: Job, message: m.AtResizePoint) -> list[Event]:
-        """Report an iteration to the core; a commit whose report got lost is noticed here."""
+        """Return the events of a resize point, a commit whose report was lost included."""
         now = self.clock()
-        self.progress[job.id] = Progress(message.iteration, message.iteration_s)
+        self.progress[job.id] = ReportedProgress(message.iteration, message.iteration_s)
         events: list[Event] = []
         if job.state is JobState.STARTING:
             events.append(JobStarted(at=now, job=job.id))
-        transaction = self.transaction(job)
+        transaction = self.transactions.of(job)
         if transaction is not None:
             transaction.registered_bytes = message.registered_bytes
+            self.transactions.set_port(job, transaction, "")  # a job that computes accepts nothing
             if message.epoch >= transaction.serial and transaction.phase != "committed":
                 events += self._commit(job, transaction, m.PhaseTimes())
         events.append(
@@ -139,8 +89,8 @@ class RemapScheduler:
         return events
 
     def instruction(self, job: Job, message: m.AtResizePoint) -> m.Message:
-        """Say what the application shall do now, after the core has decided."""
-        transaction = self.transaction(job)
+        """Return what the application has to do now that the core has decided."""
+        transaction = self.transactions.of(job)
         resize = job.resize
         if transaction is None or resize is None or message.epoch >= resize.serial:
             return m.Proceed(id=message.id)
@@ -151,8 +101,7 @@ class RemapScheduler:
             if transaction.phase == "starting" or status is None or not status.alive:
                 return m.Proceed(id=message.id)
             if transaction.phase == "ready":
-                self._enter(job, transaction, "joining")
-            transaction.port = ""  # the application opens a new one at every attempt
+                self.transactions.enter(job, transaction, "joining")
             self._watch(job, transaction)
             size = len(job.groups[resize.group])
             return m.Join(id=message.id, serial=resize.serial, group=resize.group, size=size)
@@ -162,35 +111,40 @@ class RemapScheduler:
         return m.Leave(id=message.id, serial=resize.serial, groups=list(resize.leaving))
 
     def _watch(self, job: Job, transaction: Transaction) -> None:
+        """Let the agents end the job if its restart point still exists after the deadline.
+
+        The service never ends such a watch: it is harmless once the restart point is removed, the
+        next resize replaces it, and it is what ends a job that hangs while there is no service.
+        """
         limits = self.deadlines
         allowed = limits.join_s + transaction.registered_bytes / limits.move_bytes_per_s
         watch = m.WatchJoin(job=job.id, serial=transaction.serial, deadline_s=allowed)
         for node in {self.startup.node_of(job, group) for group in job.groups}:
-            self.monitor.tell(node, watch)
+            self.monitor.send_to(node, watch)
 
-    def on_group_ready(self, job: Job, identity: bytes, message: m.GroupReady) -> m.Message | None:
+    def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Message | None:
         """Note that a new group waits; None as long as there is no port for it."""
-        transaction, resize = self.transaction(job), job.resize
+        transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.group != message.group:
             return m.Abandon(id=message.id, why="the job does not need this group any more")
         if message.size != len(job.groups[message.group]):
             return m.Abandon(id=message.id, why=wrong_size(message.size, job, message.group))
-        transaction.joiner, transaction.joiner_request = identity, message.id
+        transaction.joiner, transaction.joiner_request = peer, message.id
         if transaction.phase == "starting":
             transaction.start_s = time.monotonic() - transaction.begun
-            self._enter(job, transaction, "ready")
+            self.transactions.enter(job, transaction, "ready")
         if transaction.phase == "joining" and transaction.port and transaction.cancelled is None:
             return m.Connect(id=message.id, port=transaction.port)
         return None
 
     def on_port(self, job: Job, message: m.JoinPort) -> None:
-        """Hand the job's port to the newcomer that waits for it, if it is still alive."""
-        transaction, resize = self.transaction(job), job.resize
+        """Send the job's port to the new group that waits for it, if that is still alive."""
+        transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.serial != message.serial:
-            # The resize was given up meanwhile; the application must not wait for a newcomer.
-            self._say_cancel(job, message.serial, message.port)
+            # The resize was given up meanwhile; the job must not wait for the group.
+            self._send_cancel(job, message.serial, message.port)
             return
-        transaction.port = message.port
+        self.transactions.set_port(job, transaction, message.port)
         assert resize.group is not None
         status = self.startup.status(job, resize.group)
         if status is None or not status.alive:
@@ -200,8 +154,11 @@ class RemapScheduler:
             self.send(transaction.joiner, connect)
 
     def on_report(self, job: Job, report: m.ResizeReport) -> list[Event]:
-        """Take the application's word that a resize is committed or rolled back."""
-        transaction = self.transaction(job)
+        """Return the events of a resize that the application reports as committed or rolled back.
+
+        A report of a resize that is not under way any more has none.
+        """
+        transaction = self.transactions.of(job)
         if transaction is None or transaction.serial != report.serial:
             return []
         if report.ok:
@@ -211,12 +168,14 @@ class RemapScheduler:
     def _commit(self, job: Job, transaction: Transaction, times: m.PhaseTimes) -> list[Event]:
         transaction.times = times
         if transaction.phase != "committed":
-            self._enter(job, transaction, "committed")
+            self.transactions.enter(job, transaction, "committed")
         assert job.resize is not None
-        return [self.done(job)] if job.resize.expands else self.left(job)
+        if job.resize.expands:
+            return [self._done(job, transaction)]
+        return self.finished_contraction(job)
 
-    def dismiss(self, job: Job, transaction: Transaction, why: str) -> None:
-        """Tell a newcomer that waits to end by itself; it is killed only if it does not."""
+    def release_joining_group(self, job: Job, transaction: Transaction, why: str) -> None:
+        """Tell a new group that waits to end by itself; it is killed only if it does not."""
         if transaction.joiner is not None and job.resize is not None:
             self.send(transaction.joiner, m.Abandon(id=transaction.joiner_request, why=why))
             assert job.resize.group is not None
@@ -224,14 +183,12 @@ class RemapScheduler:
             transaction.joiner = None
 
     def _fail(self, job: Job, transaction: Transaction, why: str) -> list[Event]:
-        self._enter(job, transaction, "rolled back", why)
-        self.dismiss(job, transaction, why)
+        self.transactions.enter(job, transaction, "rolled back", why)
+        self.release_joining_group(job, transaction, why)
         failed = ResizeFailed(at=self.clock(), job=job.id, serial=transaction.serial, why=why)
         return [failed]
 
-    def done(self, job: Job) -> ResizeDone:
-        """Make the event that ends a resize well."""
-        transaction = self.open[job.id]
+    def _done(self, job: Job, transaction: Transaction) -> ResizeDone:
         times = transaction.times or m.PhaseTimes()
         return ResizeDone(
             at=self.clock(),
@@ -249,21 +206,32 @@ class RemapScheduler:
 
     # ------------------------------------------------------------------ from the node
 
-    def left(self, job: Job) -> list[Event]:
+    def is_committed(self, job: Job) -> bool:
+        """Whether the resize of a job is committed and its end is awaited."""
+        transaction = self.transactions.of(job)
+        return transaction is not None and transaction.phase == "committed"
+
+    def finished_contraction(self, job: Job) -> list[Event]:
         """End a contraction when it is committed and the processes of its groups are gone."""
+        transaction = self.transactions.of(job)
+        assert transaction is not None
         assert job.resize is not None
         statuses = [self.startup.status(job, group) for group in job.resize.leaving]
         gone = [status for status in statuses if status is not None and not status.alive]
         if len(gone) < len(statuses):
             return []
-        committed = self.open[job.id].phase == "committed"
+        committed = transaction.phase == "committed"
         if committed or all(s.exit_code == 0 and s.signal == 0 for s in gone):
-            return [self.done(job)]
+            return [self._done(job, transaction)]
         return []
 
-    def joiner_gone(self, job: Job, status: m.GroupStatus) -> list[Event]:
-        """React to the death of a newcomer: nothing lost before the join, else cancel or kill."""
-        transaction = self.transaction(job)
+    def joining_group_ended(self, job: Job, status: m.GroupStatus) -> list[Event]:
+        """React to the end of a new group.
+
+        Before the join the resize fails and the job goes on. Within the join the job is released
+        from accepting; if that does not help, it is ended and restarts from its restart point.
+        """
+        transaction = self.transactions.of(job)
         assert transaction is not None
         why = f"the new group ended (exit code {status.exit_code}:{status.signal})"
         why = f"{why}: {status.why}" if status.why else why
@@ -273,51 +241,56 @@ class RemapScheduler:
             return []
         now = time.monotonic()
         transaction.died = transaction.died or now
-        if not transaction.port:
-            # The application was told to join and is not there yet; let it not come in vain.
-            return self._fail(job, transaction, why) if now - transaction.died > CANCEL_S else []
-        if transaction.cancelled is None:
+        if transaction.cancelled is None and transaction.port:
             if now - transaction.died > REPORT_S:
                 self._cancel(job, transaction)
-        elif now - transaction.cancelled > CANCEL_S:
-            # It hangs: within the join (then it restarts), or just after a commit (then it fails).
+            return []
+        if now - (transaction.cancelled or transaction.died) <= CANCEL_S:
+            return []
+        if transaction.port or self.monitor.has_restart_point(job.id):
+            # The job hangs: within the join (then it restarts), or after a commit (then it fails).
             self.startup.kill_all(job, f"{why} within the join")
-        return []
+            return []
+        # The application has its instruction to join and has not begun; it will get another one.
+        return self._fail(job, transaction, why)
 
     def _cancel(self, job: Job, transaction: Transaction) -> None:
         transaction.cancelled = time.monotonic()
-        self._say_cancel(job, transaction.serial, transaction.port)
+        self._send_cancel(job, transaction.serial, transaction.port)
 
-    def _say_cancel(self, job: Job, serial: int, port: str) -> None:
+    def _send_cancel(self, job: Job, serial: int, port: str) -> None:
+        """Let a stand-in release the job from accepting on a port."""
         first = next(iter(job.groups), None)
         if first is not None:
             environment = self.startup.environment(job.id)
             cancel = m.CancelAccept(job=job.id, serial=serial, port=port, environment=environment)
-            self.monitor.tell(self.startup.node_of(job, first), cancel)
+            self.monitor.send_to(self.startup.node_of(job, first), cancel)
 
     # ------------------------------------------------------------------ deadlines
 
     def on_tick(self) -> list[Event]:
-        """Find phases that take too long."""
+        """Return the events of phases that have passed their deadlines."""
         events: list[Event] = []
-        for number in list(self.open):
+        for number in self.transactions.jobs():
             job = self.core.jobs.get(number)
-            transaction = self.transaction(job) if job is not None else None
-            if job is None or transaction is None or job.resize is None:
-                self.open.pop(number, None)
+            if job is None:
+                self.transactions.close(number)
                 continue
-            events += self._overdue(job, transaction, time.monotonic() - transaction.since)
+            transaction = self.transactions.of(job)
+            if transaction is not None:
+                events += self._overdue(job, transaction, time.monotonic() - transaction.since)
         return events
 
-    def _overdue(self, job: Job, transaction: Transaction, waited: float) -> list[Event]:
+    def _overdue(self, job: Job, transaction: Transaction, waited_s: float) -> list[Event]:
         limits = self.deadlines
-        if transaction.phase == "starting" and waited > limits.start_s:
+        if transaction.phase == "starting" and waited_s > limits.start_s:
             return self._fail(job, transaction, f"no group came up within {limits.start_s:g} s")
-        patience = max(limits.ready_s, 10 * self.progress.get(job.id, Progress()).iteration_s)
-        if transaction.phase == "ready" and waited > patience:
-            why = f"the job reached no resize point within {patience:g} s"
+        progress = self.progress.get(job.id, ReportedProgress())
+        patience_s = max(limits.ready_s, 10 * progress.iteration_s)
+        if transaction.phase == "ready" and waited_s > patience_s:
+            why = f"the job reached no resize point within {patience_s:g} s"
             return self._fail(job, transaction, why)
-        if transaction.phase == "committed" and waited > limits.exit_s:
+        if transaction.phase == "committed" and waited_s > limits.exit_s:
             assert job.resize is not None
             for group in job.resize.leaving:
                 node = self.startup.node_of(job, group)

@@ -1,1 +1,1 @@
-"""What the service records: journal, explanations, errors of policies."""
+"""What the service records: journal, clock anchor, explanations, errors of policies."""

@@ -1,4 +1,4 @@
-"""What became of a job, told from the journal: its story, its resizes, its processors over time."""
+"""A job's history derived from the journal: explanation, resizes, allocation over time."""
 
 from __future__ import annotations
 
@@ -26,27 +26,32 @@ from scheduler.text.times import format_moment
 Orders: TypeAlias = Sequence[tuple[float, Order]]
 
 
-def _told(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Event | Order]]:
-    """Merge what happened with what was ordered; at one instant the event comes first."""
-    told: list[tuple[float, int, Event | Order]] = [(event.at, 0, event) for event in events]
-    told += [(at, 1, order) for at, order in orders]
-    told.sort(key=lambda entry: entry[:2])
-    return ((at, what) for at, _, what in told)
+def _merged(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Event | Order]]:
+    """Merge events and orders by time; at one instant events come first."""
+    merged: list[tuple[float, int, Event | Order]] = [(event.at, 0, event) for event in events]
+    merged += [(at, 1, order) for at, order in orders]
+    merged.sort(key=lambda entry: entry[:2])
+    return ((at, what) for at, _, what in merged)
 
 
 def because(reason: Reason) -> str:
-    """Write a reason with the moment that it may name as a date and time of day."""
+    """Format a reason; a moment that it names becomes a date and time of day."""
     at = reason.facts.get("at")
     if isinstance(at, float):
         reason = msgspec.structs.replace(reason, facts={**reason.facts, "at": format_moment(at)})
     return str(reason)
 
 
-def story(events: Sequence[Event], orders: Orders, phases: Sequence[Phase]) -> list[m.Story]:
-    """Tell what happened to a job and why, oldest first; equal decisions in a row are told once."""
+def explanation_lines(
+    events: Sequence[Event], orders: Orders, phases: Sequence[Phase]
+) -> list[m.Story]:
+    """Describe what happened to a job and why, oldest first.
+
+    Equal decisions to continue in a row give one line.
+    """
     lines: list[m.Story] = []
     last_continue = ""
-    for at, what in _told(events, orders):
+    for at, what in _merged(events, orders):
         if isinstance(what, Continue):
             if because(what.reason) != last_continue:
                 lines.append(m.Story(at=at, text=f"goes on: {because(what.reason)}"))
@@ -112,11 +117,11 @@ def _sentence(what: Event | Order) -> str:
 
 
 def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str]]:
-    """Give (time, processors as in "0-3 7") whenever what a job holds changed; "" at the end."""
+    """Return (time, processors as in "0-3 7") of each change of an allocation; "" at the end."""
     groups: dict[int, ProcSet] = {}
     pending: Expand | Contract | None = None
     history: list[tuple[float, str]] = []
-    for at, what in _told(events, orders):
+    for at, what in _merged(events, orders):
         match what:
             case Start():
                 groups = {what.group: what.processors}
@@ -142,13 +147,13 @@ def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str
 
 
 def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeInfo]:
-    """List every resize of a job with its outcome and where its time went."""
+    """List every resize of a job with its outcome and the time of each phase."""
     ends = {e.serial: e for e in events if isinstance(e, ResizeDone | ResizeFailed)}
     size = job.spec.processors
     found: list[m.ResizeInfo] = []
     for at, order in orders:
         if isinstance(order, Start) and not order.restart:
-            size = job.spec.processors  # also at the beginning of a second life
+            size = job.spec.processors  # at the beginning of a second life, too
         elif isinstance(order, Requeue) and found and found[-1].serial not in ends:
             found[-1].outcome = "ended with its first life"
         if not isinstance(order, Expand | Contract):

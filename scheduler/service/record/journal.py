@@ -1,16 +1,18 @@
-"""The journal of a service: its event stream in SQLite, and what people ask about later.
+"""The journal of a service: its events and orders in SQLite, and what people ask about later.
 
-What the tables mean stands in :mod:`scheduler.replay.journal_reader`, which reads them. Whatever is
-noted in one turn of the service's loop becomes one transaction, at its end and before anybody hears
-of it (`commit`). If a submission is among it, the transaction is synced to the disk (`durable`), so
-that many submissions that come together cost one sync; everything else survives the death of the
-service at once, and that of the machine up to the last few seconds.
+:mod:`scheduler.replay.journal_reader`, which reads the tables, describes them. Everything noted in
+one turn of the service's loop becomes one transaction at the end of the turn (`commit`), before any
+message of the turn is sent. A transaction that holds a submission is synced to the disk
+(`durable`), so that many submissions of one turn cost one sync. Other transactions survive the
+death of the service at once, and that of the machine except for the last few seconds.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -19,7 +21,15 @@ from reshape.errors import ReshapeError
 from reshape.wire.messages import Submission
 from scheduler.model.events import Event
 from scheduler.model.orders import Order
-from scheduler.replay.journal_reader import FORMAT, ROUTINE, Facts, Records
+from scheduler.replay.journal_reader import (
+    FORMAT,
+    ROUTINE,
+    Facts,
+    JournalReader,
+    encode_event,
+    encode_order,
+)
+from scheduler.service.record.clock import ClockAnchor, boot_id
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -46,13 +56,16 @@ _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?,
 _JOB = "INSERT INTO jobs VALUES (?, ?, ?)"
 _PHASE = "INSERT INTO phases (job, serial, at, phase, detail) VALUES (?, ?, ?, ?, ?)"
 _FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
 json = msgspec.json.Encoder()
 
 
-class Journal(Records):
-    """The journal in one file. Only one service writes it (the directory's lock sees to that).
+class Journal(JournalReader):
+    """The journal in one file, for its owner alone (mode 0600).
+
+    Only one service writes it; the lock of the service directory ensures that.
 
     Raises
     ------
@@ -62,6 +75,7 @@ class Journal(Records):
     def __init__(self, path: Path) -> None:
         self._pending: dict[str, list[Sequence[object]]] = {}
         self._durable = self._syncs = False
+        _make_private(path)
         try:
             db = sqlite3.connect(path, isolation_level=None)
             db.execute("PRAGMA journal_mode=WAL")
@@ -80,8 +94,13 @@ class Journal(Records):
         self.commit()
         self._db.close()
 
+    def discard(self) -> None:
+        """Forget what was noted since the last commit."""
+        self._pending.clear()
+        self._durable = False
+
     def sync(self) -> None:
-        """Write what is noted, so that it is found by whoever asks."""
+        """Write what is noted, so that queries find it."""
         self.commit()
 
     def commit(self) -> None:
@@ -105,16 +124,22 @@ class Journal(Records):
     def record(
         self, events: Sequence[Event], orders: Iterable[Order], *, durable: bool = False
     ) -> None:
-        """Note the events of one instant as the next batch, and what the core decided on them."""
+        """Note the events of one instant as the next batch, and what the core decided on them.
+
+        Raises
+        ------
+        ValueError : a number in an event is not finite; nothing is noted then.
+        """
+        encoded = [encode_event(event) for event in events]
         self.batch += 1
         self._durable |= durable
-        for event in events:
+        for event, blob in zip(events, encoded, strict=True):
             job = getattr(event, "job", None)
-            self._note(_EVENT, self.batch, job, type(event).__name__, json.encode(event))
+            self._note(_EVENT, self.batch, job, type(event).__name__, blob)
         at = events[-1].at
         for order in orders:
             job = getattr(order, "job", None)
-            self._note(_ORDER, self.batch, job, type(order).__name__, at, json.encode(order))
+            self._note(_ORDER, self.batch, job, type(order).__name__, at, encode_order(order))
 
     def add_job(self, job: int, token: str, submission: Submission) -> None:
         """Note how a job is started; durable together with its JobSubmitted."""
@@ -125,7 +150,15 @@ class Journal(Records):
         self._note(_PHASE, job, serial, at, phase, detail)
 
     def add_facts(self, job: int, facts: Facts) -> None:
-        """Add what a program reports of itself; a name said again replaces the value."""
+        """Add what a program reports of itself; a name that is repeated replaces the value.
+
+        Raises
+        ------
+        ReshapeError : a value is not a finite number.
+        """
+        for name, value in facts.items():
+            if isinstance(value, float) and not isfinite(value):
+                raise ReshapeError(f"the fact {name} must be a finite number, got {value}")
         known = self.facts(job)
         known.update(facts)
         self._note(_FACTS, job, json.encode(known))
@@ -134,5 +167,43 @@ class Journal(Records):
         """Note the settings (JSON) that decisions follow from the next batch on."""
         self._note(_SETTINGS, self.batch + 1, settings)
 
+    def clock_anchor(self) -> ClockAnchor | None:
+        """Return the anchor of the clock that an earlier service noted, None if there is none."""
+        text = self._meta("clock")
+        try:
+            return None if text is None else msgspec.json.decode(text, type=ClockAnchor)
+        except msgspec.DecodeError as error:
+            self.report_unreadable("the anchor of the clock", error)
+            return None
+
+    def note_clock_anchor(self, anchor: ClockAnchor) -> None:
+        """Note the anchor of the clock."""
+        self._note(_META, "clock", json.encode(anchor).decode())
+
+    def agent_pid(self, node: str) -> int | None:
+        """Return the process number of the latest agent of a node in this boot, None if unknown."""
+        pid, _, boot = (self._meta(f"agent {node}") or "").partition(" ")
+        return int(pid) if pid.isdecimal() and boot == boot_id() else None
+
+    def note_agent_pid(self, node: str, pid: int) -> None:
+        """Note the process number of a node's agent."""
+        self._note(_META, f"agent {node}", f"{pid} {boot_id()}")
+
+    def _meta(self, key: str) -> str | None:
+        row = next(self._rows("SELECT value FROM meta WHERE key=?", key), None)
+        return None if row is None else str(row[0])
+
     def _note(self, statement: str, *row: object) -> None:
         self._pending.setdefault(statement, []).append(row)
+
+
+def _make_private(path: Path) -> None:
+    """Create the file for its owner alone; SQLite gives its further files the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        for suffix in ("", "-wal", "-shm"):
+            part = path.with_name(path.name + suffix)
+            if part.exists():
+                part.chmod(0o600)
+    except OSError as error:
+        raise ReshapeError(f"cannot use the journal {path}: {error.strerror}") from None

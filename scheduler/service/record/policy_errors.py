@@ -1,8 +1,8 @@
-"""A resizing policy of somebody's own that raises an exception: told, noted, and lived through.
+"""Exceptions that policies raise: logged, noted in the journal, and survived.
 
-The core answers the resize point at which it was raised by going on. The event is written into the
-journal with what failed, so that whoever reads it again, also a service that recovers, decides the
-same without asking the policy, whatever has become of its code.
+The core answers the resize point at which a resizing policy failed by letting the job continue. The
+event is written to the journal with the failure, so that a replay decides the same without calling
+the policy, even if its code has changed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ log = logging.getLogger(__name__)
 
 
 class PolicyErrors:
-    """What a core calls when a resizing policy raises an exception."""
+    """Called by a core when a policy raises an exception."""
 
     def __init__(self) -> None:
         self._failed: dict[int, str] = {}  # by the identity of the event, until it is noted
-        self._told: set[tuple[str, str, str]] = set()
+        self._logged: set[tuple[str, str, str]] = set()
 
     def __call__(self, point: ResizePoint, policy: Resizing, error: Exception) -> str:
-        """Say in a sentence what failed; the log has the traceback of each kind of error once."""
+        """Describe the failure in a sentence; log the traceback of each kind of error once."""
         name, place = name_of("resizing", policy), _place(policy, error)
-        kind, said = type(error).__name__, _said(error)
-        why = f"the policy {name} failed with {said} ({place}); the job keeps its size"
-        if (name, kind, place) not in self._told:
-            self._told.add((name, kind, place))
+        kind, text = type(error).__name__, _error_text(error)
+        why = f"the policy {name} failed with {text} ({place}); the job keeps its size"
+        if (name, kind, place) not in self._logged:
+            self._logged.add((name, kind, place))
             log.error(
                 "policy %s: %s at %s, first for job %d; jobs keep their sizes where it fails",
                 *(name, kind, place, point.job),
@@ -48,14 +48,14 @@ class PolicyErrors:
     def report(self, kind: str, policy: object, method: str, error: Exception) -> str:
         """Return a sentence on an error of another policy; log each kind of error and line once."""
         sentence, place = description(kind, policy, method, error), _place(policy, error, method)
-        said = kind, type(error).__name__, place
-        if said not in self._told:
-            self._told.add(said)
+        key = kind, type(error).__name__, place
+        if key not in self._logged:
+            self._logged.add(key)
             log.error("%s (%s); its fallback decides instead", sentence, place, exc_info=error)
         return f"{sentence} ({place})"
 
     def noted(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Give events as the journal is to hold them, with what failed; it is forgotten here."""
+        """Return the events with their failures added, as the journal holds them."""
         if not self._failed:
             return events
         failed, self._failed = self._failed, {}
@@ -67,14 +67,14 @@ class PolicyErrors:
         ]
 
 
-def _said(error: Exception) -> str:
-    """Kind and message of an error in one line that can be written down, whatever it holds."""
+def _error_text(error: Exception) -> str:
+    """Format kind and message of an error as one line of valid UTF-8."""
     words = traceback.format_exception_only(error)[-1].split()
     return " ".join(words).encode(errors="replace").decode()
 
 
 def _place(policy: object, error: Exception, method: str = "decide") -> str:
-    """``file:line`` of the policy's code where it was raised; that of the method if elsewhere.
+    """Find ``file:line`` of the policy's code where it was raised; of the method if elsewhere.
 
     The innermost line of the policy's own file counts, not that of a library it calls.
     """

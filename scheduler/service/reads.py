@@ -1,0 +1,84 @@
+"""Answers that take long to compute, spread over the turns of the service's loop.
+
+Only what reads is computed here, such as a table of all jobs that ever ran. Each turn spends a few
+milliseconds on it, so that requests of other peers do not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from reshape.wire import messages as m
+
+log = logging.getLogger(__name__)
+
+#: Seconds that one turn may spend.
+TURN_S = 0.02
+#: Answers that may be under way; further questions are refused.
+LIMIT = 1000
+
+
+class _Read(NamedTuple):
+    """An answer under way: its remaining steps, and what builds the answer after the last."""
+
+    peer: bytes
+    request: int
+    steps: Iterator[object]
+    finish: Callable[[], m.Message]
+
+
+class Reads:
+    """Computes long answers in turn and sends each when it is complete.
+
+    Parameters
+    ----------
+    send : queues a message for a peer.
+    """
+
+    def __init__(self, send: Callable[[bytes, m.Message], None]) -> None:
+        self._send = send
+        self._under_way: deque[_Read] = deque()
+
+    @property
+    def pending(self) -> bool:
+        """Whether an answer is under way."""
+        return bool(self._under_way)
+
+    def add(
+        self,
+        peer: bytes,
+        request: int,
+        steps: Iterator[object],
+        finish: Callable[[], m.Message],
+    ) -> None:
+        """Begin an answer; it is refused if too many are under way."""
+        if len(self._under_way) >= LIMIT:
+            self._send(peer, m.Failure(id=request, message="too many questions: ask again later"))
+            return
+        self._under_way.append(_Read(peer, request, steps, finish))
+
+    def advance(self, seconds: float = TURN_S) -> None:
+        """Work on the answers in turn for about this long."""
+        until = time.monotonic() + seconds
+        while self._under_way and time.monotonic() < until:
+            read = self._under_way.popleft()
+            try:
+                for _ in read.steps:
+                    if time.monotonic() >= until:
+                        break
+                else:
+                    answer = read.finish()
+                    answer.id = read.request
+                    self._send(read.peer, answer)
+                    continue
+            except Exception as error:
+                log.exception("a question could not be answered")
+                self._send(
+                    read.peer, m.Failure(id=read.request, message=f"internal error: {error}")
+                )
+                continue
+            self._under_way.append(read)
