@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from reshape.errors import nearest
+from reshape.key_values import key_values
 
 
 class Speedup(Protocol):
@@ -223,21 +224,17 @@ def parse(text: str) -> Model:
         raise ValueError(
             f"unknown speedup model {name!r}{nearest(name, MODELS)}; write it as in {FORMS}"
         )
-    fields: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = (word.strip() for word in part.partition("="))
-        if not equals:
-            raise ValueError(f"{part!r} in {text!r} has no value; write it as in {FORMS}")
-        fields[key] = value
+    known = None if name == "table" else MODELS[name].__struct_fields__
+    try:
+        fields: dict[str, Any] = {**key_values(filter(None, rest.split(",")), known)}
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}; write it as in {FORMS}") from None
     if name == "table":
         fields = {"times": fields}
     try:
         model: Model = msgspec.convert({"model": name} | fields, Model, strict=False)
     except msgspec.ValidationError as error:
-        known = [field for field in MODELS[name].__struct_fields__ if name != "table"]
-        said = str(error).replace("Object contains unknown field", "unknown parameter")
-        offered = f"; {name} has {', '.join(known)}" if known else ""
-        raise ValueError(f"{text!r}: {said.partition(' - at')[0]}{offered}") from None
+        raise ValueError(f"{text!r}: {str(error).partition(' - at')[0]}") from None
     return model
 
 

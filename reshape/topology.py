@@ -26,6 +26,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from reshape.errors import nearest
+from reshape.key_values import key_values
 
 Kind = Literal["arbitrary", "nearly-square", "power-of-2", "list"]
 
@@ -129,18 +130,10 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         kind, _, rest = text.strip().partition(":")
         try:
-            options: dict[str, int] = {}
-            sizes: list[int] = []
-            for part in rest.split(",") if rest else ():
-                name, equals, value = part.strip().partition("=")
-                if not equals:
-                    sizes.append(_integer(name))
-                elif name not in _OPTIONS:
-                    raise ValueError(f"unknown option {name!r}{nearest(name, _OPTIONS)}")
-                elif name in options:
-                    raise ValueError(f"{name} is given twice")
-                else:
-                    options[name] = _integer(value)
+            parts = rest.split(",") if rest else []
+            sizes = [_integer(part) for part in parts if "=" not in part]
+            given = key_values((part for part in parts if "=" in part), _OPTIONS)
+            options = {name: _integer(value) for name, value in given.items()}
             return cls(cast(Kind, kind), sizes=tuple(sizes), **options)  # __post_init__ checks kind
         except ValueError as error:
             raise ValueError(f"topology {text!r}: {error}; accepted are {FORMS}") from None

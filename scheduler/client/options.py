@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from reshape.key_values import amounts
 from reshape.topology import FORMS, Topology
 from scheduler.client.asking import LAST
 from scheduler.model.resources import checked
@@ -63,18 +64,11 @@ class ResourceAmounts(click.ParamType[dict[str, int]]):
         """Parse the text of an option."""
         if isinstance(value, dict):
             return value
-        found: dict[str, int] = {}
-        for part in value.split(","):
-            name, _, amount = (word.strip() for word in part.partition("="))
-            if not name or not amount.isdecimal():
-                self.fail(f"{part!r} is not an amount such as memory_gib=16", param, ctx)
-            if name in found:
-                self.fail(f"{name} is given twice", param, ctx)
-            found[name] = int(amount)
         try:
+            found = amounts(value.split(","))
             checked(found)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(f"{error}; an example is memory_gib=16", param, ctx)
         return found
 
 

@@ -39,6 +39,7 @@ import msgspec
 import yaml
 
 from reshape.errors import ConfigError
+from reshape.key_values import key_value
 from scheduler.config.checks import check
 from scheduler.config.machine_file import Platform
 from scheduler.config.machine_file import read as read_platform
@@ -98,11 +99,12 @@ def load_config(
         if name != "set" and value is not None:
             _override(tree, (name,), value, Origin(f"option --{name.replace('_', '-')}"))
     for text in options.get("set") or ():
-        key, equals, value = text.partition("=")
         origin = Origin(f"option --set {text}")
-        if not equals or not key:
-            raise ConfigError("write it as key=value", file=origin.source)
-        _override(tree, ("parameters", key.strip()), _scalar(value, origin), origin)
+        try:
+            key, value = key_value(text)
+        except ValueError as error:
+            raise ConfigError(str(error), file=origin.source) from None
+        _override(tree, ("parameters", key), _scalar(value, origin), origin)
     platform = _expand_machine(tree)
     _expand_processors(tree)
     _read_durations(tree)

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from reshape.cli.helptext import example
 from scheduler.policies.scenarios import scenario
 from scheduler.text.counts import counted
+from simulator.commands.options import set_fields
 from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces import swf
@@ -70,11 +71,7 @@ def generate(
     if longest is not None and options["estimates"] != "tsafrir":
         raise click.UsageError("--longest says something with --estimates tsafrir alone")
     parameters: dict[str, object] = {} if processors is None else {"processors": processors}
-    for field in fields:
-        name, equals, value = field.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {field!r} has no value; write --set {field}=VALUE")
-        parameters[name] = value
+    parameters |= set_fields(fields)
     if model == PRIO:
         _check_prio(output)
         parameters |= {} if jobs is None else {"jobs": jobs}

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from reshape.errors import ConfigError
+from reshape.key_values import key_value
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from simulator.traces.normalise import Rules
@@ -52,19 +53,16 @@ def rules_of(options: dict[str, Any], *, exact: bool = False) -> Rules:
 
 
 def set_fields(texts: Iterable[str]) -> dict[str, str]:
-    """Read what ``--set FIELD=VALUE`` says.
+    """Read the texts ``FIELD=VALUE`` of the option ``--set``; of a repeated field the last counts.
 
     Raises
     ------
-    click.UsageError : a text has no value.
+    click.UsageError : a text has no field or no value.
     """
-    fields = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {text!r} has no value; write --set {text}=VALUE")
-        fields[name] = value
-    return fields
+    try:
+        return dict(map(key_value, texts))
+    except ValueError as error:
+        raise click.UsageError(f"--set {error}") from None
 
 
 def scenario_of(base: Scenario | str, changes: Mapping[str, Any]) -> Scenario:

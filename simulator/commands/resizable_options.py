@@ -9,6 +9,7 @@ import click
 
 from reshape.cli.options import FiniteRange
 from reshape.errors import ConfigError
+from reshape.key_values import key_values
 from reshape.speedup import FORMS, Model, parse
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
@@ -39,10 +40,9 @@ class CostText(click.ParamType[ResizeCost]):
         """Read ``start_s=0.4,join_s=0.05,bytes_per_s=1e9``, each of which may be left out."""
         if isinstance(value, ResizeCost):
             return value
-        fields = dict(part.partition("=")[::2] for part in value.split(","))
         try:
-            return converted(fields, ResizeCost)
-        except ConfigError as error:
+            return converted(key_values(value.split(",")), ResizeCost)
+        except (ConfigError, ValueError) as error:
             names = ", ".join(ResizeCost.__struct_fields__)
             self.fail(f"{value!r}: {error}; it has {names}, as in start_s=0.4,join_s=0.05", param)
 

@@ -30,6 +30,7 @@ import msgspec
 import yaml
 
 from reshape.errors import ConfigError, ReshapeError, nearest
+from reshape.key_values import key_value
 from scheduler.text.located import FieldPath, Located, Origin
 
 Parameters: TypeAlias = dict[str, Any]
@@ -271,9 +272,10 @@ def _check(tree: Located, plan: StudyFile) -> None:
 def _changed(plan: StudyFile, text: str) -> StudyFile:
     """Lay ``parameter=value`` over a plan; see `read_study`."""
     option = f"option --set {text}"
-    name, equals, written = text.partition("=")
-    if not equals or not name:
-        raise ConfigError("write it as parameter=value", file=option)
+    try:
+        name, written = key_value(text)
+    except ValueError as error:
+        raise ConfigError(str(error), file=option) from None
     value = _yaml(written, option)
     values = value if isinstance(value, list) else [value]
     if name in plan.grid or (name in plan.fixed and isinstance(value, list)):

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError
+from reshape.key_values import amounts
 from scheduler.text.counts import counted
 from simulator.traces.files import replace_all
 from simulator.traces.plain_lines import Column, columns_of, whole
@@ -338,11 +339,7 @@ def _resources(line: str) -> dict[str, int]:
     key, _, value = line.lstrip("; \t").partition(":")
     if key.strip().lower() != "resources":
         return {}
-    found: dict[str, int] = {}
-    for part in value.split():
-        name, equals, amount = part.partition("=")
-        if not (name and equals and amount.isdecimal()) or name in found:
-            mend = "write ; Resources: memory=1024 licences=8"
-            raise ValueError(f"{part!r} is no NAME=AMOUNT, or is named twice; {mend}")
-        found[name] = int(amount)
-    return found
+    try:
+        return amounts(value.split())
+    except ValueError as error:
+        raise ValueError(f"{error}; an example is ; Resources: memory=1024 licences=8") from None

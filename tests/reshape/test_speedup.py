@@ -82,9 +82,9 @@ def test_what_is_written_is_read_back(model: Model) -> None:
     ("text", "words"),
     [
         ("pro", "unknown speedup model 'pro'; did you mean prio?"),
-        ("prio:alpah=1", "unknown parameter `alpah`; prio has alpha, reading"),
+        ("prio:alpah=1", "unknown key 'alpah' in 'alpah=1'; did you mean alpha?"),
         ("prio:alpha=2", "alpha must be > 0 and <= 1, got 2.0"),
-        ("prio:alpha", "'alpha' in 'prio:alpha' has no value"),
+        ("prio:alpha", "'prio:alpha': 'alpha' has no value; write alpha=VALUE"),
         ("amdahl:serial=-1", "serial must be >= 0 and <= 1, got -1.0"),
         ("downey:A=0.5", "A must be >= 1, got 0.5"),
         ("downey:sigma=-1", "sigma must be >= 0, got -1.0"),

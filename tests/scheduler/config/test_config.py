@@ -263,7 +263,7 @@ def test_an_error_in_a_file_names_line_field_and_mend(
             {"set": ["max_restarts=x"]},
             "option --set max_restarts=x: parameters.max_restarts: must be a whole number, got 'x'",
         ),
-        ({}, {"set": ["depth"]}, "option --set depth: write it as key=value"),
+        ({}, {"set": ["depth"]}, "option --set depth: 'depth' has no value; write depth=VALUE"),
         ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: must be one value, got"),
     ],
 )

@@ -277,7 +277,7 @@ def test_costs_of_other_runs_count_together(journal: Path, tmp_path: Path) -> No
     ("options", "words"),
     [
         (("--policy", "fcfs-rp"), "fcfs-pr"),
-        (("--set", "resizing"), "has no value; write --set resizing=VALUE"),
+        (("--set", "resizing"), "--set 'resizing' has no value; write resizing=VALUE"),
         (("--set", "resizing.min_benefitt=1"), "did you mean min_benefit?"),
         (("--policy", "easy", "--speedup", "downy"), "did you mean downey?"),
         (("--policy", "easy", "--speedup", "table:2=1"), "need a formula, not a table"),

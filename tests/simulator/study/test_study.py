@@ -259,7 +259,7 @@ def test_wrong_files(here: Path, old: str, new: str, says: str) -> None:
         (["backfiling"], 2, "there is no study 'backfiling'; did you mean backfilling?"),
         (["no.yaml"], 1, "no.yaml: cannot be read: No such file or directory"),
         (["squares.yaml", "--set", "y=1"], 1, "option --set y=1: unknown parameter 'y'"),
-        (["squares.yaml", "--set", "x"], 1, "option --set x: write it as parameter=value"),
+        (["squares.yaml", "--set", "x"], 1, "option --set x: 'x' has no value; write x=VALUE"),
         (["squares.yaml", "--set", "x=[1"], 1, "option --set x=[1: '[1' is no YAML value"),
         (["squares.yaml", "--set", "seed=1"], 1, "give --seeds N"),
         (["squares.yaml", "--seeds", "many"], 1, "option --seeds many: seeds: must be"),

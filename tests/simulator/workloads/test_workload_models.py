@@ -419,7 +419,7 @@ def test_a_trace_with_further_resources(tmp_path: Path) -> None:
 
 def test_malformed_resources(tmp_path: Path) -> None:
     line = LINE.format(1)
-    with pytest.raises(swf.TraceError, match=r"t.swf:1: 'memory' is no NAME=AMOUNT"):
+    with pytest.raises(swf.TraceError, match=r"t.swf:1: 'memory' has no value; write memory=VALUE"):
         swf.read(traced(tmp_path, line, header="; Resources: memory\n"))
     with pytest.raises(swf.TraceError, match=r"t.swf:2: field 20 \(resource:licences\): 'x' is no"):
         swf.read(traced(tmp_path, f"{line} 1 x"))

@@ -1,0 +1,62 @@
+"""Texts of the form ``key=value`` in options, topologies, speedup models and trace headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reshape.errors import nearest
+
+
+def key_value(item: str, known: Iterable[str] | None = None) -> tuple[str, str]:
+    """Split ``key=value``; white space around key and value is removed.
+
+    Parameters
+    ----------
+    known : accepted keys; None accepts any key.
+
+    Raises
+    ------
+    ValueError : the key or the ``=`` is missing, or the key is not among the known ones.
+    """
+    key, equals, value = (word.strip() for word in item.partition("="))
+    if not key:
+        raise ValueError(f"{item!r} has no key; write KEY=VALUE")
+    if not equals:
+        raise ValueError(f"{item!r} has no value; write {key}=VALUE")
+    if known is not None:
+        known = list(known)
+        if key not in known:
+            raise ValueError(f"unknown key {key!r} in {item!r}{nearest(key, known)}")
+    return key, value
+
+
+def key_values(items: Iterable[str], known: Iterable[str] | None = None) -> dict[str, str]:
+    """Read items of the form ``key=value``, each key once, in their order.
+
+    Raises
+    ------
+    ValueError : see `key_value`; or a key is given twice.
+    """
+    known = None if known is None else list(known)
+    found: dict[str, str] = {}
+    for item in items:
+        key, value = key_value(item, known)
+        if key in found:
+            raise ValueError(f"{key} is given twice, {found[key]!r} and {value!r}; keep one")
+        found[key] = value
+    return found
+
+
+def amounts(items: Iterable[str]) -> dict[str, int]:
+    """Read items of the form ``name=amount``, each name once; an amount is a whole number >= 0.
+
+    Raises
+    ------
+    ValueError : see `key_values`; or an amount is not such a number.
+    """
+    found: dict[str, int] = {}
+    for name, text in key_values(items).items():
+        if not text.isdecimal():
+            raise ValueError(f"{name}={text}: {text!r} is not a whole number >= 0")
+        found[name] = int(text)
+    return found
