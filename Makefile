@@ -8,8 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 # The modules that scheduler/compiled.py names, and their neighbours.
 COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model/*.py scheduler/state/*.py) \
-  scheduler/policies/backfill/easy.py scheduler/policies/backfill/conservative.py \
-  $(wildcard scheduler/virtual_clock/*.py) \
+  $(wildcard scheduler/policies/backfill/*.py scheduler/virtual_clock/*.py) \
   simulator/engine/rigid_jobs.py simulator/engine/job_programs.py
 
 .PHONY: help demo test lint clean

@@ -72,7 +72,7 @@ def run(
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine)
     kill, resources = bool(cut_later), trace.capacities()
     site = _site(scenario, machine, resources, event_order, counted=counted, kill=kill)
-    loss = ExternalLoss(site) if isinstance(site, Core) and site.view.placing else None
+    loss = ExternalLoss(site) if isinstance(site, Core) and site.state.placing else None
     engine = Engine(site, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
     with no_collection():
         result = engine.run()

@@ -1,92 +1,103 @@
-"""When the core asks to be woken, and what it then does.
+"""Wake-ups: when the core asks for a `Wakeup`, and what it does at one.
 
-At the end of a walltime, to end the job; when a prediction runs out, to correct it; when a job that
-passed the head may have to make room for it; at a promised start, if nothing else happens then.
+A wake-up comes at the end of a walltime, to end the job; when a prediction expires, to correct it;
+when a backfilled job may have to make room for the head; and at a reserved start time, if nothing
+else happens then.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason, WakeAt
-
-if TYPE_CHECKING:
-    from scheduler.core.core import Core
+from scheduler.predictions.estimates import Predictor
+from scheduler.state.scheduler_state import SchedulerState
 
 
 class Alarms:
-    """Wake-ups of one core; the earliest asked for stands, the next is asked for when it comes."""
+    """Wake-ups of one core. Only the earliest is asked for; the next one when it has come.
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._at = inf
+    Parameters
+    ----------
+    state : scheduler state; `WakeAt` is added to its orders.
+    kill_at_walltime : end jobs that exceed their walltime.
 
-    def by(self, time: float) -> None:
-        """Ask to be woken at a time, if no earlier one is asked for."""
+    Attributes
+    ----------
+    predictor : corrects predictions that expire; None if there are no predictions.
+    kill_at_reservation : overdue backfilled jobs may be ended in favour of the head.
+    """
+
+    def __init__(self, state: SchedulerState, kill_at_walltime: bool) -> None:
+        self._state = state
+        self._at = inf  # time of the wake-up that was asked for, s
+        self.kill_at_walltime = kill_at_walltime
+        self.kill_at_reservation = False
+        self.predictor: Predictor | None = None
+
+    def wake_by(self, time: float) -> None:
+        """Ask for a wake-up at a time (s) unless an earlier one was asked for."""
         if time < self._at:
             self._at = time
-            self._core.order_also(WakeAt(time))
+            self._state.orders.append(WakeAt(time))
 
-    def started(self, job: Job) -> None:
-        """Ask to be woken at the end of a job's estimate, if something happens then."""
-        core = self._core
-        predicted = core.predictor is not None and job.estimate_s < job.spec.walltime_s
-        waited_for = job.passed and core.scenario.backfill.kill_at_reservation
-        if core.kill_at_walltime or predicted or waited_for:
-            self.by(job.estimated_end)
+    def job_started(self, job: Job) -> None:
+        """Ask for a wake-up at the end of a job's estimate if something is to be done then."""
+        predicted = self.predictor is not None and job.estimate_s < job.spec.walltime_s
+        in_the_way = job.backfilled and self.kill_at_reservation
+        if self.kill_at_walltime or predicted or in_the_way:
+            self.wake_by(job.estimated_end)
 
-    def promised(self) -> None:
-        """Ask to be woken for the first promised start, if no end is expected then.
+    def wake_for_reservations(self) -> None:
+        """Ask for a wake-up at the first reserved start if no release is expected then.
 
-        A place that another job has left may have been what a promise waited for. What waits for
-        overdue processors is not woken for: they may come at any moment.
+        Such a reservation may begin when another one has moved. There is no wake-up while
+        processors are overdue: they may be released at any moment.
         """
-        core = self._core
-        if core.reservations and not core.ends.any_by(core.now):
-            first = min(core.reservations.values())
-            if core.now < first < inf and not core.ends.any_at(first):
-                self.by(first)
+        state = self._state
+        if state.reservations and not state.releases.any_by(state.now):
+            first = min(state.reservations.values())
+            if state.now < first < inf and not state.releases.any_at(first):
+                self.wake_by(first)
 
-    def ring(self) -> bool:
-        """Do what is to be done now, and tell whether a scheduling pass is."""
-        core = self._core
+    def wake(self) -> bool:
+        """Handle the jobs that are overdue now, and return whether a scheduling pass is due."""
+        state = self._state
         overdue, next_end = self._overdue()
-        due = bool(core.reservations) and min(core.reservations.values()) <= core.now
+        pass_due = bool(state.reservations) and min(state.reservations.values()) <= state.now
         for job in overdue:
-            if core.predictor is not None and job.estimate_s < job.spec.walltime_s:
-                self._correct(job)
+            if self.predictor is not None and job.estimate_s < job.spec.walltime_s:
+                self._correct(job, self.predictor)
                 next_end = min(next_end, job.estimated_end)
-            elif core.kill_at_walltime:
+            elif self.kill_at_walltime:
                 facts = {"walltime": job.spec.walltime_s}
-                core.kill(job, JobState.TIMEOUT, Reason("walltime", "{walltime} s are over", facts))
-            elif job.passed and core.scenario.backfill.kill_at_reservation:
-                due = True
-        if not core.now < self._at < inf:  # else an earlier one is still to come
+                reason = Reason("walltime", "{walltime} s are over", facts)
+                state.kill(job, JobState.TIMEOUT, reason)
+            elif job.backfilled and self.kill_at_reservation:
+                pass_due = True
+        if not state.now < self._at < inf:  # otherwise the wake-up asked for is still to come
             self._at = inf
-            self.by(next_end)
-            self.promised()
-        return due
+            self.wake_by(next_end)
+            self.wake_for_reservations()
+        return pass_due
 
     def _overdue(self) -> tuple[list[Job], float]:
-        """Jobs whose estimates are over and who were not told to end; when the next one's is."""
-        core = self._core
+        """Overdue jobs that are not COMPLETING, and when the next estimate ends (s)."""
+        state = self._state
         overdue: dict[int, Job] = {}
-        for end, number, _ in core.ends:
-            job = core.live[number]
-            if job.state is JobState.COMPLETING or end != job.estimated_end:  # a part that leaves
+        for end, number, _ in state.releases:
+            job = state.live[number]
+            if job.state is JobState.COMPLETING or end != job.estimated_end:  # a leaving part
                 continue
-            if end > core.now:
+            if end > state.now:
                 return list(overdue.values()), end
             overdue[number] = job
         return list(overdue.values()), inf
 
-    def _correct(self, job: Job) -> None:
-        """Prolong a prediction that ran out (Tsafrir, Etsion and Feitelson 2007)."""
-        core = self._core
-        assert core.predictor is not None
-        while job.estimate_s < job.spec.walltime_s and job.estimated_end <= core.now:
+    def _correct(self, job: Job, predictor: Predictor) -> None:
+        """Prolong an expired prediction (Tsafrir, Etsion and Feitelson 2007)."""
+        while job.estimate_s < job.spec.walltime_s and job.estimated_end <= self._state.now:
             job.misses += 1
-            job.estimate_s = core.predictor.corrected(job)
-        core.expect(job)
+            job.estimate_s = predictor.corrected(job)
+        self._state.expect(job)

@@ -1,22 +1,22 @@
-"""The core: the events of one instant in, orders out.
+"""The decision core: it turns the events of one instant into orders.
 
-``core.handle(events)`` is the only way in. It changes the state for each event, makes one
-scheduling pass (the scenario's backfilling), then lets the scenario's resizing policy decide at the
-resize points; one method for each event, named after it. The machine's drivers (live service,
-simulator, replay) do what the orders say and tell what came of it by further events. Events that
-no longer fit (a repeated one, one of a job that has ended) change nothing: drivers may repeat
-themselves.
+``core.handle(events)`` is its only entry point. The core changes the state for each event, runs one
+scheduling pass (the scenario's backfilling), then asks the scenario's resizing policy at the resize
+points. There is one method for each type of event. Drivers (live service, simulator, replay) carry
+out the orders and report what happens as further events. An event that does not fit the state of
+its job (a repetition, or one of a job that has ended) changes nothing, so drivers may repeat
+events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from scheduler.core import event_order as sequence
-from scheduler.core import resizing
 from scheduler.core.alarms import Alarms
+from scheduler.core.event_order import divide_into_passes, instant_order
 from scheduler.core.pending import reason_pending
+from scheduler.core.resizing import PolicyErrorHandler, Resizes
 from scheduler.model.events import (
     Event,
     JobCancelled,
@@ -30,47 +30,42 @@ from scheduler.model.events import (
     ResizePoint,
     Wakeup,
 )
-from scheduler.model.job import COMPLETED, STARTING, Job, JobState
+from scheduler.model.job import COMPLETED, Job, JobState
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Order, Reason, Start
+from scheduler.model.orders import Kill, Order, Reason, Start
 from scheduler.model.priority import Prioritised
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
-from scheduler.policies.resizing.interface import Resizing
+from scheduler.policies.backfill.in_order import SchedulingPass
 from scheduler.policies.scenario import Scenario
-from scheduler.state.expected_ends import Ends
 from scheduler.state.queue import Queue
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View
 
 S = JobState
 EventOrder = Literal["batch", "sequential"]
-Excuse: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
 
 
-class Core(SchedulerState):
-    """The decision core: a ledger with a queue, a scenario that decides, and methods for events.
+class Core:
+    """The decision core.
 
     Parameters
     ----------
-    scenario : what it decides by.
-    machine : nodes that are there already; more come by `NodeJoined`.
-    kill_at_walltime : end jobs that outlive their walltime.
-    order : "batch", all state changes of an instant, then one scheduling pass; "sequential", a pass
-        after each event, for comparison with simulators that do so: predictions that run out come
-        first, without a pass, then submissions, then ends; processors that are due back at this
-        instant are free from its first pass on.
-    keep_ended : remember jobs that ended until they are forgotten; a driver that keeps its own
-        record saves the memory.
+    scenario : rules by which the core decides.
+    machine : nodes that are up at the beginning; others join by `NodeJoined`.
+    kill_at_walltime : end jobs that exceed their walltime.
+    order : "batch" makes all state changes of an instant, then one scheduling pass. "sequential"
+        runs a pass after each event, for comparison with simulators that do so: expired
+        predictions come first, without a pass, then submissions, then ends; processors whose
+        release is expected at this instant are free from the first pass on.
+    keep_ended : keep the records of ended jobs until `forget` is called; a driver that keeps
+        records of its own saves the memory.
 
     Attributes
     ----------
-    queue : pending jobs.
-    predictor : what it learns run times by; None if the scenario takes the users' estimates.
-    view : what policies see.
-    excuse : told of an exception that a resizing policy raises, gives a sentence on it, and the job
-        goes on; None lets the exception out. A driver that sets it hands over the event with what
-        `failed` when it is to be handled again.
+    state : scheduler state, which only the core and its parts change.
+    view : what resizing policies see of the state.
+    predictor : predicts run times; None if the scenario uses the users' estimates.
     """
 
     def __init__(
@@ -82,249 +77,277 @@ class Core(SchedulerState):
         order: EventOrder = "batch",
         keep_ended: bool = True,
     ) -> None:
-        super().__init__(Machine() if machine is None else machine)
-        self.kill_at_walltime = kill_at_walltime
+        machine = Machine() if machine is None else machine
+        self.state = SchedulerState(machine, Queue(scenario.order), scenario.selection)
         self.order = order
         self.keep_ended = keep_ended
-        self.excuse: Excuse | None = None
-        self.queue = Queue(scenario.order)
-        self._alarms = Alarms(self)
-        self._lessons: list[Job] = []  # ended at this instant, for the predictor
-        self._starts = self._start  # one bound method for all passes
+        self._alarms = Alarms(self.state, kill_at_walltime)
+        self._ended: list[Job] = []  # jobs that ended at this instant, for the predictor
+        self._start_job = self._start  # one bound method for all passes
+        self.view = View(self.state, 0, None)
+        self._resizes = Resizes(self.state, self.view)
         self.scenario = scenario
+
+    # What drivers read.
+
+    @property
+    def now(self) -> float:
+        """Time of the latest instant handled, s."""
+        return self.state.now
+
+    @property
+    def jobs(self) -> dict[int, Job]:
+        """Jobs by number, without forgotten ones."""
+        return self.state.jobs
+
+    @property
+    def live(self) -> dict[int, Job]:
+        """Jobs that hold processors, by number."""
+        return self.state.live
+
+    @property
+    def queue(self) -> Queue:
+        """Pending jobs."""
+        return self.state.queue
+
+    @property
+    def machine(self) -> Machine:
+        """Nodes and processors."""
+        return self.state.machine
+
+    @property
+    def reservations(self) -> dict[int, float]:
+        """Start times reserved for queued jobs as of the last pass, by job number, s."""
+        return self.state.reservations
+
+    @property
+    def kill_at_walltime(self) -> bool:
+        """Whether jobs that exceed their walltime are ended."""
+        return self._alarms.kill_at_walltime
+
+    @kill_at_walltime.setter
+    def kill_at_walltime(self, kill: bool) -> None:
+        self._alarms.kill_at_walltime = kill
+
+    @property
+    def on_policy_error(self) -> PolicyErrorHandler | None:
+        """Called when a resizing policy raises an exception; see `Resizes`."""
+        return self._resizes.on_policy_error
+
+    @on_policy_error.setter
+    def on_policy_error(self, handler: PolicyErrorHandler | None) -> None:
+        self._resizes.on_policy_error = handler
 
     @property
     def scenario(self) -> Scenario:
-        """What the core decides by; may be set between two instants."""
+        """Rules by which the core decides; may be set between two instants."""
         return self._scenario
 
     @scenario.setter
     def scenario(self, scenario: Scenario) -> None:
-        placing = scenario.minds_places(self.machine)
-        queued = list(self.queue.jobs.values())
+        state, backfill = self.state, scenario.backfill
+        placing = scenario.minds_places(state.machine)
+        queued = list(state.queue.jobs.values())
         self._scenario = scenario
         self.predictor = scenario.estimates.predictor()
         order = scenario.queue_order
-        self.queue = Queue(order, scenario.backfill_order, filed=scenario.backfill.files)
-        self.view = View(
-            self,
-            self.queue,
-            scenario.selection,
-            retry_after=scenario.retry_after,
-            placing=placing,
-            prioritised=order if isinstance(order, Prioritised) else None,
-        )
-        self._kills = scenario.backfill.kill_at_reservation
-        self._corrects = self.predictor is not None or self._kills
+        state.queue = Queue(order, scenario.backfill_order, indexed=backfill.needs_index)
+        state.selection, state.placing = scenario.selection, placing
         for job in queued:
-            self.queue.add(job, self.now)
-        self.reservations.clear()
-        self.standing = self.profile = None
-        self._choose_way()
-        self._awaits_contact = scenario.backfill.moments == "contacts"
-        self.contacted = not self._awaits_contact
-        self._due = True
+            state.queue.add(job, state.now)
+        state.discard_reservations()
+        prioritised = order if isinstance(order, Prioritised) else None
+        self.view = View(state, scenario.retry_after, prioritised)
+        self._resizes.scenario, self._resizes.view = scenario, self.view
+        self._alarms.predictor = self.predictor
+        self._alarms.kill_at_reservation = backfill.kill_at_reservation
+        self._select_pass()
+        self._backfills_on_contact = backfill.moments == "contacts"
+        state.backfill_allowed = not self._backfills_on_contact
 
-    def _choose_way(self) -> None:
-        """Settle how passes go, as long as scenario, `placing` and `pooled` stay as they are."""
+    def _select_pass(self) -> None:
+        """Select the scheduling pass for this scenario and the kinds of resources."""
         backfill = self._scenario.backfill
-        self._way, self._alone = backfill.way(self.view), backfill.alone(self.view)
-        still = self.predictor is None and not self.queue.ages
-        self._plain = still and backfill.moments == "always"  # passes depend on events alone
+        self._pass: SchedulingPass = backfill.scheduling_pass(self.state, self._start_job)
+        # Fast path of `handle`: passes follow from events alone, not from the time.
+        time_matters = self.predictor is not None or self.state.queue.ages
+        self._simple = not time_matters and backfill.moments == "always"
+
+    # Events in, orders out.
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
-        """Take in what happened at one instant and say what shall be done.
+        """Handle what happened at one instant and return the orders that follow.
 
-        A live driver may hand over what has arrived meanwhile; the latest time counts as now.
+        A live driver may pass events of several instants; the latest time counts as now.
         """
-        if len(events) != 1 or not self._plain:
-            return self._together(events)
+        if len(events) != 1 or not self._simple:
+            return self._handle_general(events)
         event = events[0]
-        at = event.at
-        if at > self.now:
-            self.now = at
+        state = self.state
         orders: list[Order] = []
-        self._orders = orders
         if type(event) is JobEnded:
+            if event.at > state.now:
+                state.now = event.at
+            state.orders = orders
             self.on_job_ended(event)
         elif type(event) is JobSubmitted:
-            self._on_lone_submission(event)
+            if event.at > state.now:
+                state.now = event.at
+            state.orders = orders
+            self._on_single_submission(event)
         else:
-            return self._together(events)
-        if self._due and self.queue.jobs:
-            self._pass()
+            return self._handle_general(events)
+        if state.pass_due and state.queue.jobs:
+            self._run_pass()
         return orders
 
-    def _together(self, events: Sequence[Event]) -> list[Order]:
-        """`handle`, with all that may have to be minded."""
+    def _handle_general(self, events: Sequence[Event]) -> list[Order]:
+        """General path of `handle`: several events, aging queues or predictors."""
+        state = self.state
         orders: list[Order] = []
-        self._orders = orders
+        state.orders = orders
         for event in events:
             at = event.at
-            if at > self.now:
-                self.now = at
-        if self._awaits_contact:
-            self.contacted = any(type(event) in _CONTACTS for event in events)
-            self._due |= self.contacted
+            if at > state.now:
+                state.now = at
+        if self._backfills_on_contact:
+            state.backfill_allowed = any(type(event) in _CONTACTS for event in events)
+            if state.backfill_allowed:
+                state.request_pass()
         if self.order == "batch" or len(events) == 1:
-            self._batch(sorted(events, key=sequence.instant_order))
+            self._handle_batch(sorted(events, key=instant_order))
         else:
-            for part in sequence.parts(events, self.live, self.now):
-                self._batch(part)
-        if self._lessons:
-            self._learn()
+            for part in divide_into_passes(events, state.live, state.now):
+                self._handle_batch(part)
+        if self._ended:
+            self._train_predictor()
         return orders
 
-    def reason_pending(self, job: int) -> Reason:
-        """Why a queued job waits.
-
-        Raises
-        ------
-        KeyError : no job of this number is queued.
-        """
-        if job not in self.queue:
-            raise KeyError(f"job {job} is not in the queue")
-        return reason_pending(self.jobs[job], self.view)
-
-    def _batch(self, events: Sequence[Event]) -> None:
-        """Change the state, make one pass, then decide at the resize points."""
+    def _handle_batch(self, events: Sequence[Event]) -> None:
+        """Change the state, run one pass, then decide at the resize points."""
+        state = self.state
         points = []
         for event in events:
             if type(event) is ResizePoint:
                 points.append(event)
             else:
                 _HANDLERS[type(event)](self, event)
-        if (self._due or self.queue.stale(self.now)) and self.queue.jobs:
-            self._pass()
+        if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
+            self._run_pass()
         for point in points:
             self.on_resize_point(point)
 
-    def _learn(self) -> None:
-        """Tell the predictor of the jobs that ended."""
-        if self.predictor is not None:
-            for job in self._lessons:
-                self.predictor.ended(job)
-        self._lessons.clear()
-
-    def _pass(self) -> None:
-        """Start what the scenario's backfilling finds; somebody waits."""
-        self._due = False
-        if self.queue.ages:
-            self.queue.sort(self.now)
-        self._way(self.view, self._starts)
-        if self._kills:
-            for job, reason in self._scenario.backfill.kills(self.view):
-                self.kill(job, S.TIMEOUT, reason)
-        self.unforeseen = False
-        if self.reservations:  # what should be back, but is not, may come at any moment
-            self.unforeseen = self.ends.any_by(self.now)
-            self._alarms.promised()
+    def _run_pass(self) -> None:
+        """Start the jobs that backfilling selects. Precondition: the queue is not empty."""
+        state = self.state
+        state.pass_due = False
+        if state.queue.ages:
+            state.queue.sort(state.now)
+        self._pass.run()
+        if self._alarms.kill_at_reservation:
+            for job, reason in self._scenario.backfill.kills(state):
+                state.kill(job, S.TIMEOUT, reason)
+        state.end_pass()
+        if state.reservations:
+            self._alarms.wake_for_reservations()
 
     def _start(self, job: Job, reason: Reason, avoiding: ProcSet = NONE) -> bool:
-        """Start a job, if the selection finds acceptable processors; tell whether it did."""
-        machine, spec, now, number = self.machine, job.spec, self.now, job.id
-        wanted = job.processors
-        chosen = machine.allocate(self._scenario.selection, wanted, avoiding)
+        """Start a job if the selection accepts processors; return whether it did."""
+        state = self.state
+        chosen = state.machine.allocate(state.selection, job.processors, avoiding)
         if chosen is None:
             return False
-        group = self.hold(job, chosen)
-        if number in self.queue.jobs:
-            self.queue.remove(job)
-        self.live[number] = job
-        if spec.max_processors is not None and spec.resizable:
-            self.resizable[number] = job
-        job.state = STARTING  # it was queued, so PENDING
-        job.started_at = now
-        job.size = wanted
-        job.sizes += ((now, wanted),)
-        self._orders.append(Start(number, group, chosen, reason))
-        if self.pooled:
-            machine.pools.take(spec.resources)
-            self.expect(job)
-        else:
-            end = now + job.estimate_s
-            held = wanted if machine.whole else machine.returning(chosen)
-            self.ends.expect_first(number, end, held)
-        if self.kill_at_walltime or self._corrects:
-            self._alarms.started(job)
+        group = state.start(job, chosen)
+        state.orders.append(Start(job.id, group, chosen, reason))
+        self._alarms.job_started(job)
         return True
 
-    # What the core does to a job; also used at resizes.
+    def reason_pending(self, job: int) -> Reason:
+        """Why a queued job does not run yet.
 
-    def take(self, job: Job, processors: int) -> tuple[int, ProcSet] | None:
-        """Give so many processors to a job as a new group; tell its number and which they are.
-
-        Where places matter none of those kept for the head are given.
+        Raises
+        ------
+        KeyError : no job of this number is queued.
         """
-        head = self.view.head if self.view.placing else None
-        kept = self.view.place(head).kept if head is not None else NONE
-        chosen = self.machine.allocate(self._scenario.selection, processors, kept)
-        if chosen is None:
-            return None
-        return self.hold(job, chosen), chosen
+        if job not in self.state.queue:
+            raise KeyError(f"job {job} is not in the queue")
+        return reason_pending(self.state.jobs[job], self.state, self.view)
 
-    def finish(self, job: Job, state: JobState) -> None:
-        """Give everything back and record the end, which may come in any state of a live job."""
-        self.vacate(job)
-        job.state = state
-        job.ended_at = self.now
-        if self.predictor is not None:
-            self._lessons.append(job)
-            if self.order == "batch":
-                self._learn()
-        if not self.keep_ended:
-            del self.jobs[job.id]
+    def forget(self, job: int) -> None:
+        """Drop the record of an ended job; see `SchedulerState.forget`."""
+        self.state.forget(job)
+
+    # Beginning and end of a job in the core.
 
     def admit(self, job: Job) -> None:
-        """Queue a job: a new one, or one that had a life in another core."""
-        self._reckon(job)
-        self.queue.add(job, self.now)
-        self._due = True
+        """Queue a job: a new one, or one that was redirected from another core."""
+        self._set_demand(job)
+        self.state.queue.add(job, self.state.now)
+        self.state.request_pass()
 
-    def _reckon(self, job: Job) -> None:
-        """Find out for how long a job needs what."""
-        spec = job.spec
+    def _set_demand(self, job: Job) -> None:
+        """Set a job's estimate and its demand."""
+        state, spec = self.state, job.spec
         if self.predictor is not None:
             job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
-        if spec.resources and (self.machine.pools.know(spec.resources) or not self.pooled):
-            self._pool()
-        job.needs = self.quantity(job.processors, job) if self.pooled else job.processors
+        if spec.resources:
+            is_new = state.machine.pools.register(spec.resources)
+            if is_new or not state.multi_resource:
+                self._count_resources()
+        if state.multi_resource:
+            job.demand = state.quantity(job.processors, job)
+        else:
+            job.demand = job.processors
 
-    def _pool(self) -> None:
-        """Reckon with all resources named so far."""
-        self.pooled = True
-        self._choose_way()
-        self.ends = Ends(self.quantity(0))
-        self.standing = self.profile = None
-        for job in self.queue.jobs.values():
-            job.needs = self.quantity(job.processors, job)
-        for job in self.live.values():
-            job.needs = self.quantity(job.processors, job)
-            self.expect(job)
+    def _count_resources(self) -> None:
+        """Count all resources that were named so far, and schedule by them."""
+        self.state.count_resources()
+        self._select_pass()
 
-    # One method for each event.
+    def finish(self, job: Job, final: JobState) -> None:
+        """Release everything that a live job holds and record its end."""
+        state = self.state
+        state.vacate(job)
+        job.state = final  # a legal transition from any state of a live job
+        job.ended_at = state.now
+        if self.predictor is not None:
+            self._ended.append(job)
+            if self.order == "batch":
+                self._train_predictor()
+        if not self.keep_ended:
+            del state.jobs[job.id]
+
+    def _train_predictor(self) -> None:
+        """Give the predictor the jobs that ended."""
+        if self.predictor is not None:
+            for job in self._ended:
+                self.predictor.ended(job)
+        self._ended.clear()
+
+    # One method for each type of event.
 
     def on_job_submitted(self, event: JobSubmitted) -> None:
-        """Queue a job (a number seen before is a repetition)."""
-        if event.job not in self.jobs:
-            job = self.jobs[event.job] = Job(event.job, event.spec, event.at)
+        """Queue a job; a number that is known already is a repetition."""
+        jobs = self.state.jobs
+        if event.job not in jobs:
+            job = jobs[event.job] = Job(event.job, event.spec, event.at)
             self.admit(job)
 
-    def _on_lone_submission(self, event: JobSubmitted) -> None:
-        """Start a job at once if it finds nobody waiting and fits, as a pass would; or queue it."""
-        number = event.job
-        if number in self.jobs:
+    def _on_single_submission(self, event: JobSubmitted) -> None:
+        """Queue a job, or start it at once if the queue is empty and a pass would start it."""
+        number, jobs = event.job, self.state.jobs
+        if number in jobs:
             return
-        job = self.jobs[number] = Job(number, event.spec, event.at)
-        if not self.queue.jobs and self._alone is not None:
-            self._reckon(job)
-            if self._alone is not None and self._alone(self.view, self._starts, job):
+        job = jobs[number] = Job(number, event.spec, event.at)
+        if not self.state.queue.jobs and self._pass.can_start_unqueued:
+            self._set_demand(job)
+            if self._pass.can_start_unqueued and self._pass.start_first(job):
                 return
         self.admit(job)
 
     def on_job_started(self, event: JobStarted) -> None:
-        """Count the job as running; a restarted one goes on at the size it had."""
-        job = self.jobs.get(event.job)
+        """Set a job RUNNING; a restarted job keeps its size."""
+        job = self.state.jobs.get(event.job)
         if job is None or job.state is not S.STARTING:
             return
         job.become(S.RUNNING)
@@ -333,76 +356,84 @@ class Core(SchedulerState):
 
     def on_resize_point(self, event: ResizePoint) -> None:
         """Record the performance and decide: expand, contract or continue (PRIO 2)."""
-        self._orders.append(resizing.decide(self, self.jobs.get(event.job), event))
+        order = self._resizes.decide(self.state.jobs.get(event.job), event)
+        self.state.orders.append(order)
 
     def on_resize_done(self, event: ResizeDone) -> None:
-        """Commit the resize; what left gives its processors back."""
-        job = self.jobs.get(event.job)
+        """Commit a resize; groups that left release their processors."""
+        job = self.state.jobs.get(event.job)
         if job is not None and _is_under_way(job, event.serial):
-            resizing.commit(self, job, event)
+            self._resizes.commit(job, event)
 
     def on_resize_failed(self, event: ResizeFailed) -> None:
-        """Go back to the old configuration, by a restart if the processes are gone."""
-        job = self.jobs.get(event.job)
+        """Roll back a resize; a job whose processes are gone is restarted or fails."""
+        job = self.state.jobs.get(event.job)
         if job is not None and _is_under_way(job, event.serial):
-            self._orders += resizing.roll_back(self, job, event)
+            order = self._resizes.roll_back(job, event)
+            if isinstance(order, Kill):
+                self.finish(job, S.FAILED)
+            if order is not None:
+                self.state.orders.append(order)
 
     def on_job_ended(self, event: JobEnded) -> None:
-        """Give the processors back, for the pass to use them (PRIO 2, System Monitor)."""
-        job = self.live.get(event.job)
+        """Release the processors of a job for the pass to use (PRIO 2, System Monitor)."""
+        job = self.state.live.get(event.job)
         if job is None:
             return
-        state = COMPLETED
+        final = COMPLETED
         if event.exit_code or event.signal:
             job.exit_code, job.signal = event.exit_code, event.signal
-            state = S.FAILED
+            final = S.FAILED
         if event.why and not job.why:
             job.why = event.why
-        self.finish(job, job.cause or state)
+        self.finish(job, job.cause or final)
 
     def on_job_cancelled(self, event: JobCancelled) -> None:
-        """Drop a queued job; end a running one."""
-        job = self.jobs.get(event.job)
+        """Remove a queued job; end a live one."""
+        state = self.state
+        job = state.jobs.get(event.job)
         if job is None:
             return
         if job.state is S.PENDING:
-            self.queue.remove(job)
-            self.reservations.pop(job.id, None)
-            self.profile = None
+            state.queue.remove(job)
+            state.cancel_reservation(job)
             job.become(S.CANCELLED)
-            job.why, job.ended_at = event.why, self.now
-            self._due = self.unforeseen = True
-        elif job.id in self.live and job.state is not S.COMPLETING:
-            self.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
+            job.why, job.ended_at = event.why, state.now
+        elif job.id in state.live and job.state is not S.COMPLETING:
+            state.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
 
     def on_node_joined(self, event: NodeJoined) -> None:
-        """Let the pool grow."""
-        self.standing = self.profile = None
-        self.machine.join(event.node, event.processors, event.resources)
+        """Add the processors and resources of a node."""
+        state = self.state
+        state.releases_changed()
+        state.machine.join(event.node, event.processors, event.resources)
         if event.resources:
-            self._pool()
-        for job in self.live.values():
-            self.expect(job)
-        self._due = self.unforeseen = True
+            self._count_resources()
+        for job in state.live.values():
+            state.expect(job)
+        state.processors_released()
 
     def on_node_lost(self, event: NodeLost) -> None:
         """End the jobs on a lost node.
 
-        One whose joining group alone is there goes on: its driver tells of the failed expansion.
+        A job of which only the joining group was there continues: its driver reports the failed
+        expansion.
         """
-        lost = self.machine.lose(event.node)
-        self.standing = self.profile = None
+        state = self.state
+        lost = state.machine.lose(event.node)
+        state.releases_changed()
         reason = Reason("node lost", "node {node} is gone", {"node": event.node})
-        for job in list(self.live.values()) if lost else ():
-            self.expect(job)
+        for job in list(state.live.values()) if lost else ():
+            state.expect(job)
             joining = job.resize.group if job.resize is not None else None
             hit = any(held & lost for group, held in job.groups.items() if group != joining)
             if hit and job.state is not S.COMPLETING:
-                self.kill(job, S.NODE_FAIL, reason)
+                state.kill(job, S.NODE_FAIL, reason)
 
     def on_wakeup(self, event: Wakeup) -> None:
-        """End the jobs whose walltime has passed, correct predictions, ask for the next wake-up."""
-        self._due |= self._alarms.ring()
+        """End overdue jobs, correct predictions, ask for the next wake-up."""
+        if self._alarms.wake():
+            self.state.request_pass()
 
 
 def _is_under_way(job: Job, serial: int) -> bool:

@@ -1,8 +1,9 @@
 """The order of the events of one instant, and which of them share a scheduling pass.
 
-They are taken in this order, ties by job number, then as they came: nodes, ends, resizes that are
-done or failed, starts, arrivals, cancellations, wake-ups, then one scheduling pass, then resize
-points. So a job that ends and one that arrives in the same second meet.
+Events are handled in this order, equal ones by job number, then as they came: nodes, ends, resizes
+that are done or failed, starts, submissions, cancellations, wake-ups; then one scheduling pass;
+then resize points. So a job that is submitted may use the processors of one that ends in the same
+second.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ def instant_order(event: Event) -> tuple[int, int]:
     return _RANK[type(event)], getattr(event, "job", 0)
 
 
-def parts(events: Iterable[Event], live: Mapping[int, Job], now: float) -> list[list[Event]]:
-    """Sequential order: give each submission, then each other event as it came, a pass of its own.
+def divide_into_passes(
+    events: Iterable[Event], live: Mapping[int, Job], now: float
+) -> list[list[Event]]:
+    """Divide events for the sequential order: one pass for each submission, then each other event.
 
-    With the first of them goes what is known beforehand: nodes, ends that are due, wake-ups.
+    The first pass also includes the events that were known beforehand: nodes, ends that are due,
+    wake-ups.
     """
     known: list[Event] = []
     single: list[Event | None] = []  # None keeps the place of an end that is due

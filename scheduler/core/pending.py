@@ -1,4 +1,4 @@
-"""Why a queued job waits; worked out when somebody asks."""
+"""Pending reasons: why a queued job does not run yet, computed on request."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from math import isfinite
 
 from scheduler.model.job import Job
 from scheduler.model.orders import Reason
+from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View
 
 
-def reason_pending(job: Job, view: View) -> Reason:
-    """Say why a job is still in the queue; the rule is a word for a narrow column.
+def reason_pending(job: Job, state: SchedulerState, view: View) -> Reason:
+    """Pending reason of a queued job; its rule is one word, for a narrow column.
 
-    ``TooLarge`` no machine of ours could run it; ``NoPlace`` no place in it would be accepted even
-    if all of it were idle; ``Resources`` it is the first and waits for processors; ``Reservation``
-    it holds a reservation behind others; ``Priority`` it may not pass the jobs before it, or there
-    is nothing free for it.
+    ``TooLarge``: the job requests more than the machine has. ``NoPlace``: the selection would
+    accept no processors for it even if all were idle. ``Resources``: it is the head and waits for
+    processors. ``Reservation``: it is behind the head and has a reservation. ``Priority``: it is
+    behind the head, and either it may not be backfilled or too little is free.
     """
-    unit = "" if view.pooled else " processors"  # several resources name theirs
+    unit = "" if state.multi_resource else " processors"  # several resources name their units
     facts: dict[str, int | float | str] = {
-        "needed": view.told(job.needs),
-        "free": view.told(view.idle),
-        "installed": view.told(view.outfit),
+        "needed": state.format_quantity(job.demand),
+        "free": state.format_quantity(state.free),
+        "installed": state.format_quantity(state.installed),
     }
-    if job.needs > view.outfit:
+    if job.demand > state.installed:
         text = f"{{needed}}{unit} wanted, the machine has {{installed}}"
         return Reason("TooLarge", text, facts)
-    if not view.able(job):
+    if not state.can_run(job):
         text = "no place for {needed} processors together, even if all {installed} are idle"
         return Reason("NoPlace", text, facts)
-    head = view.head
-    assert head is not None, f"job {job.id} waits, so somebody is first"
+    head = state.head
+    assert head is not None, f"job {job.id} is queued and can run, so there is a head"
     if job is head:
         reservation = view.reservation()
         text = f"{{needed}}{unit} wanted, {{free}} free"
@@ -38,13 +39,13 @@ def reason_pending(job: Job, view: View) -> Reason:
             facts["at"] = reservation.at
             text += "; enough by {at} if walltimes hold"
         return Reason("Resources", text, facts)
-    at = view.reservations.get(job.id)
+    at = state.reservations.get(job.id)
     if at is not None and isfinite(at):
         facts["at"] = at
         return Reason("Reservation", f"{{needed}}{unit} reserved for {{at}}", facts)
     facts["head"] = head.id
     text = f"behind job {{head}}: {{needed}}{unit} wanted, {{free}} free"
-    if view.prioritised is not None:
+    if view.has_priorities:
         facts["own"], facts["first"] = view.priority(job), view.priority(head)
         text += "; its priority is {own:.5g}, that of job {head} {first:.5g}"
     return Reason("Priority", text, facts)

@@ -1,12 +1,9 @@
-"""Resizes in the core: the decision at a resize point, its commit, its roll-back.
-
-Functions of the core, in a file of their own; each is told the core and the job.
-"""
+"""Resizes in the core: the decision at a resize point, its commit and its roll-back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,195 +11,215 @@ from reshape.topology import Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState, Resize
-from scheduler.model.orders import Continue, Contract, Expand, Facts, Kill, Order, Reason, Start
+from scheduler.model.orders import Continue, Contract, Expand, Facts, Kill, Reason, Start
 from scheduler.model.procset import ProcSet
+from scheduler.model.space import NONE
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
-from scheduler.state.view import topology_fault
+from scheduler.policies.scenario import Scenario
+from scheduler.state.earliest_place import EarliestPlace
+from scheduler.state.scheduler_state import SchedulerState
+from scheduler.state.view import View, topology_fault
 
-if TYPE_CHECKING:
-    from scheduler.core.core import Core
+#: Called with the event, the policy and its exception; returns a sentence for the reason.
+PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
 
 _json = msgspec.json.Encoder()
-_READERS = {kind: msgspec.json.Decoder(kind) for kind in (Grow, Shrink, Stay)}
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (Grow, Shrink, Stay)}
 
 
-def decide(core: Core, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
-    """Answer a resize point; whatever the state of the job, there is an answer."""
-    if job is None or job.state not in ACTIVE:
-        state = "not known" if job is None else job.state.name
-        return _go_on(event.job, "not running", "the job is {state}", state=state)
-    if not job.spec.resizable:
-        return _go_on(job.id, "rigid", "submitted for {size} processors alone", size=job.size)
-    if job.topology is None:
-        job.topology = event.topology or Topology()
-    job.history.record(event.iteration_s, event.at)
-    job.history.data_bytes = event.data_bytes or job.history.data_bytes
-    if job.state in RESIZING:
-        assert job.resize is not None
-        return _go_on(
-            job.id,
-            "resize under way",
-            "from {old} to {new}",
-            old=job.resize.old,
-            new=job.resize.new,
-        )
-    resizing = core.scenario.resizing_of(job.spec.queue)
-    if resizing is None:
-        return _go_on(job.id, "static", "{name} resizes no job", name=core.scenario.name)
-    fault = topology_fault(job)
-    if fault:
-        return _go_on(job.id, "topology", "{fault}", fault=fault)
-    if event.failed:
-        return _go_on(job.id, "policy error", "{failed}", failed=event.failed)
-    try:
-        return _asked(core, job, resizing)
-    except Exception as error:  # nothing was changed as yet
-        if core.excuse is None:
-            raise
-        return _go_on(
-            job.id, "policy error", "{failed}", failed=core.excuse(event, resizing, error)
-        )
+class Resizes:
+    """Decides, commits and rolls back the resizes of all jobs.
 
+    Parameters
+    ----------
+    state : scheduler state.
+    view : what policies see of it.
 
-def _asked(core: Core, job: Job, resizing: Resizing) -> Expand | Contract | Continue:
-    """Do what a policy decides, which is anybody's code: it may raise anything, or give anything.
-
-    What can raise, a selection of processors too, does so before anything is changed.
+    Attributes
+    ----------
+    scenario : rules by which the core decides; the core sets it.
+    on_policy_error : called when a resizing policy raises an exception; the job then continues
+        with the sentence that it returns as the reason. None lets the exception propagate. A driver
+        that sets it handles the event again with that sentence as its `failed`.
     """
-    decision: object = resizing.decide(job, core.view)
-    if not isinstance(decision, Grow | Shrink | Stay):
-        text = "the policy gave {decision}, which is neither Grow nor Shrink nor Stay"
-        return _go_on(job.id, "refused", text, decision=repr(decision))
-    _check(decision)
-    order = _carry_out(core, job, decision)
-    if not isinstance(decision, Grow) and decision.sweet_spot is not None:
-        job.history.sweet_spot = decision.sweet_spot
-    return order
+
+    scenario: Scenario
+
+    def __init__(self, state: SchedulerState, view: View) -> None:
+        self._state = state
+        self.view = view
+        self.on_policy_error: PolicyErrorHandler | None = None
+
+    def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
+        """Answer a resize point; there is an answer whatever the state of the job."""
+        if job is None or job.state not in ACTIVE:
+            state = "not known" if job is None else job.state.name
+            return _continue(event.job, "not running", "the job is {state}", state=state)
+        if not job.spec.resizable:
+            text = "submitted for {size} processors alone"
+            return _continue(job.id, "rigid", text, size=job.size)
+        if job.topology is None:
+            job.topology = event.topology or Topology()
+        job.history.record(event.iteration_s, event.at)
+        job.history.data_bytes = event.data_bytes or job.history.data_bytes
+        if job.state in RESIZING:
+            resize = job.resize
+            assert resize is not None
+            text = "from {old} to {new}"
+            return _continue(job.id, "resize under way", text, old=resize.old, new=resize.new)
+        policy = self.scenario.resizing_of(job.spec.queue)
+        if policy is None:
+            return _continue(job.id, "static", "{name} resizes no job", name=self.scenario.name)
+        fault = topology_fault(job)
+        if fault:
+            return _continue(job.id, "topology", "{fault}", fault=fault)
+        if event.failed:
+            return _continue(job.id, "policy error", "{failed}", failed=event.failed)
+        try:
+            return self._apply_policy(job, policy)
+        except Exception as error:  # the state has not changed yet
+            if self.on_policy_error is None:
+                raise
+            failed = self.on_policy_error(event, policy, error)
+            return _continue(job.id, "policy error", "{failed}", failed=failed)
+
+    def _apply_policy(self, job: Job, policy: Resizing) -> Expand | Contract | Continue:
+        """Carry out the decision of a policy.
+
+        A policy is foreign code: it may raise any exception and return any object. Everything that
+        can raise, the processor selection included, runs before the state changes.
+        """
+        decision: object = policy.decide(job, self.view)
+        if not isinstance(decision, Grow | Shrink | Stay):
+            text = "the policy gave {decision}, which is neither Grow nor Shrink nor Stay"
+            return _continue(job.id, "refused", text, decision=repr(decision))
+        _check(decision)
+        order: Expand | Contract | Continue
+        if isinstance(decision, Grow):
+            order = self._expand(job, decision)
+        elif isinstance(decision, Shrink):
+            order = self._contract(job, decision)
+        else:
+            order = Continue(job.id, decision.reason)
+        if not isinstance(decision, Grow) and decision.sweet_spot is not None:
+            job.history.sweet_spot = decision.sweet_spot
+        return order
+
+    def _expand(self, job: Job, decision: Grow) -> Expand | Continue:
+        state, to, needed = self._state, decision.to, decision.to - job.size
+        free = state.machine.free_count
+        if not 0 < needed <= free or to > (job.spec.max_processors or 0):
+            return _refuse(job, f"grow to {to} with {free} free", decision.reason)
+        if self.view.failed_lately(job, to):
+            return _failed_lately(job, to)
+        chosen = state.machine.allocate(state.selection, needed, self._kept_for_head())
+        if chosen is None:
+            return _refuse(job, f"no processors acceptable for {to}", decision.reason)
+        group = state.hold(job, chosen)
+        job.resizes += 1
+        job.resize = Resize(job.resizes, state.now, job.size, to, decision.reason, group=group)
+        job.become(JobState.EXPANDING)
+        state.expect(job)
+        return Expand(job.id, job.resizes, to, group, chosen, decision.reason)
+
+    def _kept_for_head(self) -> ProcSet:
+        """Free processors that an expansion must leave to the head, where places matter."""
+        head = self._state.head if self._state.placing else None
+        return NONE if head is None else EarliestPlace(self._state, head).kept
+
+    def _contract(self, job: Job, decision: Shrink) -> Contract | Continue:
+        state, to, count = self._state, decision.to, job.size - decision.to
+        if to < job.processors or to not in job.history.contractions():
+            return _refuse(job, f"shrink to {to}, where it never ran", decision.reason)
+        if self.view.failed_lately(job, to):
+            return _failed_lately(job, to)
+        groups = decision.groups or leaving_groups(job.groups, count)
+        if groups is None or not _have_processors(job, groups, count):
+            return _refuse(job, f"shrink to {to} by groups {groups}", decision.reason)
+        job.resizes += 1
+        job.resize = Resize(job.resizes, state.now, job.size, to, decision.reason, leaving=groups)
+        job.become(JobState.CONTRACTING)
+        state.freeing += count
+        state.expect(job)
+        state.compression_due = True
+        return Contract(job.id, job.resizes, to, groups, decision.reason)
+
+    def commit(self, job: Job, event: ResizeDone) -> None:
+        """Take over the new configuration; leaving groups release their processors."""
+        state, resize = self._state, job.resize
+        assert resize is not None
+        state.end_resize(job)
+        for group in resize.leaving:
+            state.release_group(job, group)
+        job.size = resize.new
+        job.sizes += ((event.at, job.size),)
+        job.times = (*job.times, event.times)
+        for costs in (state.resize_costs, job.history.moves):
+            costs.add(event.times, job.history.data_bytes)
+        job.history.configured(job.size, event.at)
+        job.become(JobState.RUNNING)
+        state.expect(job)
+
+    def roll_back(self, job: Job, event: ResizeFailed) -> Start | Kill | None:
+        """Return to the old configuration.
+
+        Returns
+        -------
+        None if the job continues; if its processes are gone, its restart as one group, or `Kill`
+        after too many restarts.
+        """
+        state, resize = self._state, job.resize
+        assert resize is not None
+        state.end_resize(job)
+        job.history.failed(resize.new)
+        if resize.group is not None:
+            state.release_group(job, resize.group)
+        if not event.restart:
+            job.become(JobState.RUNNING)
+            state.expect(job)
+            return None
+        most = self.scenario.max_restarts
+        facts: Facts = {"why": event.why, "restarts": job.restarts, "max_restarts": most}
+        if job.restarts >= most:
+            text = "{why}; already restarted {restarts} times of {max_restarts}"
+            reason = Reason("max_restarts", text, facts)
+            job.why = reason.sentence
+            return Kill(job.id, reason)
+        job.restarts += 1
+        processors = ProcSet.union(job.groups.values())
+        group = job.next_group
+        job.groups, job.next_group = {group: processors}, group + 1
+        job.become(JobState.STARTING)
+        state.expect(job)
+        reason = Reason("restart", "{why}; on from the state at the resize point", facts)
+        return Start(job.id, group, processors, reason, restart=True)
 
 
 def _check(decision: Decision) -> None:
-    """Raise an error if a decision, with its reason, could not be written down, read and told."""
+    """Raise an error if a decision or its reason cannot be recorded and printed."""
     try:
-        _READERS[type(decision)].decode(_json.encode(decision))
+        _DECODERS[type(decision)].decode(_json.encode(decision))
         _ = decision.reason.sentence
     except Exception as error:
         kind = type(error).__name__
-        raise ValueError(f"{decision} cannot be written down and told: {kind}: {error}") from error
+        raise ValueError(f"{decision} cannot be recorded: {kind}: {error}") from error
 
 
-def _carry_out(core: Core, job: Job, decision: Decision) -> Expand | Contract | Continue:
-    """Turn a decision into an order, or into going on if a policy asked for what cannot be."""
-    if isinstance(decision, Stay):
-        return Continue(job.id, decision.reason)
-    if isinstance(decision, Grow):
-        return _expand(core, job, decision)
-    return _contract(core, job, decision)
-
-
-def _expand(core: Core, job: Job, decision: Grow) -> Expand | Continue:
-    to, wanted = decision.to, decision.to - job.size
-    free = core.machine.free_count
-    if not 0 < wanted <= free or to > (job.spec.max_processors or 0):
-        return _refused(job, f"grow to {to} with {free} free", decision.reason)
-    if core.view.failed_lately(job, to):
-        return _go_on(job.id, "retry_after", "a resize to {to} failed just now", to=to)
-    taken = core.take(job, wanted)
-    if taken is None:
-        return _refused(job, f"no processors acceptable for {to}", decision.reason)
-    group, chosen = taken
-    job.resizes += 1
-    job.resize = Resize(job.resizes, core.now, job.size, to, decision.reason, group=group)
-    job.become(JobState.EXPANDING)
-    core.expect(job)
-    return Expand(job.id, job.resizes, to, group, chosen, decision.reason)
-
-
-def _contract(core: Core, job: Job, decision: Shrink) -> Contract | Continue:
-    to, leave = decision.to, job.size - decision.to
-    if to < job.processors or to not in job.history.contractions():
-        return _refused(job, f"shrink to {to}, where it never ran", decision.reason)
-    if core.view.failed_lately(job, to):
-        return _go_on(job.id, "retry_after", "a resize to {to} failed just now", to=to)
-    groups = decision.groups or leaving_groups(job.groups, leave)
-    if groups is None or not _leaves(job, groups, leave):
-        return _refused(job, f"shrink to {to} by groups {groups}", decision.reason)
-    job.resizes += 1
-    job.resize = Resize(job.resizes, core.now, job.size, to, decision.reason, leaving=groups)
-    job.become(JobState.CONTRACTING)
-    core.freeing += leave
-    core.expect(job)
-    core.unforeseen = True
-    return Contract(job.id, job.resizes, to, groups, decision.reason)
-
-
-def _leaves(job: Job, groups: tuple[int, ...], leave: int) -> bool:
-    """Whether these are groups of the job, each once, of so many processors together."""
+def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
+    """Whether these are different groups of the job that have so many processors together."""
     known = len(set(groups)) == len(groups) and all(group in job.groups for group in groups)
-    return known and sum(len(job.groups[group]) for group in groups) == leave
+    return known and sum(len(job.groups[group]) for group in groups) == count
 
 
-def commit(core: Core, job: Job, event: ResizeDone) -> None:
-    """Take over the new configuration; groups that left give their processors back."""
-    resize = job.resize
-    assert resize is not None
-    core.end_resize(job)
-    for group in resize.leaving:
-        core.release(job.groups.pop(group))
-    job.size = resize.new
-    job.sizes += ((event.at, job.size),)
-    job.times = (*job.times, event.times)
-    for moves in (core.moves, job.history.moves):
-        moves.add(event.times, job.history.data_bytes)
-    job.history.configured(job.size, event.at)
-    job.become(JobState.RUNNING)
-    core.expect(job)
-
-
-def roll_back(core: Core, job: Job, event: ResizeFailed) -> list[Order]:
-    """Return to the old configuration; if its processes died, by a restart as one group."""
-    resize = job.resize
-    assert resize is not None
-    core.end_resize(job)
-    job.history.failed(resize.new)
-    if resize.group is not None:
-        core.release(job.groups.pop(resize.group))
-    if not event.restart:
-        job.become(JobState.RUNNING)
-        core.expect(job)
-        return []
-    facts: Facts = {
-        "why": event.why,
-        "restarts": job.restarts,
-        "max_restarts": core.scenario.max_restarts,
-    }
-    if job.restarts >= core.scenario.max_restarts:
-        text = "{why}; already restarted {restarts} times of {max_restarts}"
-        reason = Reason("max_restarts", text, facts)
-        job.why = reason.sentence
-        core.finish(job, JobState.FAILED)
-        return [Kill(job.id, reason)]
-    job.restarts += 1
-    processors = _union(job.groups.values())
-    group = job.next_group
-    job.groups, job.next_group = {group: processors}, group + 1
-    job.become(JobState.STARTING)
-    core.expect(job)
-    reason = Reason("restart", "{why}; on from the state at the resize point", facts)
-    return [Start(job.id, group, processors, reason, restart=True)]
-
-
-def _union(sets: Iterable[ProcSet]) -> ProcSet:
-    union = ProcSet()
-    for processors in sets:
-        union |= processors
-    return union
-
-
-def _go_on(job: int, rule: str, text: str, **facts: int | float | str) -> Continue:
+def _continue(job: int, rule: str, text: str, **facts: int | float | str) -> Continue:
     return Continue(job, Reason(rule, text, facts))
 
 
-def _refused(job: Job, what: str, reason: Reason) -> Continue:
-    """A policy wanted what cannot be: say so, and let the job go on."""
+def _failed_lately(job: Job, to: int) -> Continue:
+    return _continue(job.id, "retry_after", "a resize to {to} failed just now", to=to)
+
+
+def _refuse(job: Job, what: str, reason: Reason) -> Continue:
+    """Let the job continue because its policy asked for something impossible."""
     text = "the policy asked for the impossible ({what}), by {asker}"
-    return _go_on(job.id, "refused", text, what=what, asker=reason.rule)
+    return _continue(job.id, "refused", text, what=what, asker=reason.rule)

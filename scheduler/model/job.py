@@ -99,15 +99,15 @@ class Job:
     processors : of its starting configuration, as its `spec` has them.
     estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
         predicts run times.
-    needs : what it must be given to start, of the resources that its core knows.
-    place : what it is sorted by in the queue: a key, which the order gives, and its number.
+    demand : amounts of all resources that the job requests, processors included.
+    queue_position : sort key in the queue: the key of the queue order, then the job number.
     groups : group number -> processors it holds, oldest first; a group that is coming up or
         leaving still holds its own.
     size : processors of the committed configuration (those the application computes on).
     sizes : (time, size) each time the committed size changed, the start first.
     first_estimate_s, misses : what was predicted at submission, seconds (0: nothing was), and the
         times that the prediction ran out.
-    passed : whether it started before one that was first in the queue.
+    backfilled : whether it started before the head of the queue.
     times : where each of its resizes spent its time.
     cause, why : why a job in COMPLETING ends (the state it will take) and the words for it.
     queued_at, redirected_at : when it came to the queue in which it stands or stood last; when it
@@ -116,8 +116,8 @@ class Job:
     """
 
     state: JobState
-    needs: Quantity = 0
-    place: Any = None
+    demand: Quantity = 0
+    queue_position: Any = None
     topology: Topology | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -129,7 +129,7 @@ class Job:
     restarts: int = 0
     first_estimate_s: float = 0.0
     misses: int = 0
-    passed: bool = False
+    backfilled: bool = False
     sizes: tuple[tuple[float, int], ...] = ()
     times: tuple[ResizeTimes, ...] = ()
     cause: JobState | None = None
@@ -175,7 +175,7 @@ class Job:
         self.started_at = self.cause = self._history = None
         self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
         self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
-        self.topology, self.passed, self.why = self.spec.topology, False, ""
+        self.topology, self.backfilled, self.why = self.spec.topology, False, ""
 
     @property
     def history(self) -> History:

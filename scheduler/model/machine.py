@@ -188,7 +188,7 @@ class Machine:
         self.whole = True
         self._down = ProcSet()  # numbers that no node offers now
         self._owed = ProcSet()  # of nodes lost at some time: still held by a job
-        self._able: dict[int, bool] = {}
+        self._placeable: dict[int, bool] = {}
         for name, processors in nodes:
             self.join(name, processors)
 
@@ -213,7 +213,7 @@ class Machine:
         more = processors - len(node.numbers)
         if more > 0:
             self.numbering.give(node, more)
-        self._able.clear()
+        self._placeable.clear()
         self.installed += processors - node.count
         node.count, node.up = processors, True
         self._offer(before, node.processors)
@@ -295,28 +295,30 @@ class Machine:
         self.space.put(processors)
         self.free_count += processors.count()
 
-    def able(self, selection: Selection, processors: int) -> bool:
+    def can_place(self, selection: Selection, processors: int) -> bool:
         """Whether so many processors would be acceptable if every node was there and idle."""
         if processors > self.installed:
             return False
         if self.counted or anywhere(selection):
             return True
-        able = self._able.get(processors)
-        if able is None:
+        placeable = self._placeable.get(processors)
+        if placeable is None:
             numbers = ProcSet()
             for node in self.nodes.values():
                 numbers |= node.processors
             space = Space(numbers, self.space.network)
-            able = self._able[processors] = selection.select(space, processors) is not None
-        return able
+            placeable = self._placeable[processors] = (
+                selection.select(space, processors) is not None
+            )
+        return placeable
 
-    def coming(self, processors: ProcSet) -> ProcSet:
+    def usable(self, processors: ProcSet) -> ProcSet:
         """Which of these would come into the pool if they were released now."""
         return processors - self._down if self._down else processors
 
-    def returning(self, processors: ProcSet) -> int:
+    def count_usable(self, processors: ProcSet) -> int:
         """How many of these would come into the pool if they were released now."""
-        return len(self.coming(processors))
+        return len(self.usable(processors))
 
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
         """Which of these processors lie on which node, in the order of their numbers."""

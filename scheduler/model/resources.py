@@ -122,7 +122,7 @@ class Pools:
         self.install(resources or {})
         self.offer(resources or {})
 
-    def know(self, names: Iterable[str]) -> bool:
+    def register(self, names: Iterable[str]) -> bool:
         """Give these resources a place, and tell whether one is new."""
         new = [name for name in names if name not in self.names]
         if not new:
@@ -145,11 +145,11 @@ class Pools:
         self._count(self.held, resources, sign)
 
     def _count(self, column: list[int], resources: Mapping[str, int], sign: int) -> None:
-        self.know(resources)
+        self.register(resources)
         for name, amount in resources.items():
             column[self.names.index(name)] += sign * amount
 
-    def needs(self, processors: int, resources: Mapping[str, int]) -> Amounts:
+    def demand(self, processors: int, resources: Mapping[str, int]) -> Amounts:
         """Give processors and these resources in the order of the names."""
         return Amounts((processors, *(resources.get(name, 0) for name in self.names)))
 
@@ -157,7 +157,7 @@ class Pools:
         """So many free processors, and what nobody holds of the rest."""
         return Amounts((processors, *map(sub, self.there, self.held)))
 
-    def told(self, quantity: Quantity) -> int | str:
+    def format_quantity(self, quantity: Quantity) -> int | str:
         """Write a quantity for a reason: a number, or words where there are several."""
         if not isinstance(quantity, Amounts):
             return cast("int", quantity)

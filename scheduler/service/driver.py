@@ -44,7 +44,7 @@ class Driver:
         self._clock = components.clock
         self._monitor, self._startup = components.monitor, components.startup
         self._remap, self._ends = components.remap, components.ends
-        self._policy_errors = self._core.excuse = components.policy_errors
+        self._policy_errors = self._core.on_policy_error = components.policy_errors
         self.events: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
         self.changed_jobs: set[int] = set()

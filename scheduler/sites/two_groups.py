@@ -23,8 +23,9 @@ from typing import Any
 
 import msgspec
 
-from scheduler.core.core import Core, EventOrder, Excuse
+from scheduler.core.core import Core, EventOrder
 from scheduler.core.event_order import instant_order
+from scheduler.core.resizing import PolicyErrorHandler
 from scheduler.model.events import (
     Event,
     JobCancelled,
@@ -144,7 +145,7 @@ class TwoGroupSite:
             )
             for chosen, part in ((scenario, machine), (of_redirection_group(scenario), group))
         )
-        self.jobs = self.redirection.jobs = self.principal.jobs
+        self.jobs = self.redirection.state.jobs = self.principal.jobs
         self.live: Mapping[int, Job] = ChainMap(self.principal.live, self.redirection.live)
         self.machine = TwoGroupMachine(machine, group)
         self._rule = scenario.redirection
@@ -217,13 +218,13 @@ class TwoGroupSite:
         self.principal.kill_at_walltime = self.redirection.kill_at_walltime = kill
 
     @property
-    def excuse(self) -> Excuse | None:
-        """Told of an exception that a resizing policy raises; None lets it out."""
-        return self.principal.excuse
+    def on_policy_error(self) -> PolicyErrorHandler | None:
+        """Called when a resizing policy raises an exception; None lets it propagate."""
+        return self.principal.on_policy_error
 
-    @excuse.setter
-    def excuse(self, excuse: Excuse | None) -> None:
-        self.principal.excuse = self.redirection.excuse = excuse
+    @on_policy_error.setter
+    def on_policy_error(self, handler: PolicyErrorHandler | None) -> None:
+        self.principal.on_policy_error = self.redirection.on_policy_error = handler
 
     def reason_pending(self, job: int) -> Reason:
         """Why a queued job waits.
@@ -253,7 +254,7 @@ class TwoGroupSite:
         if self._rule is None and not self.redirection.machine.nodes:
             return self.principal.handle(events)
         now = max((event.at for event in events), default=-inf)
-        self.principal.now = self.redirection.now = max(self.now, now)
+        self.principal.state.now = self.redirection.state.now = max(self.now, now)
         mine: list[Event] = []
         theirs: list[Event] = []
         orders: list[Order] = []
@@ -305,7 +306,7 @@ class TwoGroupSite:
             job.cause, job.why = S.CANCELLED, event.why
         elif isinstance(event, JobEnded) and (event.exit_code or event.signal):
             reason = Reason("redirection", "{why}", {"why": job.why})
-            self.principal.vacate(job)
+            self.principal.state.vacate(job)
             job.redirect(self.now)
             self.redirection.admit(job)
             if self._counters is not None and job.id in self._counters:
@@ -363,7 +364,7 @@ class TwoGroupSite:
         if len(candidates) > 1:
             facts |= {"jobs": len(candidates), "conflict": rule.conflict}
             text += "; chosen of {jobs} such jobs by {conflict}"
-        self.principal.kill(job, S.PENDING, Reason("redirection", text, facts))
+        self.principal.state.kill(job, S.PENDING, Reason("redirection", text, facts))
 
 
 def _divided(

@@ -1,9 +1,9 @@
-"""Which waiting job comes next among those that fit: found by trees, not by walking the queue.
+"""Search trees for the next queued job that fits.
 
-Jobs are kept apart by the processors they ask for. For one size a shelf holds them in order, in
-blocks of a few, and over the blocks stands a tree of the smallest estimate below each branch. So a
-question costs the number of different sizes that fit (few, whatever the queue) plus, where a shelf
-has an answer, the logarithm of its length; a shelf without an answer costs one comparison.
+Jobs are grouped by the number of processors they request. The jobs of one size are kept in order,
+in short blocks, and a tree over the blocks holds the smallest estimate below each node. A query
+costs one comparison for each size that fits, whatever the length of the queue, plus the logarithm
+of the number of blocks for each size that has an answer.
 """
 
 from __future__ import annotations
@@ -16,87 +16,97 @@ from typing import Any, TypeAlias
 
 from scheduler.model.job import Job
 
-#: So many processors and so long an estimate (s) at most.
+#: Largest number of processors, and largest estimate (s) of a job with so many.
 Limit: TypeAlias = tuple[int, float]
-Place: TypeAlias = Any  #: what jobs are sorted by, a tuple: key of the order, job number
+QueuePosition: TypeAlias = Any  #: sort key of a job: (key of the queue order, job number)
 
 LONGEST_S = sys.float_info.max
-MANY = sys.maxsize  # more processors than there are
-BLOCK = 32  # jobs of a block at which it is split in two
+MANY = sys.maxsize  # more processors than any machine has
+BLOCK_LENGTH = 32
 
 
-class Block:
-    """Some jobs of a shelf in a row, column by column."""
+class JobBlock:
+    """Consecutive jobs of one size, stored by column; estimates in seconds."""
 
-    def __init__(self, places: list[Place], estimates: list[float], jobs: list[Job]) -> None:
-        self.places = places
-        self.estimates = estimates  # seconds
+    def __init__(
+        self, positions: list[QueuePosition], estimates: list[float], jobs: list[Job]
+    ) -> None:
+        self.positions = positions
+        self.estimates = estimates
         self.jobs = jobs
 
-    def part(self, first: int, last: int) -> Block:
-        """Block of those from the one up to the other."""
-        return Block(self.places[first:last], self.estimates[first:last], self.jobs[first:last])
+    def part(self, first: int, last: int) -> JobBlock:
+        """Block of the jobs with indices from `first` to `last` - 1."""
+        return JobBlock(
+            self.positions[first:last], self.estimates[first:last], self.jobs[first:last]
+        )
 
     def least(self) -> float:
-        """Smallest estimate; inf if it is empty."""
+        """Smallest estimate, s; inf without jobs."""
         return min(self.estimates, default=inf)
 
 
-class Shelf:
-    """Jobs in order, which can tell the first one of at most some estimate."""
+class JobsOfOneSize:
+    """Jobs that request the same number of processors, in order, searchable by estimate.
 
-    def __init__(self) -> None:
-        self._blocks = [Block([], [], [])]
-        self._lasts: list[Place] = []  # what separates a block from the next
-        self._empty = 0  # blocks, left where they are until they are half of all
-        self._leaves = 1  # of the tree, a power of two >= the number of blocks
+    Parameters
+    ----------
+    block_length : number of jobs in a block at which it is split in two.
+    """
+
+    def __init__(self, block_length: int = BLOCK_LENGTH) -> None:
+        self._block_length = block_length
+        self._blocks = [JobBlock([], [], [])]
+        self._lasts: list[QueuePosition] = []  # separators between a block and the next
+        self._empty = 0  # empty blocks; they are dropped when they are half of all blocks
+        self._leaves = 1  # leaves of the tree, a power of two >= the number of blocks
         self._least = [inf, inf]  # the tree: node i has the children 2 i and 2 i + 1
 
     @property
     def least(self) -> float:
-        """Smallest estimate, seconds; inf if nothing is here."""
+        """Smallest estimate, s; inf without jobs."""
         return self._least[1]
 
     def add(self, job: Job) -> None:
-        """Put a job where its place says."""
-        place = job.place
-        i = bisect_left(self._lasts, place) if self._lasts else 0
+        """Insert a job at its queue position."""
+        position = job.queue_position
+        i = bisect_left(self._lasts, position) if self._lasts else 0
         block = self._blocks[i]
         self._empty -= not block.jobs
         estimate_s = _finite(job.estimate_s)
-        j = bisect_left(block.places, place)
-        block.places.insert(j, place)
+        j = bisect_left(block.positions, position)
+        block.positions.insert(j, position)
         block.estimates.insert(j, estimate_s)
         block.jobs.insert(j, job)
-        if len(block.jobs) >= BLOCK:
+        if len(block.jobs) >= self._block_length:
             self._split(i)
         else:
             self._lower(i, estimate_s)
 
     def remove(self, job: Job) -> None:
-        """Take out a job that is here."""
-        place = job.place
-        i = bisect_left(self._lasts, place) if self._lasts else 0
+        """Remove a job."""
+        position = job.queue_position
+        i = bisect_left(self._lasts, position) if self._lasts else 0
         block = self._blocks[i]
-        j = bisect_left(block.places, place)
+        j = bisect_left(block.positions, position)
         estimate_s = block.estimates.pop(j)
-        del block.places[j], block.jobs[j]
+        del block.positions[j], block.jobs[j]
         if estimate_s <= self._least[self._leaves + i] and estimate_s not in block.estimates:
-            self._settle(i)
+            self._update(i)
         self._empty += not block.jobs
         if self._empty * 2 > len(self._blocks) > 1:
             self._rebuild()
 
-    def first_within(self, estimate_s: float) -> tuple[Place, Job]:
-        """First job of at most this estimate; there is one if `least` is not larger."""
-        block = self._block(estimate_s)
+    def first_within(self, estimate_s: float) -> tuple[QueuePosition, Job]:
+        """First job of at most this estimate (s), which must be at least `least`."""
+        block = self._find_block(estimate_s)
         for i, each_s in enumerate(block.estimates):
             if each_s <= estimate_s:
-                return block.places[i], block.jobs[i]
-        raise AssertionError(f"no job of at most {estimate_s} s where one was said to be")
+                return block.positions[i], block.jobs[i]
+        raise AssertionError(f"the tree names a block without a job of at most {estimate_s} s")
 
-    def _block(self, estimate_s: float) -> Block:
-        """First block that holds such a job."""
+    def _find_block(self, estimate_s: float) -> JobBlock:
+        """First block that has a job of at most this estimate."""
         tree, node, leaves = self._least, 1, self._leaves
         while node < leaves:
             node *= 2
@@ -105,20 +115,20 @@ class Shelf:
         return self._blocks[node - leaves]
 
     def _split(self, i: int) -> None:
-        block, last = self._blocks[i], i == len(self._blocks) - 1
-        # What comes in order is never followed by something in its middle: leave the first full.
+        block, is_last = self._blocks[i], i == len(self._blocks) - 1
+        # Jobs mostly arrive in order, so the last block is split near its end and stays full.
         count = len(block.jobs)
-        half = count - 1 if last else count // 2
-        self._blocks[i : i + 1] = [block.part(0, half), block.part(half, count)]
-        self._lasts.insert(i, block.places[half - 1])
+        at = count - 1 if is_last else count // 2
+        self._blocks[i : i + 1] = [block.part(0, at), block.part(at, count)]
+        self._lasts.insert(i, block.positions[at - 1])
         if i + 2 == len(self._blocks) <= self._leaves:
-            self._settle(i)
-            self._settle(i + 1)
+            self._update(i)
+            self._update(i + 1)
         else:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Drop empty blocks and set up the tree anew."""
+        """Drop empty blocks and build the tree anew."""
         kept = [i for i, block in enumerate(self._blocks) if block.jobs] or [0]
         self._blocks = [self._blocks[i] for i in kept]
         self._lasts = [self._lasts[i] for i in kept[:-1]]
@@ -133,14 +143,14 @@ class Shelf:
         self._least, self._leaves = tree, leaves
 
     def _lower(self, i: int, estimate_s: float) -> None:
-        """Tell the tree of one more estimate in a block."""
+        """Update the tree for an estimate that was added to a block."""
         node, tree = self._leaves + i, self._least
         while node and estimate_s < tree[node]:
             tree[node] = estimate_s
             node //= 2
 
-    def _settle(self, i: int) -> None:
-        """Tell the tree that a block has changed."""
+    def _update(self, i: int) -> None:
+        """Update the tree for a block that has changed."""
         node, tree = self._leaves + i, self._least
         least = self._blocks[i].least()
         while node and tree[node] != least:
@@ -150,96 +160,103 @@ class Shelf:
 
 
 def _finite(estimate_s: float) -> float:
-    """Estimate of a job, seconds; that of an endless one is finite, too, for inf is nobody's."""
+    """Estimate with inf replaced by `LONGEST_S`: in the tree, inf stands for no job."""
     return estimate_s if estimate_s < inf else LONGEST_S
 
 
 class Candidates:
-    """Waiting jobs by processors, on shelves."""
+    """Queued jobs by the number of processors that they request.
 
-    def __init__(self) -> None:
-        self._shelves: dict[int, Shelf] = {}
-        self._sizes: list[int] = []  # those of `_shelves`, ascending
+    Parameters
+    ----------
+    block_length : number of jobs in a block of one size at which it is split in two.
+    """
+
+    def __init__(self, block_length: int = BLOCK_LENGTH) -> None:
+        self._block_length = block_length
+        self._by_size: dict[int, JobsOfOneSize] = {}
+        self._sizes: list[int] = []  # keys of `_by_size`, ascending
         self._count: dict[int, int] = {}
 
     @property
     def smallest(self) -> int:
-        """Fewest processors any job asks for; `MANY` if there is none."""
+        """Fewest processors that a job requests; `MANY` without jobs."""
         return self._sizes[0] if self._sizes else MANY
 
     def add(self, job: Job) -> None:
-        """Put a job where it belongs."""
+        """Insert a job."""
         size = job.processors
-        shelf = self._shelves.get(size)
-        if shelf is None:
-            shelf = self._shelves[size] = Shelf()
+        jobs = self._by_size.get(size)
+        if jobs is None:
+            jobs = self._by_size[size] = JobsOfOneSize(self._block_length)
             self._count[size] = 0
             insort(self._sizes, size)
-        shelf.add(job)
+        jobs.add(job)
         self._count[size] += 1
 
     def remove(self, job: Job) -> None:
-        """Take out a job that is here."""
+        """Remove a job."""
         size = job.processors
         if self._count[size] > 1:
-            self._shelves[size].remove(job)
+            self._by_size[size].remove(job)
             self._count[size] -= 1
         else:
-            del self._shelves[size], self._count[size]
+            del self._by_size[size], self._count[size]
             del self._sizes[bisect_left(self._sizes, size)]
 
     def next(self, limits: Sequence[Limit]) -> Job | None:
-        """First job that keeps one of the limits.
+        """First job within one of the limits.
 
         Parameters
         ----------
-        limits : the more processors, the shorter the estimate; in this order.
+        limits : ascending in processors, descending in estimates.
         """
-        best: tuple[Place, Job] | None = None
+        best: tuple[QueuePosition, Job] | None = None
         i = 0
         for size in self._sizes:
             while i < len(limits) and size > limits[i][0]:
                 i += 1
             if i == len(limits):
                 break
-            shelf, within_s = self._shelves[size], _finite(limits[i][1])
-            if shelf.least > within_s:
+            jobs, within_s = self._by_size[size], _finite(limits[i][1])
+            if jobs.least > within_s:
                 continue
-            found = shelf.first_within(within_s)
+            found = jobs.first_within(within_s)
             if best is None or found[0] < best[0]:
                 best = found
         return None if best is None else best[1]
 
     def sizes(self, free: int) -> list[int]:
-        """Numbers of processors, at most `free`, that jobs ask for, ascending."""
+        """Numbers of processors that jobs request, up to `free`, ascending."""
         return self._sizes[: bisect_right(self._sizes, free)]
 
     def placeable(
         self,
         free: int,
         within_s: float,
-        short: Callable[[int], bool],
-        always: Callable[[int], bool],
+        has_place: Callable[[int], bool],
+        has_lasting_place: Callable[[int], bool],
     ) -> Job | None:
-        """First job of at most `free` processors for whose size there is a place.
+        """First job of at most `free` processors that has a place.
 
         Parameters
         ----------
-        short, always : tell so of a number of processors, the one for jobs whose estimate is at
-            most `within_s`, the other, which is stricter, for all.
+        has_place : whether there is a place for so many processors, as jobs need it whose estimate
+            is at most `within_s`.
+        has_lasting_place : the same for jobs of any estimate; it implies `has_place`.
         """
-        best: tuple[Place, Job] | None = None
+        best: tuple[QueuePosition, Job] | None = None
         for size in self._sizes:
             if size > free:
                 break
-            shelf = self._shelves[size]
-            in_time = shelf.least <= within_s
-            if in_time and not short(size):
+            jobs = self._by_size[size]
+            in_time = jobs.least <= within_s
+            if in_time and not has_place(size):
                 continue
-            if always(size):
-                found = shelf.first_within(LONGEST_S)
+            if has_lasting_place(size):
+                found = jobs.first_within(LONGEST_S)
             elif in_time:
-                found = shelf.first_within(within_s)
+                found = jobs.first_within(within_s)
             else:
                 continue
             if best is None or found[0] < best[0]:

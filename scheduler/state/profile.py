@@ -1,4 +1,4 @@
-"""What is free over time, as the expected ends of what runs and the reservations foretell it."""
+"""Availability profile: free processors as a function of future time."""
 
 from __future__ import annotations
 
@@ -8,54 +8,55 @@ from math import inf, nextafter
 from typing import cast
 
 from scheduler.model.resources import Quantity, highest
-from scheduler.state.expected_ends import End
+from scheduler.state.expected_releases import ExpectedRelease
 
 
 class Availability:
-    """Step function of time: how many processors, or how much of each resource, will be free.
+    """Step function of time: the free processors, or the free amount of each resource.
 
     Parameters
     ----------
-    now : time at which it begins, seconds.
-    free : what is free now.
-    ends : (time, job, quantity) of what will come back, ascending in time. What should be back
-        by now but is not is expected a moment later.
+    now : time at which the profile begins, s.
+    free : quantity that is free now.
+    releases : expected releases, ascending in time. Overdue ones are expected immediately after
+        `now`.
 
     Attributes
     ----------
-    none : nothing, as a quantity of this kind.
-    times, frees : `frees[i]` is free from `times[i]` up to `times[i + 1]`, the last
-        for ever.
-    gained : time before which there may be more free than when the reservations were placed.
+    none : quantity of nothing.
+    times, frees : `frees[i]` is free from `times[i]` to `times[i + 1]`, the last one for ever.
+    more_free_until : time (s) before which more may be free than when reservations were made.
     """
 
-    def __init__(self, now: float, free: Quantity, ends: Iterable[End] = ()) -> None:
+    def __init__(
+        self, now: float, free: Quantity, releases: Iterable[ExpectedRelease] = ()
+    ) -> None:
         self.now = now
-        self.gained = inf
+        self.more_free_until = inf
         self.times = [now]
         self.frees = [free]
         self.none = free - free
         soon = nextafter(now, inf)
-        for time, _, processors in ends:
+        for time, _, quantity in releases:
             time = max(time, soon)
             if time == self.times[-1]:
-                self.frees[-1] += processors
+                self.frees[-1] += quantity
             else:
                 self.times.append(time)
-                self.frees.append(self.frees[-1] + processors)
+                self.frees.append(self.frees[-1] + quantity)
 
     def earliest(self, needed: Quantity, duration: float, after: float) -> float:
-        """First time >= `after` from which so much is free for the whole duration.
+        """First time >= `after` from which `needed` is free for `duration` (s).
 
         Returns
         -------
-        seconds; inf if there will never be as much.
+        seconds; inf if there is no such time.
         """
         times, frees = self.times, self.frees
         start = after if after > self.now else self.now
         i, steps = bisect_right(times, start) - 1, len(times)
         while True:
-            for i in range(i, steps):  # noqa: B020 - goes on where it stood
+            for i in range(i, steps):  # noqa: B020 - continues at the present index
                 if frees[i] >= needed:
                     break
             else:
@@ -70,7 +71,7 @@ class Availability:
                 return start
 
     def lasting(self) -> list[tuple[int, float]]:
-        """How long so many processors stay free from now on: (processors, s), ascending in them."""
+        """How long processors stay free from now on: (processors, s), ascending in processors."""
         times, frees = self.times, cast("list[int]", self.frees)
         low, found = frees[0], list[tuple[int, float]]()
         for i, free in enumerate(frees):
@@ -82,26 +83,25 @@ class Availability:
         return found
 
     def earlier(self, needed: Quantity, duration: float, than: float, since: float = -inf) -> float:
-        """First time before `than` to which a reservation made for `than` could be moved.
+        """First time before `than` to which a reservation made for `than` can be moved.
 
-        It is one before `gained`, since nothing has changed behind that.
-
-        What it holds itself is there for it, too; so it is enough that the others leave as much
-        up to the end of its duration or up to `than`, whichever comes first.
+        Only times before `more_free_until` are tried; the profile is unchanged after it. The
+        reservation may use its own processors, so `needed` must be free only until its new end or
+        until `than`, whichever comes first.
 
         Parameters
         ----------
-        since : there is known to be none before.
+        since : time (s) before which the reservation is known not to fit.
 
         Returns
         -------
-        seconds; `than` if there is none.
+        seconds; `than` if there is no such time.
         """
         times, frees, now = self.times, self.frees, self.now
         i, steps = bisect_right(times, since) - 1 if since > now else 0, len(times)
-        last = bisect_left(times, than if than < self.gained else self.gained)
+        last = bisect_left(times, than if than < self.more_free_until else self.more_free_until)
         while True:
-            for i in range(i, last):  # noqa: B020 - goes on where it stood
+            for i in range(i, last):  # noqa: B020 - continues at the present index
                 if frees[i] >= needed:
                     break
             else:
@@ -117,36 +117,36 @@ class Availability:
                 return begin
 
     def move(self, needed: Quantity, duration: float, start: float, to: float) -> Quantity:
-        """Move a reservation to an earlier time, which `earlier` found.
+        """Move a reservation from `start` to an earlier time that `earlier` returned.
 
         Returns
         -------
-        most that is free now, of each resource, at any time at which there is more than before.
+        largest amount of each resource that is free at any time of what the reservation has left.
         """
         end, ends = start + duration, to + duration
-        left = start if start > ends else ends  # in between nothing changes
+        left = start if start > ends else ends  # nothing changes in between
         self._change(needed, left, end)
         self._change(-needed, to, start if start < ends else ends)
         first, last = bisect_right(self.times, left) - 1, bisect_left(self.times, end)
         return highest(self.frees[first:last]) if left < end and first < last else self.none
 
     def peak(self, until: float) -> Quantity:
-        """Most that is free, of each resource, at any time before `until`."""
+        """Largest amount of each resource that is free at any time before `until` (s)."""
         return highest(self.frees[: max(1, bisect_left(self.times, until))])
 
     def advance(self, now: float) -> None:
-        """Let time pass: forget what was before."""
+        """Drop the part of the profile before `now`."""
         self.now = now
         i = bisect_right(self.times, now) - 1
         if i > 0:
             del self.times[:i], self.frees[:i]
 
     def reserve(self, needed: Quantity, start: float, duration: float) -> None:
-        """Take something out for a while; `earliest` said that it is there."""
+        """Reserve a quantity that `earliest` found to be free from `start` for `duration` (s)."""
         self._change(-needed, start, start + duration)
 
-    def lift(self, needed: Quantity, start: float, duration: float) -> None:
-        """Take a reservation back."""
+    def cancel(self, needed: Quantity, start: float, duration: float) -> None:
+        """Cancel a reservation."""
         self._change(needed, start, start + duration)
 
     def _change(self, change: Quantity, start: float, end: float) -> None:
@@ -157,12 +157,12 @@ class Availability:
         frees[first:last] = changed = [free + change for free in frees[first:last]]
         for free in changed:
             assert free >= none, f"{-change} reserved at {start} is not free"
-        for i in (last, first):  # steps that are none any more
+        for i in (last, first):  # merge steps of equal height
             if 0 < i < len(times) and frees[i] == frees[i - 1]:
                 del times[i], frees[i]
 
     def _cut(self, time: float) -> int:
-        """Index of the step that begins at this time, made if there is none."""
+        """Index of the step that begins at this time; the step is inserted if it is missing."""
         if time == inf:
             return len(self.times)
         i = bisect_left(self.times, time)

@@ -1,157 +1,302 @@
-"""The books of a core: which jobs there are, what the live ones hold, when it is expected back."""
+"""Scheduler state: jobs, allocations, expected releases and reservations.
+
+The decision core changes the state through the methods of `SchedulerState`; scheduling passes read
+it. What a pass computes may be kept for the next one. Two things tell whether it still holds:
+`version`, which counts the changes of allocations and of expected releases, and `profile`, which is
+None when it must be computed anew.
+"""
 
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 from scheduler.model.history import Moves
-from scheduler.model.job import FINAL, Job, JobState
-from scheduler.model.machine import Machine
+from scheduler.model.job import FINAL, STARTING, Job, JobState
+from scheduler.model.machine import Machine, Selection
 from scheduler.model.orders import Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
-from scheduler.state.expected_ends import Ends
+from scheduler.state.expected_releases import ExpectedReleases
 from scheduler.state.profile import Availability
+from scheduler.state.queue import Queue
 
 S = JobState
 
 
 class SchedulerState:
-    """What is held, and what changes when it is given back.
+    """Jobs and what they hold, and the methods that change it.
+
+    Parameters
+    ----------
+    machine : nodes and processors.
+    queue : pending jobs in queue order.
+    selection : chooses the processors of a group.
 
     Attributes
     ----------
-    now : time of the latest instant handled, seconds.
-    jobs : job number -> job, those forgotten excepted.
-    live : those of them that hold processors.
-    resizable : those of the live ones that may run on more than one size.
-    machine, ends : nodes and processors, expected ends of the live jobs.
-    freeing : processors that contractions under way will free.
-    unforeseen : whether, since the last pass, processors came back (even at the time foreseen:
-        places that later jobs left may have become of use to earlier ones) or are expected
-        at another time.
-    pooled : whether a node or a job ever named a further resource, so that quantities are
-        `Amounts`, not numbers of processors.
-    standing : what the last pass of EASY found (head, its reservation, what it leaves over); None
-        if that may have changed since by more than arrivals.
-    profile : free processors over time with all reservations taken out, kept up to date by early
-        ends; None if it has to be made anew.
-    contacted : whether the events that are being handled let jobs pass others; see
-        `Backfill.moments`.
-    reservations : promised starts of queued jobs, by job number, as of the last pass.
-    moves : what the resizes of all jobs cost.
+    now : time of the latest instant handled, s.
+    placing : whether the selection may refuse although enough processors are free.
+    jobs : job number -> job, without forgotten jobs.
+    live : the jobs that hold processors.
+    resizable : the live jobs that may run on more than one size.
+    releases : expected releases of the allocations.
+    freeing : processors that contractions under way will release.
+    multi_resource : whether a node or a job ever named a resource besides processors, so that
+        quantities are `Amounts` and not numbers of processors.
+    reservations : start times reserved for queued jobs as of the last pass, by job number, s.
+    profile : free processors over time without all reserved ones; None if unknown.
+    version : number of changes of allocations and of expected releases.
+    pass_due : whether a scheduling pass may find something to start.
+    compression_due : whether reservations may move to an earlier time: since the last pass
+        processors were released, or their release is expected at another time.
+    backfill_allowed : whether jobs may start before the head in this pass (`Backfill.moments`).
+    resize_costs : what the resizes of all jobs cost.
+    orders : the answer to the events that are being handled.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, queue: Queue, selection: Selection) -> None:
         self.machine = machine
+        self.queue = queue
+        self.selection = selection
+        self.placing = False
         self.now = -inf
         self.jobs: dict[int, Job] = {}
         self.live: dict[int, Job] = {}
         self.resizable: dict[int, Job] = {}
-        self.pooled = bool(machine.pools.names)
-        self.ends = Ends(self.quantity(0))
+        self.multi_resource = bool(machine.pools.names)
+        self.releases = ExpectedReleases(self.quantity(0))
         self.freeing = 0
-        self.unforeseen = False
-        self.standing: tuple[Job, float, Any] | None = None
-        self.profile: Availability | None = None
-        self.contacted = True
         self.reservations: dict[int, float] = {}
-        self.moves = Moves()
-        self._due = True  # whether a scheduling pass could find something new
-        self._orders: list[Order] = []  # the answer to the events that are being handled
+        self.profile: Availability | None = None
+        self.version = 0
+        self.pass_due = True
+        self.compression_due = False
+        self.backfill_allowed = True
+        self.resize_costs = Moves()
+        self.orders: list[Order] = []
+
+    # Quantities.
+
+    def quantity(self, processors: int, job: Job | None = None) -> Quantity:
+        """So many processors, with the further resources of a job if there are any."""
+        if not self.multi_resource:
+            return processors
+        return self.machine.pools.demand(processors, {} if job is None else job.spec.resources)
+
+    @property
+    def free(self) -> Quantity:
+        """Free amount of each resource."""
+        machine = self.machine
+        return machine.free_amounts if self.multi_resource else machine.free_count
+
+    @property
+    def installed(self) -> Quantity:
+        """Amount of each resource on all known nodes, up or down."""
+        machine = self.machine
+        return machine.installed_amounts if self.multi_resource else machine.installed
+
+    def format_quantity(self, quantity: Quantity) -> int | str:
+        """Quantity as a fact of a reason: a number, or words for several resources."""
+        return self.machine.pools.format_quantity(quantity)
+
+    # Queries of scheduling passes.
+
+    def can_run(self, job: Job) -> bool:
+        """Whether the machine could run a job if every node was up and idle."""
+        if job.demand > self.installed:
+            return False
+        return self.machine.can_place(self.selection, job.processors)
+
+    @property
+    def head(self) -> Job | None:
+        """First job of the queue that the machine could run."""
+        check = self.can_run if self.placing or self.multi_resource else None
+        return self.queue.first(self.machine.installed, check)
+
+    def shadow(self, job: Job) -> tuple[float, Quantity]:
+        """Earliest time by which enough is free for a job, s, and the amount left over then."""
+        return self.releases.shadow(self.now, self.free, job.demand)
+
+    def held(self, job: Job) -> ProcSet:
+        """Processors of a live job that would be free if it ended."""
+        return self.machine.usable(ProcSet.union(job.groups.values()))
+
+    def overdue(self) -> list[Job]:
+        """Live jobs whose estimates have passed, in order of their estimated ends."""
+        numbers: dict[int, None] = {}
+        for time, job, _ in self.releases:
+            if time > self.now:
+                break
+            numbers[job] = None
+        return [self.live[job] for job in numbers]
+
+    def current_profile(self) -> Availability | None:
+        """The kept profile, from now on; None if it is unknown or processors are overdue."""
+        profile = self.profile
+        if profile is None or self.releases.any_by(self.now):
+            return None
+        profile.advance(self.now)
+        return profile
+
+    # What a change invalidates.
+
+    def allocation_changed(self) -> None:
+        """Invalidate what was computed from the allocations, apart from the profile."""
+        self.version += 1
+
+    def releases_changed(self) -> None:
+        """Invalidate all that was computed from allocations and expected releases."""
+        self.version += 1
+        self.profile = None
+
+    def processors_released(self) -> None:
+        """Ask for a pass that may start jobs and move reservations to earlier times."""
+        self.version += 1
+        self.pass_due = self.compression_due = True
+
+    def request_pass(self) -> None:
+        """Ask for a scheduling pass."""
+        self.pass_due = True
+
+    def cancel_reservation(self, job: Job) -> None:
+        """Let other jobs use what was reserved for a job that leaves the queue."""
+        self.reservations.pop(job.id, None)
+        self.profile = None
+        self.pass_due = self.compression_due = True
+
+    def discard_reservations(self) -> None:
+        """Drop all reservations: the rules of scheduling have changed."""
+        self.reservations.clear()
+        self.releases_changed()
+        self.pass_due = True
+
+    def end_pass(self) -> None:
+        """Note that reservations are up to date, unless processors are overdue.
+
+        Overdue processors may be released at any moment, so the next pass tries to move
+        reservations again.
+        """
+        self.compression_due = bool(self.reservations) and self.releases.any_by(self.now)
+
+    def keep_profile(self, profile: Availability) -> None:
+        """Keep the profile for the next pass, unless processors are overdue."""
+        self.profile = None if self.releases.any_by(self.now) else profile
+
+    # Changes.
+
+    def start(self, job: Job, processors: ProcSet) -> int:
+        """Let a pending job hold processors as its first group, and return the group's number."""
+        number, now = job.id, self.now
+        group = self.hold(job, processors)
+        if number in self.queue.jobs:
+            self.queue.remove(job)
+        self.live[number] = job
+        spec, size = job.spec, job.processors
+        if spec.max_processors is not None and spec.resizable:
+            self.resizable[number] = job
+        job.state = STARTING  # a legal transition: the job is PENDING
+        job.started_at = now
+        job.size = size
+        job.sizes += ((now, size),)
+        if self.multi_resource:
+            self.machine.pools.take(spec.resources)
+            self.expect(job)
+        else:
+            usable = size if self.machine.whole else self.machine.count_usable(processors)
+            self.releases.expect_first(number, now + job.estimate_s, usable)
+        return group
 
     def hold(self, job: Job, processors: ProcSet) -> int:
-        """Let a job hold processors as a new group, and tell its number."""
-        self.standing = None
+        """Let a job hold processors as a new group, and return the group's number."""
+        self.allocation_changed()
         group = job.next_group
         job.groups[group] = processors
         job.next_group = group + 1
         return group
 
-    def held(self, job: Job) -> ProcSet:
-        """Processors of a live job that would be free if it ended."""
-        return self.machine.coming(ProcSet.union(job.groups.values()))
-
-    def order_also(self, order: Order) -> None:
-        """Add an order to the answer."""
-        self._orders.append(order)
-
-    def quantity(self, processors: int, job: Job | None = None) -> Quantity:
-        """So many processors and the further resources of a job, if there are any."""
-        if not self.pooled:
-            return processors
-        return self.machine.pools.needs(processors, {} if job is None else job.spec.resources)
-
     def expect(self, job: Job) -> None:
-        """Say when what the job holds will be back (at once if it was told to end)."""
-        self.standing = self.profile = None
-        held = sum(map(self.machine.returning, job.groups.values()))
+        """Set when a live job is expected to release what it holds; now if it is COMPLETING."""
+        self.releases_changed()
+        count_usable = self.machine.count_usable
+        held = sum(map(count_usable, job.groups.values()))
         end = self.now if job.state is S.COMPLETING else job.estimated_end
         if job.state is S.CONTRACTING and job.resize is not None:
-            leaving = sum(self.machine.returning(job.groups[g]) for g in job.resize.leaving)
+            leaving = sum(count_usable(job.groups[g]) for g in job.resize.leaving)
             staying = self.quantity(held - leaving, job)
-            self.ends.expect(job.id, (end, staying), (job.resize.at, self.quantity(leaving)))
+            self.releases.expect(job.id, (end, staying), (job.resize.at, self.quantity(leaving)))
         else:
-            self.ends.expect(job.id, (end, self.quantity(held, job)))
+            self.releases.expect(job.id, (end, self.quantity(held, job)))
 
     def end_resize(self, job: Job) -> None:
-        """Forget the resize under way, if there is one."""
+        """Forget the resize of a job that is under way, if there is one."""
         if job.resize is not None and not job.resize.expands:
             self.freeing -= job.resize.old - job.resize.new
         job.resize = None
 
-    def release(self, processors: ProcSet) -> None:
-        """Put processors back into the pool; the next pass may use them."""
-        self.machine.release(processors)
-        self.standing = self.profile = None
-        self.unforeseen = self._due = True
+    def release_group(self, job: Job, group: int) -> None:
+        """Release the processors of one group of a job."""
+        self.machine.release(job.groups.pop(group))
+        self.releases_changed()
+        self.processors_released()
 
     def vacate(self, job: Job) -> None:
-        """Take everything back that a live job holds."""
+        """Release everything that a live job holds."""
         if job.resize is not None:
             self.end_resize(job)
         if self.profile is not None and job.estimated_end != self.now:
-            self._free_early(job, job.estimated_end)
+            self._update_profile(job, job.estimated_end)
         number, machine = job.id, self.machine
         for processors in job.groups.values():
             machine.release(processors)
-        if self.pooled:
+        if self.multi_resource:
             machine.pools.take(job.spec.resources, -1)
-        self.standing = None
-        self._due = self.unforeseen = True
+        self.processors_released()
         job.groups = {}
-        self.ends.forget(number)
+        self.releases.forget(number)
         del self.live[number]
         if self.resizable:
             self.resizable.pop(number, None)
 
     def kill(self, job: Job, cause: JobState, reason: Reason) -> None:
-        """Have every process of the job ended; its processors come back with `JobEnded`."""
+        """Order the end of all processes of a job; `JobEnded` follows when they are gone."""
         self.end_resize(job)
         job.cause, job.why = cause, reason.sentence
         job.become(S.COMPLETING)
         self.expect(job)
-        self.unforeseen = True
-        self._orders.append(Kill(job.id, reason))
+        self.compression_due = True
+        self.orders.append(Kill(job.id, reason))
+
+    def count_resources(self) -> None:
+        """Count all resources that nodes and jobs have named so far, not processors alone."""
+        self.multi_resource = True
+        self.releases = ExpectedReleases(self.quantity(0))
+        self.releases_changed()
+        for job in self.queue.jobs.values():
+            job.demand = self.quantity(job.processors, job)
+        for job in self.live.values():
+            job.demand = self.quantity(job.processors, job)
+            self.expect(job)
 
     def forget(self, job: int) -> None:
-        """Drop the record of a finished job, so that a long life needs no more memory.
+        """Drop the record of an ended job.
 
         Raises
         ------
-        KeyError, ValueError : no such job; the job has not ended.
+        KeyError, ValueError : there is no such job; the job has not ended.
         """
         if self.jobs[job].state not in FINAL:
-            raise ValueError(f"job {job} is {self.jobs[job].state.name}, only ended jobs go")
+            raise ValueError(
+                f"job {job} is {self.jobs[job].state.name}; only ended jobs can be forgotten"
+            )
         del self.jobs[job]
 
-    def _free_early(self, job: Job, end: float) -> None:
-        """Let the profile know that a job ended before its estimate, if it is as simple as that."""
-        assert self.profile is not None
+    def _update_profile(self, job: Job, end: float) -> None:
+        """Add what an early end releases to the profile; in complex cases drop the profile."""
+        profile = self.profile
+        assert profile is not None
         if self.now > end or len(job.groups) != 1 or not self.machine.whole:
             self.profile = None
         else:
-            self.profile.advance(self.now)
-            self.profile.lift(self.quantity(job.size, job), self.now, end - self.now)
-            self.profile.gained = max(self.profile.gained, end)
+            profile.advance(self.now)
+            profile.cancel(self.quantity(job.size, job), self.now, end - self.now)
+            profile.more_free_until = max(profile.more_free_until, end)

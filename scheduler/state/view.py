@@ -1,40 +1,28 @@
-"""What a policy may see: the state of the core, for reading only."""
+"""What a resizing policy sees of the scheduler: a small interface that changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from reshape.topology import Topology
 from scheduler.model.job import Job, JobState
-from scheduler.model.machine import Selection, fits
-from scheduler.model.orders import Reason
 from scheduler.model.priority import Prioritised, running_priority
-from scheduler.model.procset import ProcSet
-from scheduler.model.resources import Quantity, processors_of
-from scheduler.model.space import Space
-from scheduler.state.expected_ends import End
-from scheduler.state.profile import Availability
+from scheduler.model.resources import processors_of
+from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.queue import Queue
-from scheduler.state.reserved_place import Place
 from scheduler.state.scheduler_state import SchedulerState
 
 
-class Start(Protocol):
-    """Starts a queued job if there are acceptable processors, and tells whether it did."""
-
-    def __call__(self, job: Job, reason: Reason, avoiding: ProcSet = ..., /) -> bool:
-        """Start it, on none of the processors to avoid."""
-
-
 class Reservation(NamedTuple):
-    """When a queued job can start at the latest, if walltimes hold.
+    """Reservation of the head of the queue.
 
     Parameters
     ----------
-    at : seconds; inf if not even all jobs' ends would suffice (nodes are missing).
-    spare : processors then free beyond what the job needs.
+    job : number of the head.
+    at : shadow time, s; inf if the releases of all jobs do not suffice (nodes are down).
+    spare : extra processors: those that stay free at `at` when the head has started.
     """
 
     job: int
@@ -42,225 +30,125 @@ class Reservation(NamedTuple):
     spare: int
 
 
+class QueuedJobs:
+    """Queued jobs in queue order, as a read-only sequence."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self._queue.jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        """Iterate over the jobs."""
+        return iter(self._queue)
+
+    def __getitem__(self, index: int) -> Job:
+        """Job at a position of the queue."""
+        return list(self._queue)[index]
+
+
 class View:
-    """Read-only view of a core at one instant.
+    """Scheduler state at one instant, for reading.
 
     Parameters
     ----------
-    ledger : the core's books.
-    queue : pending jobs in the scenario's order.
-    selection : which processors a group gets.
-    retry_after : resize points before a resize that failed is tried again.
-    placing : whether the selection may refuse although there are enough free processors.
-    prioritised : order of the queue, if it is that of a priority.
-
-    Attributes
-    ----------
-    machine : nodes and free processors.
+    state : scheduler state.
+    retry_after : resize points of a job before a resize that failed is tried again.
+    prioritised : the queue order, if it gives priorities.
     """
 
     def __init__(
-        self,
-        ledger: SchedulerState,
-        queue: Queue,
-        selection: Selection,
-        *,
-        retry_after: int,
-        placing: bool,
-        prioritised: Prioritised | None,
+        self, state: SchedulerState, retry_after: int, prioritised: Prioritised | None
     ) -> None:
-        self._ledger = ledger
-        self.queue = queue
-        self.machine = ledger.machine
-        self.placing = placing
-        self.prioritised = prioritised
-        self._selection = selection
+        self._state = state
         self._retry_after = retry_after
+        self._prioritised = prioritised
 
     @property
     def now(self) -> float:
-        """Time of the events being handled, seconds."""
-        return self._ledger.now
+        """Time of the events that are being handled, s."""
+        return self._state.now
 
     @property
     def free(self) -> int:
-        """Processors nobody holds; at a resize point, what is idle after the scheduling pass."""
-        return self.machine.free_count
-
-    @property
-    def idle(self) -> Quantity:
-        """What nobody holds."""
-        return self.machine.free_amounts if self._ledger.pooled else self.machine.free_count
-
-    @property
-    def pooled(self) -> bool:
-        """Whether there are further resources, so that quantities are `Amounts`."""
-        return self._ledger.pooled
-
-    def told(self, quantity: Quantity) -> int | str:
-        """Write a quantity for a reason."""
-        return self.machine.pools.told(quantity)
-
-    def quantity(self, job: Job) -> Quantity:
-        """What a live job holds."""
-        return self._ledger.quantity(job.size, job)
+        """Free processors; at a resize point those that the scheduling pass has left idle."""
+        return self._state.machine.free_count
 
     @property
     def freeing(self) -> int:
-        """Processors that contractions under way will free."""
-        return self._ledger.freeing
+        """Processors that contractions under way will release."""
+        return self._state.freeing
 
     @property
     def installed(self) -> int:
-        """Processors of all nodes known, up or not."""
-        return self.machine.installed
+        """Processors of all known nodes, up or down."""
+        return self._state.machine.installed
 
     @property
-    def ends(self) -> Iterator[End]:
-        """Expected ends of what is held now, soonest first."""
-        return iter(self._ledger.ends)
-
-    @property
-    def reservations(self) -> dict[int, float]:
-        """Start times promised to queued jobs, by job number; backfilling keeps them here."""
-        return self._ledger.reservations
-
-    @property
-    def profile(self) -> Availability | None:
-        """Free processors over time, promises taken out, as it was kept; early ends changed it.
-
-        None if something else happened or processors are overdue.
-        """
-        ledger = self._ledger
-        if ledger.profile is None or ledger.ends.any_by(ledger.now):
-            return None
-        ledger.profile.advance(ledger.now)
-        return ledger.profile
-
-    def keep(self, profile: Availability) -> None:
-        """Keep the profile for the next pass, unless something is overdue in it."""
-        ledger = self._ledger
-        ledger.profile = None if ledger.ends.any_by(ledger.now) else profile
-
-    @property
-    def unforeseen(self) -> bool:
-        """Whether processors came back since the last pass, or are expected otherwise."""
-        return self._ledger.unforeseen
-
-    @property
-    def outfit(self) -> Quantity:
-        """What all nodes known hold, up or not."""
-        machine = self.machine
-        return machine.installed_amounts if self._ledger.pooled else machine.installed
-
-    def able(self, job: Job) -> bool:
-        """Whether this machine could run a job at all, if every node was there and idle."""
-        if job.needs > self.outfit:
-            return False
-        return self.machine.able(self._selection, job.processors)
+    def queue(self) -> QueuedJobs:
+        """Queued jobs in queue order."""
+        return QueuedJobs(self._state.queue)
 
     @property
     def head(self) -> Job | None:
-        """First job of the queue that this machine could run at all."""
-        able = self.able if self.placing or self.pooled else None
-        return self.queue.first(self.installed, able)
+        """First queued job that the machine could run if every node was up and idle."""
+        return self._state.head
 
     @property
     def resizable(self) -> Iterator[Job]:
-        """Jobs that run and may be resized now: no resize of theirs is under way."""
-        running = self._ledger.resizable.values()
+        """Running jobs that may be resized now: they are resizable and no resize is under way."""
+        running = self._state.resizable.values()
         return (job for job in running if job.state is JobState.RUNNING)
 
-    def reservation(self) -> Reservation | None:
-        """Reservation of the head (the shadow time of EASY), from the expected ends as they are.
+    @property
+    def has_priorities(self) -> bool:
+        """Whether the queue order gives priorities that compare with those of running jobs."""
+        return self._prioritised is not None
 
-        None if no job that could ever run is queued.
+    def queue_demand_exceeds(self, processors: int) -> bool:
+        """Whether the queued jobs together request more than so many processors.
+
+        Jobs that request more processors than are installed are left out.
         """
-        head = self.head
+        return self._state.queue.demand_exceeds(processors, self._state.machine.installed)
+
+    def reservation(self) -> Reservation | None:
+        """Reservation of the head, by the expected releases; None without a head."""
+        state, head = self._state, self._state.head
         if head is None:
             return None
-        at, left = self.shadow(head)
+        at, left = state.shadow(head)
         spare = processors_of(left)
-        if self.placing:  # a place may be there before the further resources are
-            place = self.place(head)
+        if state.placing:  # further resources may be free later than the place
+            place = EarliestPlace(state, head)
             at, spare = max(at, place.at), self.free - place.kept.count()
         return Reservation(head.id, at, spare)
 
-    def place(self, job: Job) -> Place:
-        """When there is a place for a job, and which processors that are free now it needs."""
-        return Place(self._ledger, self._selection, job)
-
-    def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose a place in some space, as the scenario's selection does; None: there is none."""
-        return self._selection.select(space, processors)
-
-    def fits(self, space: Space, processors: int) -> bool:
-        """Whether there is a place in some space."""
-        return fits(self._selection, space, processors)
-
-    def held(self, job: Job) -> ProcSet:
-        """Processors of a live job that would be free if it ended."""
-        return self._ledger.held(job)
-
-    def shadow(self, job: Job) -> tuple[float, Quantity]:
-        """When there is enough for a job, in seconds, and what is left over then."""
-        return self._ledger.ends.shadow(self.now, self.idle, job.needs)
-
-    @property
-    def standing(self) -> tuple[Job, float, Any] | None:
-        """Last pass's head, its reservation and what it leaves over, if they still hold.
-
-        (Where places matter: the rule by which others may pass.)
-
-        Nothing but arrivals came in between, and nothing is overdue, so that whoever could not pass
-        then cannot pass now.
-        """
-        ledger = self._ledger
-        overdue = ledger.standing is not None and ledger.ends.any_by(ledger.now)
-        return None if overdue else ledger.standing
-
-    def stand(self, head: Job, at: float, spare: Any) -> None:
-        """Keep for the next pass what `standing` tells."""
-        self._ledger.standing = head, at, spare
-
-    @property
-    def contacted(self) -> bool:
-        """Whether jobs may pass the first one of the queue at this moment (`Backfill.moments`)."""
-        return self._ledger.contacted
-
-    @property
-    def overdue(self) -> list[Job]:
-        """Jobs that should have ended by now, as far as estimates tell, in order of those ends."""
-        numbers: dict[int, None] = {}
-        for time, job, _ in self._ledger.ends:
-            if time > self.now:
-                break
-            numbers[job] = None
-        return [self._ledger.live[job] for job in numbers]
-
-    def priority(self, job: Job) -> float:
-        """Priority of PRIO 3.1: by the order of the queue while it waits, then by the time left.
-
-        What was assigned by the user alone, if the order of the queue is no priority's.
-        """
-        if job.state is not JobState.PENDING:
-            return running_priority(job, self.now)
-        order = self.prioritised
-        return job.spec.priority if order is None else order.priority(job, self.now)
-
     def spare(self, until: float) -> int:
-        """Idle processors that may be held up to `until` without delaying the head's reservation.
+        """Idle processors that may be held until a time (s) without delaying the head.
 
-        The rule by which EASY lets a job pass the head: it ends in time, or it takes only what the
-        head will leave over.
+        This is the backfilling rule of EASY: all idle processors if they are released by the
+        shadow time, otherwise at most the extra processors.
         """
         reservation = self.reservation()
         if reservation is None or until <= reservation.at:
             return self.free
         return min(self.free, reservation.spare)
 
+    def priority(self, job: Job) -> float:
+        """Priority of a job (PRIO 3.1): by queue order if queued, by the time left if running.
+
+        For a queued job it is the user-assigned priority if the queue order gives none.
+        """
+        if job.state is not JobState.PENDING:
+            return running_priority(job, self.now)
+        order = self._prioritised
+        return job.spec.priority if order is None else order.priority(job, self.now)
+
     def next_larger(self, job: Job) -> int | None:
-        """Next valid size above the present one; None if there is none or it failed just now."""
+        """Next valid size above the present one; None without one or if it failed lately."""
         spec = job.spec
         if not spec.resizable or job.topology is None or topology_fault(job):
             return None
@@ -268,8 +156,8 @@ class View:
         return None if size is None or self.failed_lately(job, size) else size
 
     def pause_s(self, job: Job) -> float | None:
-        """Expected pause of a resize of this job, seconds; None if nothing like it was seen."""
-        return job.history.predict_pause_s(self._ledger.moves)
+        """Expected pause of a resize of the job, s; None if no resize was measured yet."""
+        return job.history.predict_pause_s(self._state.resize_costs)
 
     def failed_lately(self, job: Job, size: int) -> bool:
         """Whether a resize to this size failed fewer than `retry_after` resize points ago."""
@@ -278,7 +166,7 @@ class View:
 
 
 def topology_fault(job: Job) -> str:
-    """Why no job of this topology can start on this job's processors; empty if it can."""
+    """Why no job of this topology can start on the job's processors; empty if it can."""
     return "" if job.topology is None else _fault(job.topology, job.processors)
 
 
@@ -293,5 +181,5 @@ def _fault(topology: Topology, start: int) -> str:
 
 @lru_cache(maxsize=16384)
 def larger_size(topology: Topology, size: int, start: int, maximum: int) -> int | None:
-    """`Topology.next_larger`, remembered: a decision may ask it of every running job."""
+    """`Topology.next_larger`, cached: a policy may call it for every running job."""
     return topology.next_larger(size, start, maximum)

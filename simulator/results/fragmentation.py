@@ -41,8 +41,8 @@ class ExternalLoss:
             self.lost += self._wanted * (now - self._since)
         core = self._core
         self._since, self._wanted = now, 0
-        if core.view.placing and core.queue.jobs:
-            head = core.view.head
+        if core.state.placing and core.queue.jobs:
+            head = core.state.head
             if head is not None and head.spec.processors <= core.machine.free_count:
                 self._wanted = head.spec.processors
 

@@ -1,10 +1,10 @@
-"""Which of the jobs that may pass others is taken: the first, or the one that balances resources.
+"""Choice among the jobs that may be backfilled: the first, or one that balances the resources.
 
 Leinberger, Karypis and Kumar, "Job scheduling in the presence of multiple resource requirements"
-(KRES), section 2.2. First-Fit takes the first in passing order. Backfill Lowest (BL) takes none but
-jobs whose largest requirement is for the resource that is used least; Backfill Balanced (BB) wants
-the job with which the resources would be used most evenly. Both are scored, the smallest score
-wins, ties go to the first in passing order. All shares are parts of what the machine has.
+(KRES), section 2.2. First-Fit takes the first job in backfill order. Backfill Lowest (BL) takes
+only jobs whose largest demand is for the least-used resource; Backfill Balanced (BB) prefers the
+job with which the resources are used most evenly. The job with the smallest score is taken, the
+first of equals in backfill order. All shares are fractions of the machine's capacity.
 """
 
 from __future__ import annotations
@@ -14,47 +14,52 @@ from math import inf
 from typing import Literal, TypeAlias
 
 from scheduler.model.job import Job
+from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts
 from scheduler.model.resources import Amounts, Quantity
-from scheduler.state.view import View
 
 Pick: TypeAlias = Literal["first", "bl", "bb"]
 
 
-#: Chooses one of the jobs that may start now, given in passing order, and says by what numbers;
-#: None: it wants none of them.
-Choose: TypeAlias = Callable[[View, Sequence[Job]], tuple[Job, Facts] | None]
+#: Chooses one of the jobs that may start now, given in backfill order, with the facts of the
+#: choice; None: none of them is to start.
+Choose: TypeAlias = Callable[[Machine, Sequence[Job]], tuple[Job, Facts] | None]
 
 TEXT = "{pick} (KRES 2.2) takes it of {choice} that may: score {score}, in use before {used}"
 
 
 def choose(
-    view: View, fitting: Sequence[Job], pick: Pick, *, fullness: bool
+    machine: Machine, fitting: Sequence[Job], pick: Pick, *, fullness: bool
 ) -> tuple[Job, Facts] | None:
-    """Choose among jobs that may start now, as the machine stands now.
+    """Choose among jobs that may start now, by the present use of the machine.
 
     Parameters
     ----------
-    fitting : at least one, in passing order.
-    fullness : multiply the measure by what would stay idle on average (KRES 2.2's modifier).
+    fitting : at least one job, in backfill order.
+    fullness : multiply the score by the mean share that would stay idle (KRES 2.2's modifier).
 
     Returns
     -------
-    the job and the facts of `TEXT`; None if BL finds nobody it looks for.
+    the job and the facts of `TEXT`; None if BL takes none of them.
     """
-    up = view.machine.up_amounts
-    used = shares(up - view.machine.free_amounts, up)
-    measure = lowest if pick == "bl" else balance
+    capacity = machine.up_amounts
+    used = shares(capacity - machine.free_amounts, capacity)
+    score_of = lowest if pick == "bl" else balance
     scores = []
     for job in fitting:
-        wanted = shares(_amounts(job.needs), up)
-        score = measure(used, wanted)
-        scores.append(score * idleness(used, wanted) if fullness else score)
+        demand = shares(_amounts(job.demand), capacity)
+        score = score_of(used, demand)
+        scores.append(score * idleness(used, demand) if fullness else score)
     best = min(scores)
     if best == inf:
         return None
-    told = " ".join(f"{share:.3f}" for share in used)
-    facts: Facts = {"pick": pick.upper(), "score": best, "choice": len(fitting), "used": told}
+    shares_text = " ".join(f"{share:.3f}" for share in used)
+    facts: Facts = {
+        "pick": pick.upper(),
+        "score": best,
+        "choice": len(fitting),
+        "used": shares_text,
+    }
     return fitting[scores.index(best)], facts
 
 
@@ -63,31 +68,31 @@ def _amounts(quantity: Quantity) -> Amounts:
 
 
 def shares(quantity: Amounts, capacity: Amounts) -> list[float]:
-    """Parts of the capacity, in the order of the resources; those that nobody has are left out."""
+    """Fractions of the capacity, in the order of the resources, without those of capacity 0."""
     return [part / whole for part, whole in zip(quantity, capacity, strict=True) if whole > 0]
 
 
-def balance(used: Sequence[float], wanted: Sequence[float]) -> float:
-    """BB's measure: largest over mean share in use, with the job (KRES 2.2, the printed formula).
+def balance(used: Sequence[float], demand: Sequence[float]) -> float:
+    """Score of BB: largest over mean share in use, with the job (KRES 2.2, the printed formula).
 
     Returns
     -------
-    1 (all resources alike) to K (one resource alone).
+    1 (all resources used alike) to K (one of K resources used alone).
     """
-    after = [u + w for u, w in zip(used, wanted, strict=True)]
+    after = [u + d for u, d in zip(used, demand, strict=True)]
     return max(after) * len(after) / sum(after)
 
 
-def lowest(used: Sequence[float], wanted: Sequence[float]) -> float:
-    """BL's measure: 1 if the job wants the least used resource most, else inf.
+def lowest(used: Sequence[float], demand: Sequence[float]) -> float:
+    """Score of BL: 1 if the job's largest demand is for the least-used resource, else inf.
 
-    KRES 2.2 says whom BL looks for, and of nobody else that he is taken; so the others wait, even
-    if they fit. ("In order for BL to be effective, it must have K times as many samples", 3.3.1.)
-    The modifier then orders those who are left.
+    KRES 2.2 names the jobs that BL looks for and does not say that it takes others, so the others
+    wait even if they fit. ("In order for BL to be effective, it must have K times as many samples",
+    3.3.1.) The fullness modifier then orders the jobs that remain.
     """
-    return 1.0 if wanted[used.index(min(used))] == max(wanted) else inf
+    return 1.0 if demand[used.index(min(used))] == max(demand) else inf
 
 
-def idleness(used: Sequence[float], wanted: Sequence[float]) -> float:
+def idleness(used: Sequence[float], demand: Sequence[float]) -> float:
     """Mean share that would stay idle with the job: the fullness modifier (KRES 2.2)."""
-    return 1.0 - (sum(used) + sum(wanted)) / len(used)
+    return 1.0 - (sum(used) + sum(demand)) / len(used)

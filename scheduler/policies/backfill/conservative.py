@@ -1,237 +1,248 @@
-"""Promised starts: conservative backfilling, and backfilling with k reservations.
+"""Conservative backfilling, and backfilling with k reservations.
 
-Every promised job has its place in the profile of free processors. When processors came back, or
-are expected at another time, the promised jobs are placed anew one by one in the order of the
-queue, so that none starts later than it was told (the compression of Mu'alem and Feitelson).
-Otherwise only new jobs are placed. A promise that can no longer be kept (a job outlived its
-estimate or grew) is made anew, and so are those behind it.
+Every reservation takes its processors out of the profile. When processors were released, or their
+release is expected at another time, the reservations are compressed: in queue order each is moved
+to the earliest time at which it fits, so that no job starts later than it was reserved (Mu'alem and
+Feitelson). Otherwise only new jobs are examined. A reservation that cannot be kept (a job exceeded
+its estimate or was expanded) is made anew, and so are the ones behind it.
 
-With k reservations jobs are looked at one by one until k promises are held; who of the others may
-start now, the trees of the queue tell.
+With k reservations jobs are examined one by one until k of them hold a reservation; the search
+trees of the queue then find the other jobs that may start now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
 from scheduler.model.resources import Quantity
 from scheduler.policies.backfill.balance import TEXT, Choose
+from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
 from scheduler.state.profile import Availability
-from scheduler.state.view import View
+from scheduler.state.scheduler_state import SchedulerState
 
 
-def schedule(
-    reservations: int | None,
-    name: str,
-    choose: Choose | None,
-    view: View,
-    start: Callable[[Job, Reason], bool],
-) -> None:
-    """Start what may start now, and see to the promises.
+class Conservative(SchedulingPass):
+    """Backfilling that delays no reservation.
 
     Parameters
     ----------
-    reservations : how many waiting jobs hold a promise at most; None is all of them.
-    name : of the policy, for reasons.
-    choose : chooses, of the jobs that may start now, the next to start; None: the first.
-    start : starts a job if there are acceptable processors, and tells whether it did.
+    reservations : how many queued jobs hold a reservation at most; None is all of them.
+    choose : chooses the next job of those that may start now; None: the first.
     """
-    profile = view.profile
-    if profile is None:
-        profile = Availability(view.now, view.idle, view.ends)
-        _reserve_again(profile, _able(view, view.queue), view.reservations)
-        waiting = _able(view, view.queue)
-    elif view.unforeseen or reservations is not None:
-        waiting = _able(view, view.queue)
-    else:
-        waiting = _able(view, _due_and_new(view))
-    places = _Places(view, profile, start, name)
-    if view.unforeseen:
-        places.begin_compression()
-    if choose is not None:
-        ready = list(waiting)
-        places.start_chosen(ready, choose)
-        waiting = (job for job in ready if job.id in view.queue)
-    room = inf if reservations is None else reservations
-    held, promised, now = 0, view.reservations, view.now
-    to_see, queue = len(promised), view.queue
-    filed = queue.in_one_order and not queue.walks and not view.pooled
-    for job in waiting:
-        if held >= room and not to_see and filed:
-            places.start_candidates()
-            break
-        at = promised.get(job.id)
-        to_see -= at is not None
-        if at is not None and job.needs <= places.peak:
-            at = places.moved(job, at)
-        if at is not None and at > now:
-            held += 1
-        else:
-            held += places.place(job, promise=held < room)
-    queue.file_all()
-    places.end_compression()
-    view.keep(profile)
-
-
-class _Places:
-    """Finds places in the profile, for one pass."""
 
     def __init__(
         self,
-        view: View,
-        profile: Availability,
-        start: Callable[[Job, Reason], bool],
+        state: SchedulerState,
+        start_job: StartJob,
         name: str,
+        reservations: int | None,
+        choose: Choose | None,
     ) -> None:
-        self._view, self._profile, self._start, self._name = view, profile, start, name
-        self._promised = view.reservations
+        super().__init__(state, start_job, name)
+        self._most = reservations
+        self._choose = choose
+
+    def run(self) -> None:
+        """Start the queued jobs that may start now, and update the reservations."""
+        state, most = self.state, self._most
+        waiting: Iterator[Job]
+        profile = state.current_profile()
+        if profile is None:
+            profile = Availability(state.now, state.free, state.releases)
+            _reserve_again(profile, _runnable(state, state.queue), state.reservations)
+            waiting = _runnable(state, state.queue)
+        elif state.compression_due or most is not None:
+            waiting = _runnable(state, state.queue)
+        else:
+            waiting = _runnable(state, _due_and_new(state))
+        schedule = _Schedule(state, profile, self.start_job, self.name)
+        if state.compression_due:
+            schedule.begin_compression()
+        if self._choose is not None:
+            jobs = list(waiting)
+            schedule.start_chosen(jobs, self._choose)
+            waiting = (job for job in jobs if job.id in state.queue)
+        self._place(waiting, schedule)
+        state.queue.index_all()
+        schedule.end_compression()
+        state.keep_profile(profile)
+
+    def _place(self, waiting: Iterator[Job], schedule: _Schedule) -> None:
+        """Start jobs, move their reservations or make new ones, in queue order."""
+        state, queue, reservations = self.state, self.state.queue, self.state.reservations
+        most = inf if self._most is None else self._most
+        later, to_examine = 0, len(reservations)  # reserved for a later time; not examined yet
+        searchable = queue.has_one_order and queue.is_indexed and not state.multi_resource
+        for job in waiting:
+            if later >= most and not to_examine and searchable:
+                schedule.start_candidates()
+                break
+            at = reservations.get(job.id)
+            to_examine -= at is not None
+            if at is not None and job.demand <= schedule.peak:
+                at = schedule.compress(job, at)
+            if at is not None and at > state.now:
+                later += 1
+            else:
+                later += schedule.place(job, may_reserve=later < most)
+
+
+class _Schedule:
+    """The profile and the reservations in it, during one pass."""
+
+    def __init__(
+        self, state: SchedulerState, profile: Availability, start_job: StartJob, name: str
+    ) -> None:
+        self._state, self._profile, self._start_job, self._name = state, profile, start_job, name
+        self._reservations = state.reservations
         self._compressing = False
-        self._chosen: Facts = {}  # what chose the job that is to start
-        self._left = -inf  # end of the latest place that a job has left in this pass
-        self._stuck: tuple[Quantity, float, float, float] | None = None  # see `moved`
-        self.peak = profile.none  # most that is free where more may be free than there were
+        self._choice: Facts = {}  # by which the job that starts next was chosen
+        self._vacated_until = -inf  # latest end of what moved reservations have left
+        #: Last job whose reservation could not be moved: demand, estimate, start of the
+        #: reservation, time before which it did not fit.
+        self._stuck: tuple[Quantity, float, float, float] | None = None
+        self.peak = profile.none  # most that is free before `profile.more_free_until`
 
     def begin_compression(self) -> None:
-        """Place promised jobs anew, too."""
+        """Let reservations move to earlier times."""
         self._compressing = True
-        self.peak = self._profile.peak(self._profile.gained)
+        self.peak = self._profile.peak(self._profile.more_free_until)
 
     def end_compression(self) -> None:
-        """Remember what jobs that were looked at early in this pass could not see yet."""
+        """Record up to when jobs that were examined early in the pass may fit better now."""
         if self._compressing:
-            self._profile.gained = self._left
+            self._profile.more_free_until = self._vacated_until
 
-    def place(self, job: Job, *, promise: bool) -> bool:
-        """Start a job, or let it have a promise if it may; tell whether it holds one now.
+    def place(self, job: Job, *, may_reserve: bool) -> bool:
+        """Start a job, or reserve its start; return whether it holds a reservation now.
 
-        One that was promised a start is placed anew.
+        A reservation that the job already has is made anew.
         """
-        at = self._promised.pop(job.id, None)
-        now, needed, estimate_s = self._view.now, job.needs, job.estimate_s
+        at = self._reservations.pop(job.id, None)
+        now, needed, estimate_s = self._state.now, job.demand, job.estimate_s
         if at is not None:
-            self._profile.lift(needed, at, estimate_s)
+            self._profile.cancel(needed, at, estimate_s)
             self._stuck = None
-            if at > now:  # `start_chosen` found it a place at once
-                self._leave(at + estimate_s)
-        if not promise and needed > self._view.idle:
+            if at > now:  # `start_chosen` found that the job may start now
+                self._vacate(at + estimate_s)
+        if not may_reserve and needed > self._state.free:
             return False
         at = self._profile.earliest(needed, estimate_s, now)
         if at <= now:
-            if self._starts(job):
+            if self._start(job):
                 self._profile.reserve(needed, at, estimate_s)
             return False
-        if promise:
+        if may_reserve:
             self._profile.reserve(needed, at, estimate_s)
-            self._promised[job.id] = at
-        return promise
+            self._reservations[job.id] = at
+        return may_reserve
+
+    def compress(self, job: Job, at: float) -> float:
+        """Move a reservation to the earliest time at which it fits, and return that time (s).
+
+        A job with at least the demand and the estimate of one that could not be moved, and with a
+        reservation that is not earlier, cannot be moved to a time that was tried for the other.
+        """
+        profile, needed, estimate_s = self._profile, job.demand, job.estimate_s
+        stuck, tried_until = self._stuck, -inf
+        if stuck is not None and estimate_s >= stuck[1] and at >= stuck[2] and needed >= stuck[0]:
+            tried_until = stuck[3]
+            if tried_until >= profile.more_free_until:
+                return at
+        earlier = profile.earlier(needed, estimate_s, at, tried_until)
+        if earlier < at:
+            self._reservations[job.id] = earlier
+            more = profile.move(needed, estimate_s, at, earlier)
+            if stuck is not None and more >= stuck[0]:
+                self._stuck = None
+            self._vacate(at + estimate_s)
+        else:
+            self._stuck = needed, estimate_s, at, min(at, profile.more_free_until)
+        return earlier
 
     def start_candidates(self) -> None:
-        """Start jobs that delay no promise, in order; those that hold one were seen to."""
-        queue = self._view.queue
-        queue.file_all()
+        """Start jobs without a reservation that delay none, found by the search trees."""
+        queue = self._state.queue
+        queue.index_all()
         while (job := queue.candidate(self._profile.lasting())) is not None:
-            if job.id not in self._promised:
-                self.place(job, promise=False)
+            if job.id not in self._reservations:
+                self.place(job, may_reserve=False)
             if job.id in queue:
                 queue.set_aside(job)
 
     def start_chosen(self, waiting: list[Job], choose: Choose) -> None:
-        """Start jobs that delay no promise, as long as there are any, one by one as chosen."""
-        ready = [job for job in waiting if self._ready(job)]
-        while ready and (found := choose(self._view, ready)) is not None:
-            job, self._chosen = found
-            self.place(job, promise=False)
-            ready = [other for other in ready if other is not job and self._ready(other)]
-        self._chosen = {}
+        """Start jobs that delay no reservation one by one, as chosen, until there are none."""
+        ready = [job for job in waiting if self._may_start(job)]
+        while ready and (found := choose(self._state.machine, ready)) is not None:
+            job, self._choice = found
+            self.place(job, may_reserve=False)
+            ready = [other for other in ready if other is not job and self._may_start(other)]
+        self._choice = {}
 
-    def _ready(self, job: Job) -> bool:
-        """Whether a job could start now, with all promises but its own kept where they are."""
-        now, needed, estimate_s = self._view.now, job.needs, job.estimate_s
-        if needed > self._view.idle:
+    def _may_start(self, job: Job) -> bool:
+        """Whether a job may start now without delaying a reservation of another job."""
+        now, needed, estimate_s = self._state.now, job.demand, job.estimate_s
+        if needed > self._state.free:
             return False
-        at = self._promised.get(job.id)
+        at = self._reservations.get(job.id)
         if at is None:
             return self._profile.earliest(needed, estimate_s, now) <= now
         if at <= now or needed > self.peak:
             return at <= now
         return self._profile.earlier(needed, estimate_s, at) <= now
 
-    def moved(self, job: Job, at: float) -> float:
-        """Move a promise to the earliest time there is, and tell it.
-
-        Where a job found no place that asked for less and was promised an earlier start, neither
-        does this one; so of the last that found none is kept (needs, estimate, promised start,
-        time before which there was none).
-        """
-        profile, needed, estimate_s = self._profile, job.needs, job.estimate_s
-        stuck, none_until = self._stuck, -inf
-        if stuck is not None and estimate_s >= stuck[1] and at >= stuck[2] and needed >= stuck[0]:
-            none_until = stuck[3]
-            if none_until >= profile.gained:
-                return at
-        earlier = profile.earlier(needed, estimate_s, at, none_until)
-        if earlier < at:
-            self._promised[job.id] = earlier
-            more = profile.move(needed, estimate_s, at, earlier)
-            if stuck is not None and more >= stuck[0]:
-                self._stuck = None
-            self._leave(at + estimate_s)
-        else:
-            self._stuck = needed, estimate_s, at, min(at, profile.gained)
-        return earlier
-
-    def _leave(self, end: float) -> None:
-        """Note that a job has left a place that reached up to this time."""
+    def _vacate(self, end: float) -> None:
+        """Record that a reservation that ended at this time (s) has moved."""
         profile = self._profile
-        self._left = max(self._left, end)
-        profile.gained = max(profile.gained, self._left)
-        self.peak = profile.peak(profile.gained)
+        self._vacated_until = max(self._vacated_until, end)
+        profile.more_free_until = max(profile.more_free_until, self._vacated_until)
+        self.peak = profile.peak(profile.more_free_until)
 
-    def _starts(self, job: Job) -> bool:
-        view = self._view
-        needed, free = view.told(job.needs), view.told(view.idle)
+    def _start(self, job: Job) -> bool:
+        state = self._state
+        needed, free = state.format_quantity(job.demand), state.format_quantity(state.free)
         facts: Facts = {"needed": needed, "walltime": job.estimate_s, "free": free}
-        unit = "" if view.pooled else " processors"
+        unit = "" if state.multi_resource else " processors"
         text = f"{{needed}} of {{free}} free{unit} for {{walltime}} s delay no reservation"
-        if self._chosen:
-            text, facts = f"{text}; {TEXT}", {**facts, **self._chosen}
-        return self._start(job, Reason(self._name, text, facts))
+        if self._choice:
+            text, facts = f"{text}; {TEXT}", {**facts, **self._choice}
+        return self._start_job(job, Reason(self._name, text, facts))
 
 
-def _able(view: View, jobs: Iterable[Job]) -> Iterator[Job]:
-    """Jobs that this machine can run at all."""
-    outfit = view.outfit
-    return (job for job in jobs if job.needs <= outfit)
+def _runnable(state: SchedulerState, jobs: Iterable[Job]) -> Iterator[Job]:
+    """Jobs that request no more than the machine has."""
+    installed = state.installed
+    return (job for job in jobs if job.demand <= installed)
 
 
-def _due_and_new(view: View) -> list[Job]:
-    """Jobs promised to start by now, and those that came since the last pass, in order."""
-    promised, now = view.reservations, view.now
-    new = view.queue.arrived(now)
-    if not promised or min(promised.values()) > now:
+def _due_and_new(state: SchedulerState) -> list[Job]:
+    """Jobs whose reservations begin by now, and those that arrived, in queue order."""
+    reservations, now = state.reservations, state.now
+    new = state.queue.arrived(now)
+    if not reservations or min(reservations.values()) > now:
         return new
-    numbers = {job.id for job in new} | {number for number, at in promised.items() if at <= now}
-    return [job for job in view.queue if job.id in numbers]
+    numbers = {job.id for job in new} | {job for job, at in reservations.items() if at <= now}
+    return [job for job in state.queue if job.id in numbers]
 
 
 def _reserve_again(
-    profile: Availability, waiting: Iterable[Job], promised: dict[int, float]
+    profile: Availability, waiting: Iterable[Job], reservations: dict[int, float]
 ) -> None:
-    """Enter the promises in the order of the queue as far as they can be kept; drop the others."""
+    """Reserve in a new profile, in queue order, until one does not fit; drop the others."""
     kept: dict[int, float] = {}
     for job in waiting:
-        if len(kept) == len(promised):
+        if len(kept) == len(reservations):
             break
-        if job.id not in promised:
+        if job.id not in reservations:
             continue
-        at = max(promised[job.id], profile.now)
-        needed, estimate_s = job.needs, job.estimate_s
+        at = max(reservations[job.id], profile.now)
+        needed, estimate_s = job.demand, job.estimate_s
         if profile.earliest(needed, estimate_s, at) != at:
             break
         profile.reserve(needed, at, estimate_s)
         kept[job.id] = at
-    promised.clear()
-    promised.update(kept)
+    reservations.clear()
+    reservations.update(kept)

@@ -48,7 +48,7 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         user = head.spec.priority
         if self.higher == "queued":
             return lambda job: job.spec.priority <= user
-        if self.higher == "class" or view.prioritised is None:
+        if self.higher == "class" or not view.has_priorities:
             return lambda job: job.spec.priority < user
         priority = view.priority(head)
         return lambda job: view.priority(job) < priority
@@ -78,7 +78,7 @@ def fcfs_contract_priority(
     None if the job is not to be contracted.
     """
     head = view.head
-    if head is None or not view.queue.wants_more(view.free + view.freeing, view.installed):
+    if head is None or not view.queue_demand_exceeds(view.free + view.freeing):
         return None
     if ranks.is_high(job) and not ranks.outranked_by(head, view)(job):
         return None

@@ -75,7 +75,7 @@ class Admission:
                 f"the job asks for {n} processors, the machine has {there}, but"
                 f" {self._kept} of them are kept for redirected jobs: ask for fewer"
             )
-        if not self._machine.able(self._selection, n):
+        if not self._machine.can_place(self._selection, n):
             raise ReshapeError(
                 f"not even an idle machine has a place for {n} processors by the service's"
                 " selection: ask for fewer"

@@ -240,8 +240,8 @@ class AnyLife(RuleBasedStateMachine):
             assert (job.ended_at is not None) == (job.state in FINAL)
         for queue in [core.queue for core in self.cores]:
             wanted = sum(job.spec.processors for job in queue if job.spec.processors <= 5)
-            assert not queue.wants_more(wanted, at_most=5)
-            assert wanted == 0 or queue.wants_more(wanted - 1, at_most=5)
+            assert not queue.demand_exceeds(wanted, 5)
+            assert wanted == 0 or queue.demand_exceeds(wanted - 1, 5)
 
     @invariant()
     def sizes_and_groups_agree(self) -> None:
@@ -261,29 +261,29 @@ class AnyLife(RuleBasedStateMachine):
     @invariant()
     def what_will_come_back_is_known(self) -> None:
         for core in self.cores:
-            none = core.quantity(0)
+            none = core.state.quantity(0)
             expected: dict[int, Quantity] = {}
-            for _, job, quantity in core.ends:
+            for _, job, quantity in core.state.releases:
                 expected[job] = expected.get(job, none) + quantity
-            returning = core.machine.returning
+            returning = core.machine.count_usable
             for job in core.live.values():
-                back = core.quantity(sum(map(returning, job.groups.values())), job)
+                back = core.state.quantity(sum(map(returning, job.groups.values())), job)
                 assert expected.pop(job.id, none) == back
             assert all(quantity == none for quantity in expected.values())
-            assert list(core.ends) == sorted(core.ends)
+            assert list(core.state.releases) == sorted(core.state.releases)
             resizes = [job.resize for job in core.live.values() if job.resize is not None]
-            assert core.freeing == sum(r.old - r.new for r in resizes if not r.expands)
+            assert core.state.freeing == sum(r.old - r.new for r in resizes if not r.expands)
 
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
         for core in self.cores:
-            head = core.view.head
-            if head is not None and head.needs <= core.view.idle:
+            head = core.state.head
+            if head is not None and head.demand <= core.state.free:
                 own = core.reservations.get(head.id, -inf)
                 if min(core.reservations.values(), default=inf) < own:
                     continue  # another was promised its start while nodes were away
-                assert core.view.placing, "so it must be the place"
-                assert core.view.select(core.machine.space, head.spec.processors) is None
+                assert core.state.placing, "only the selection can have refused"
+                assert core.state.selection.select(core.machine.space, head.spec.processors) is None
             for job in core.queue:
                 assert str(self.core.reason_pending(job.id))
 
@@ -297,7 +297,7 @@ class AnyLife(RuleBasedStateMachine):
                 there.update(node.resources if node.up else {})
             assert pools.held == [held[name] for name in pools.names]
             assert pools.there == [there[name] for name in pools.names]
-            assert bool(pools.names) == core.pooled
+            assert bool(pools.names) == core.state.multi_resource
 
     def teardown(self) -> None:
         """Every job told to end ends, and all processors of nodes that are there come back."""

@@ -41,11 +41,11 @@ def test_plain_numbers_are_quantities() -> None:
 
 def test_pools() -> None:
     pools = Pools({"licences": 2})
-    assert pools.know(["memory", "licences"])
-    assert not pools.know(["memory"])
+    assert pools.register(["memory", "licences"])
+    assert not pools.register(["memory"])
     pools.take({"licences": 1})
     assert pools.free(5) == (5, 1, 0)
-    assert pools.told(pools.free(5)) == "5 processors, 1 licences, 0 memory"
+    assert pools.format_quantity(pools.free(5)) == "5 processors, 1 licences, 0 memory"
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_a_job_waits_for_a_node_that_holds_what_it_needs() -> None:
     """A resource that nobody knew of turns quantities into amounts, for what already runs, too."""
     core = Core(Scenario("easy"), Machine([("a", 4)]))
     assert core.handle([JobSubmitted(0, 1, JobSpec(2, 10.0))])
-    assert not core.pooled
+    assert not core.state.multi_resource
     assert not core.handle([JobSubmitted(1, 2, JobSpec(1, 10.0, resources={"memory": 8}))])
-    assert core.pooled
+    assert core.state.multi_resource
     assert str(core.reason_pending(2)) == (
         "1 processors, 8 memory wanted, the machine has 4 processors, 0 memory [TooLarge]"
     )

@@ -50,7 +50,7 @@ def test_equals_the_count_of_seconds(
                 slow[second] -= processors
         assert [free_at(profile, second) for second in range(1, HORIZON)] == slow[1:HORIZON]
     for processors, at, duration in reserved:
-        profile.lift(processors, at, duration)
+        profile.cancel(processors, at, duration)
     now = [free + sum(p for t, p in held if t <= second) for second in range(1, HORIZON)]
     assert [free_at(profile, second) for second in range(1, HORIZON)] == now
 
@@ -105,7 +105,7 @@ def test_reservations_move_as_if_they_were_made_anew(
         assert profile.earlier(processors, duration, at) == found
         if found < at:
             most = profile.move(processors, duration, at, found)
-            twin.lift(processors, at, duration)
+            twin.cancel(processors, at, duration)
             twin.reserve(processors, found, duration)
             assert (profile.times, profile.frees) == (twin.times, twin.frees)
             now = [int(free_at(profile, second)) for second in range(1, HORIZON)]

@@ -1,4 +1,4 @@
-"""The queue's trees and the ends' sums against twins that walk."""
+"""The search trees of the queue and the sums of expected releases, against slow twins."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Sjf
-from scheduler.state import candidates
-from scheduler.state import expected_ends as ends
 from scheduler.state.candidates import MANY, Candidates
-from scheduler.state.expected_ends import Ends
+from scheduler.state.expected_releases import ExpectedReleases
 from scheduler.state.queue import Queue
 
 moves = st.lists(
@@ -32,30 +30,26 @@ def job_of(number: int, key: int, processors: int, estimate: int) -> Job:
 def test_candidates(
     moves: list[tuple[bool, int, int, int]], free: int, within: int, spare: int, data: st.DataObject
 ) -> None:
-    """The first that fits, whatever came and went; blocks are small, so that they split."""
-    block, candidates.BLOCK = candidates.BLOCK, 4
-    try:
-        here: list[Job] = []
-        there = Candidates()
-        for number, (comes, key, processors, estimate) in enumerate(moves):
-            if comes or not here:
-                here.append(job_of(number, key, processors, estimate))
-                here[-1].place = float(key), number
-                there.add(here[-1])
-            else:
-                gone = here.pop(data.draw(st.integers(0, len(here) - 1)))
-                there.remove(gone)
-            fits = [
-                (job.submitted_at, job.id)
-                for job in here
-                if job.spec.processors <= free
-                and (job.estimate_s <= within or job.spec.processors <= spare)
-            ]
-            found = there.next([(min(spare, free), inf), (free, within)])
-            assert (found and found.id) == (min(fits)[1] if fits else None)
-            assert there.smallest == min((job.spec.processors for job in here), default=MANY)
-    finally:
-        candidates.BLOCK = block
+    """The first job that fits, after any insertions and removals; small blocks split often."""
+    here: list[Job] = []
+    there = Candidates(block_length=4)
+    for number, (comes, key, processors, estimate) in enumerate(moves):
+        if comes or not here:
+            here.append(job_of(number, key, processors, estimate))
+            here[-1].queue_position = float(key), number
+            there.add(here[-1])
+        else:
+            gone = here.pop(data.draw(st.integers(0, len(here) - 1)))
+            there.remove(gone)
+        fits = [
+            (job.submitted_at, job.id)
+            for job in here
+            if job.spec.processors <= free
+            and (job.estimate_s <= within or job.spec.processors <= spare)
+        ]
+        found = there.next([(min(spare, free), inf), (free, within)])
+        assert (found and found.id) == (min(fits)[1] if fits else None)
+        assert there.smallest == min((job.spec.processors for job in here), default=MANY)
 
 
 @given(moves, st.sampled_from([Fcfs(), Sjf(), ByPriority()]), st.integers(1, 6))
@@ -67,7 +61,7 @@ def test_queue(moves: list[tuple[bool, int, int, int]], order: object, at_most: 
             here.append(job_of(number, key, processors, estimate))
             queue.add(here[-1], 0.0)
             if key % 2:
-                queue.file_all()
+                queue.index_all()
         else:
             queue.remove(here.pop(key % len(here)))
         expected = sorted(here, key=lambda job: (order.key(job, 0.0), job.id))  # type: ignore[attr-defined]
@@ -79,33 +73,29 @@ def test_queue(moves: list[tuple[bool, int, int, int]], order: object, at_most: 
 
 @settings(max_examples=150)
 @given(moves, st.integers(0, 5), st.integers(1, 60))
-def test_ends(moves: list[tuple[bool, int, int, int]], free: int, needed: int) -> None:
-    block, ends.BLOCK = ends.BLOCK, 4
-    try:
-        here: dict[int, list[tuple[float, int]]] = {}
-        there = Ends()
-        for number, (comes, time, processors, other) in enumerate(moves):
-            if comes or not here:
-                here[number] = [(float(time), processors)]
-                if other % 3:
-                    there.expect_first(number, float(time), processors)
-                else:
-                    there.expect(number, (float(time), processors), (float(other), 2))
-                    if time == other:
-                        here[number] = [(float(time), processors + 2)]
-                    else:
-                        here[number].append((float(other), 2))
+def test_expected_releases(moves: list[tuple[bool, int, int, int]], free: int, needed: int) -> None:
+    here: dict[int, list[tuple[float, int]]] = {}
+    there = ExpectedReleases(block_length=4)
+    for number, (comes, time, processors, other) in enumerate(moves):
+        if comes or not here:
+            here[number] = [(float(time), processors)]
+            if other % 3:
+                there.expect_first(number, float(time), processors)
             else:
-                gone = sorted(here)[time % len(here)]
-                del here[gone]
-                there.forget(gone)
-            every = sorted((t, job, p) for job, parts in here.items() for t, p in parts)
-            assert list(there) == every
-            assert there.any_by(10.0) == any(t <= 10 for t, _, _ in every)
-            assert there.any_at(10.0) == any(t == 10 for t, _, _ in every)
-            assert there.shadow(10.0, free, needed) == slow_shadow(every, 10.0, free, needed)
-    finally:
-        ends.BLOCK = block
+                there.expect(number, (float(time), processors), (float(other), 2))
+                if time == other:
+                    here[number] = [(float(time), processors + 2)]
+                else:
+                    here[number].append((float(other), 2))
+        else:
+            gone = sorted(here)[time % len(here)]
+            del here[gone]
+            there.forget(gone)
+        every = sorted((t, job, p) for job, parts in here.items() for t, p in parts)
+        assert list(there) == every
+        assert there.any_by(10.0) == any(t <= 10 for t, _, _ in every)
+        assert there.any_at(10.0) == any(t == 10 for t, _, _ in every)
+        assert there.shadow(10.0, free, needed) == slow_shadow(every, 10.0, free, needed)
 
 
 def slow_shadow(

@@ -1,4 +1,4 @@
-"""When what is held now is expected back, soonest first."""
+"""Expected releases: when allocated processors and resources are expected to become free."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TypeAlias
 
 from scheduler.model.resources import Quantity, excess
 
-End: TypeAlias = tuple[float, int, Quantity]  #: time (s), job, what comes back
+ExpectedRelease: TypeAlias = tuple[float, int, Quantity]  #: time (s), job number, quantity
 
-BLOCK = 128  # ends of a block at which it is split in two
+BLOCK_LENGTH = 128
 
 
-class Block:
-    """Some ends in a row, column by column, and the sum of what comes back.
+class ReleaseBlock:
+    """Consecutive releases, stored by column, and the sum of their quantities.
 
-    They are sorted by time, those of one time by job: so mostly times alone are compared.
+    They are sorted by time, then by job number. With the columns apart, most comparisons are
+    between times alone.
     """
 
     def __init__(
@@ -28,8 +29,8 @@ class Block:
         self.quantities = quantities
         self.sum = sum(quantities, none)
 
-    def place(self, time: float, job: int) -> int:
-        """Where the end of a job stands, or belongs."""
+    def index(self, time: float, job: int) -> int:
+        """Index of the release of a job, or the index at which it is to be inserted."""
         times, jobs = self.times, self.jobs
         i = bisect_left(times, time)
         if i < len(times) and times[i] == time and jobs[i] < job:
@@ -37,72 +38,74 @@ class Block:
         return i
 
     def add(self, time: float, job: int, quantity: Quantity) -> None:
-        """Put an end where it belongs."""
-        i = self.place(time, job)
+        """Insert a release."""
+        i = self.index(time, job)
         self.times.insert(i, time)
         self.jobs.insert(i, job)
         self.quantities.insert(i, quantity)
         self.sum += quantity
 
     def remove(self, time: float, job: int) -> None:
-        """Take an end out."""
-        i = self.place(time, job)
+        """Remove a release."""
+        i = self.index(time, job)
         self.sum -= self.quantities.pop(i)
         del self.times[i], self.jobs[i]
 
 
-class Ends:
-    """Expected ends of allocations, sorted. A job has one, or two while a part of it leaves.
+class ExpectedReleases:
+    """Expected releases of all allocations, sorted by time.
 
-    They are kept in blocks, each with the sum of what is in it, so that the time by which so much
-    is back is found without walking through all the ends before it.
+    A job has one, or two while a part of it is leaving. They are kept in blocks, each with the sum
+    of its quantities, so that `shadow` skips whole blocks.
 
     Parameters
     ----------
-    none : nothing, as a quantity of the kind that will be expected.
+    none : quantity of nothing, of the kind that will be released.
+    block_length : number of releases above which a block is split in two.
     """
 
-    def __init__(self, none: Quantity = 0) -> None:
+    def __init__(self, none: Quantity = 0, block_length: int = BLOCK_LENGTH) -> None:
         self._none = none
-        self._blocks = [Block([], [], [], none)]
-        self._lasts: list[float] = []  # times up to which the blocks reach, all but the last
-        self._of: dict[int, tuple[float, ...]] = {}  # job -> times
+        self._block_length = block_length
+        self._blocks = [ReleaseBlock([], [], [], none)]
+        self._lasts: list[float] = []  # last time of each block but the last block
+        self._times: dict[int, tuple[float, ...]] = {}  # job number -> times of its releases
 
-    def __iter__(self) -> Iterator[End]:
-        """Go through the ends, soonest first."""
+    def __iter__(self) -> Iterator[ExpectedRelease]:
+        """Iterate over the releases, the soonest first."""
         for block in self._blocks:
             yield from zip(block.times, block.jobs, block.quantities, strict=True)
 
     def any_by(self, time: float) -> bool:
-        """Whether anything is expected back by this time."""
+        """Whether a release is expected at or before this time."""
         times = self._blocks[0].times
         return bool(times) and times[0] <= time
 
     def any_at(self, time: float) -> bool:
-        """Whether anything is expected back at this very time."""
-        times = self._blocks[self._block(time)].times
+        """Whether a release is expected at exactly this time."""
+        times = self._blocks[self._block_index(time)].times
         i = bisect_left(times, time)
         return i < len(times) and times[i] == time
 
     def expect(self, job: int, *parts: tuple[float, Quantity]) -> None:
-        """Expect what a job holds back in (time, quantity) parts, instead of as before."""
+        """Replace the expected releases of a job by these (time, quantity) parts."""
         self.forget(job)
-        at: dict[float, Quantity] = {}
+        quantities: dict[float, Quantity] = {}
         for time, quantity in parts:
-            at[time] = at[time] + quantity if time in at else quantity
-        self._of[job] = tuple(at)
-        for time, quantity in at.items():
+            quantities[time] = quantities[time] + quantity if time in quantities else quantity
+        self._times[job] = tuple(quantities)
+        for time, quantity in quantities.items():
             self._add(time, job, quantity)
 
     def expect_first(self, job: int, time: float, quantity: Quantity) -> None:
-        """Expect back what a job holds of which nothing was expected so far."""
-        self._of[job] = (time,)
+        """Add the only release of a job that has none so far."""
+        self._times[job] = (time,)
         self._add(time, job, quantity)
 
     def forget(self, job: int) -> None:
-        """Expect nothing of this job (any more)."""
-        for time in self._of.pop(job, ()):
-            i = self._block(time)
+        """Remove the releases of a job, if it has any."""
+        for time in self._times.pop(job, ()):
+            i = self._block_index(time)
             block = self._blocks[i]
             block.remove(time, job)
             if not block.times and self._lasts:
@@ -110,7 +113,7 @@ class Ends:
                 del self._lasts[min(i, len(self._lasts) - 1)]
 
     def shadow(self, now: float, free: Quantity, needed: Quantity) -> tuple[float, Quantity]:
-        """Earliest time by which so much is free, and what is left over then.
+        """Earliest time by which `needed` is free, and what is left over then.
 
         Parameters
         ----------
@@ -118,7 +121,7 @@ class Ends:
 
         Returns
         -------
-        (seconds >= now, quantity); inf, and what exceeds the need, if there will never be as much.
+        (seconds >= now, quantity); (inf, what exceeds `needed` of each resource) if it never is.
         """
         at = now if free >= needed else inf
         for block in self._blocks:
@@ -133,19 +136,19 @@ class Ends:
                     at = time if time > now else now
         return at, excess(free, needed)
 
-    def _block(self, time: float) -> int:
-        """Which block has the ends of this time: all of them stand in one."""
+    def _block_index(self, time: float) -> int:
+        """Index of the block of this time; releases of one time are always in one block."""
         return bisect_left(self._lasts, time) if self._lasts else 0
 
     def _add(self, time: float, job: int, quantity: Quantity) -> None:
-        i = self._block(time)
+        i = self._block_index(time)
         block = self._blocks[i]
         block.add(time, job, quantity)
-        if len(block.times) > BLOCK:
+        if len(block.times) > self._block_length:
             self._split(i)
 
     def _split(self, i: int) -> None:
-        """Split a block in two, where the time changes next to its middle, if it does."""
+        """Split a block between two different times next to its middle, if there are any."""
         whole = self._blocks[i]
         times, jobs, quantities = whole.times, whole.jobs, whole.quantities
         middle = times[len(times) // 2]
@@ -153,7 +156,7 @@ class Ends:
         if at == len(times):
             return
         self._blocks[i : i + 1] = [
-            Block(times[:at], jobs[:at], quantities[:at], self._none),
-            Block(times[at:], jobs[at:], quantities[at:], self._none),
+            ReleaseBlock(times[:at], jobs[:at], quantities[:at], self._none),
+            ReleaseBlock(times[at:], jobs[at:], quantities[at:], self._none),
         ]
         self._lasts.insert(i, times[at - 1])

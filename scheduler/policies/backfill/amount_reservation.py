@@ -1,0 +1,105 @@
+"""EASY with a reservation of amounts: several resources, a choice among jobs, aging orders.
+
+The search trees of the queue do not help here, so each queued job is examined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+from scheduler.model.job import Job
+from scheduler.model.orders import Facts, Reason
+from scheduler.policies.backfill.balance import TEXT, Choose
+from scheduler.policies.backfill.easy import IN_TIME, ON_EXTRA, HeadReservation
+from scheduler.policies.backfill.in_order import StartJob
+from scheduler.state.scheduler_state import SchedulerState
+
+
+class AmountReservation(HeadReservation):
+    """Reservation of an amount of each resource at the shadow time.
+
+    No place is reserved, even if the selection may refuse.
+
+    Parameters
+    ----------
+    choose : chooses the next job of those that may start before the head.
+    chooses_all : whether `choose` accepts one of the jobs in any case. Otherwise a job that it
+        has refused may be accepted later, so all jobs are examined in each pass.
+    """
+
+    def __init__(
+        self,
+        choose: Choose,
+        chooses_all: bool,
+        state: SchedulerState,
+        start_job: StartJob,
+        head: Job,
+    ) -> None:
+        super().__init__(state, start_job, head)
+        self.is_reusable = chooses_all
+        self.at, self._extra = state.shadow(head)
+        self._choose = choose
+        self._candidates: list[Job] = []
+        self._facts: Facts = {}  # by which the next candidate was chosen
+
+    def backfill_queue(self) -> None:
+        """Start all queued jobs that may start before the head."""
+        free = self.state.machine.free_count
+        queued = self.state.queue.jobs.values()
+        self._backfill([job for job in queued if job.processors <= free])
+
+    def backfill_arrivals(self) -> None:
+        """Start those that may of the jobs that arrived since the last pass."""
+        arrived = self.state.queue.arrived(self.state.now)
+        self.state.queue.index_all()
+        self._backfill(arrived)
+
+    def _backfill(self, jobs: Iterable[Job]) -> None:
+        fitting = [job for job in jobs if self._may_start(job) and job is not self.head]
+        self._candidates = self.state.queue.in_backfill_order(fitting, self.state.now)
+        while (job := self.next_candidate()) is not None:
+            self._candidates.remove(job)
+            if self.start(job):
+                self._candidates = [job for job in self._candidates if self._may_start(job)]
+
+    def next_candidate(self) -> Job | None:
+        """Candidate that is chosen next."""
+        if not self._candidates:
+            return None
+        found = self._choose(self.state.machine, self._candidates)
+        if found is None:
+            return None
+        job, self._facts = found
+        return job
+
+    def _may_start(self, job: Job) -> bool:
+        """Whether a job fits and ends by the shadow time or takes only what is left over then."""
+        if job.demand > self.state.free:
+            return False
+        return job.estimate_s <= self.at - self.state.now or job.demand <= self._extra
+
+    def start(self, job: Job) -> bool:
+        """Start a candidate; return whether the selection accepts processors for it."""
+        state = self.state
+        in_time = job.estimate_s <= self.at - state.now
+        job.backfilled = True
+        facts: dict[str, int | float | str] = {
+            "needed": state.format_quantity(job.demand),
+            "walltime": job.estimate_s,
+            "head": self.head.id,
+            "at": self.at if isfinite(self.at) else "no known time",  # nodes are down
+        }
+        text = IN_TIME
+        if not in_time:
+            text = ON_EXTRA
+            facts["spare"] = state.format_quantity(self._extra)
+        if state.multi_resource:
+            text = text.replace(" processors", "")  # each quantity names its units
+        if self._facts:
+            text += "; " + TEXT
+        if not self.start_job(job, Reason("EASY backfill", text, {**facts, **self._facts})):
+            return False
+        if not in_time:
+            self._extra -= job.demand
+        return True

@@ -1,0 +1,81 @@
+"""Killing at a reservation: which overdue jobs to end so that the head can start.
+
+When the head's reservation has come and backfilled jobs still hold, beyond their estimates, what it
+needs, they are ended (Pascual and Miguel-Alonso, Locality-aware ..., section 2): only if the head
+can start then, and the last started first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Reason
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+from scheduler.state.earliest_place import EarliestPlace
+from scheduler.state.scheduler_state import SchedulerState
+
+RULE = "EASY kill at reservation"
+
+
+def kills_for_amount(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
+    """Jobs to end now so that enough processors or amounts are free for the head."""
+    head = state.head
+    if head is None or head.demand <= state.free or state.shadow(head)[0] > state.now:
+        return
+    free = state.free
+    ending, candidates = _overdue(state)
+    for job in ending:
+        free += state.quantity(job.size, job)
+    chosen: list[Job] = []
+    for job in candidates:
+        if head.demand > free:
+            chosen.append(job)
+            free += state.quantity(job.size, job)
+    if head.demand > free:
+        return
+    facts = {"head": head.id, "needed": state.format_quantity(head.demand)}
+    unit = "" if state.multi_resource else " processors"
+    text = f"its estimate is over and job {{head}} needs its {{needed}}{unit} now"
+    for job in chosen:
+        yield job, Reason(RULE, text, facts)
+
+
+def kills_for_place(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
+    """Jobs to end now because they hold processors of the place that the head then gets."""
+    head = state.head
+    ending, candidates = _overdue(state)
+    if head is None or not (ending or candidates):
+        return
+    if EarliestPlace(state, head).at > state.now:
+        return
+    needed, space = head.processors, state.machine.space.copy()
+    for job in ending:
+        space.put(state.held(job))
+    place, count = _choose(state, space, needed), 0
+    while place is None and count < len(candidates):
+        space.put(state.held(candidates[count]))
+        place, count = _choose(state, space, needed), count + 1
+    if place is None:
+        return
+    facts = {"head": head.id, "needed": needed}
+    text = "its estimate is over and job {head} needs the place for its {needed} processors now"
+    for job in candidates[:count]:
+        if place & state.held(job):
+            yield job, Reason(RULE, text, facts)
+
+
+def _overdue(state: SchedulerState) -> tuple[list[Job], list[Job]]:
+    """Overdue jobs that are COMPLETING, and backfilled ones that are not, latest start first."""
+    overdue = state.overdue()
+    overdue.sort(key=lambda job: (job.started_at, job.id), reverse=True)
+    ending = [job for job in overdue if job.state is JobState.COMPLETING]
+    candidates = [job for job in overdue if job.backfilled and job not in ending]
+    return ending, candidates
+
+
+def _choose(state: SchedulerState, space: Space, processors: int) -> ProcSet | None:
+    if space.free.count() < processors:
+        return None
+    return state.selection.select(space, processors)
