@@ -1,10 +1,10 @@
-"""A resizing policy of one's own, in one file, for the live service and the simulator alike.
+"""A user-defined resizing policy in one file, for the live service and the simulator.
 
     python examples/my_policy.py                                          # simulate it
     PYTHONPATH=examples reshape serve --scenario my_policy:Patient        # run jobs under it
     PYTHONPATH=examples reshape serve --scenario my_policy:Patient --set resizing.reserve=2
 
-An installed package makes it known by a name, here `--scenario patient`, with an entry point:
+An installed package registers it under a name, here `--scenario patient`, with an entry point:
 
     [project.entry-points."reshape.policies"]
     patient = "my_policy:Patient"
@@ -14,29 +14,26 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.model.job import Job
-from scheduler.model.orders import Reason
-from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
-from scheduler.state.view import View
+from scheduler.policies.api import Decision, Grow, Job, Reason, Shrink, Stay, View
 
 
 class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Grow while nobody waits; give back what was borrowed when somebody could start with it.
+    """Grow while no job is queued; shrink if the first queued job can start as a result.
 
     Parameters
     ----------
-    reserve : processors to leave idle for whoever comes next.
+    reserve : processors to leave idle for jobs that arrive later.
     """
 
     reserve: int = 0
 
     def __post_init__(self) -> None:
-        """Check the parameter; the message is what a user of the policy will read."""
+        """Check the parameter; users of the policy read this message."""
         if self.reserve < 0:
             raise ValueError(f"reserve must be >= 0, got {self.reserve}")
 
     def decide(self, job: Job, view: View) -> Decision:
-        """What to do with a job at its resize point."""
+        """Decide on a job at its resize point."""
         if view.head is not None:
             return self.make_room(job, view.head, view)
         to, idle = view.next_larger(job), view.free - self.reserve
@@ -44,15 +41,15 @@ class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if to is None or to - job.size > idle or job.history.benefited() is False:
             text = "{free} processors idle, {reserve} of them reserved: stays at {size}"
             return Stay(Reason("Patient", text, facts))
-        return Grow(to, Reason("Patient", "nobody waits and {free} processors are idle", facts))
+        return Grow(to, Reason("Patient", "no job is queued and {free} processors are idle", facts))
 
     def make_room(self, job: Job, head: Job, view: View) -> Decision:
-        """Contract the job to its start size, if that lets the first queued job start."""
+        """Contract the job to its starting size if the first queued job can start as a result."""
         start, coming = job.spec.processors, view.free + view.freeing
         facts = {"head": head.id, "needed": head.spec.processors, "coming": coming}
         short = head.spec.processors - coming
         if start in job.history.contractions() and 0 < short <= job.size - start:
-            text = "job {head} wants {needed} processors, {coming} are free or on their way"
+            text = "job {head} wants {needed} processors, {coming} are free or will be released"
             return Shrink(start, Reason("Patient", text, facts))
         return Stay(Reason("Patient", "job {head} waits for {needed} processors", facts))
 

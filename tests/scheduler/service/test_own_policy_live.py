@@ -34,8 +34,7 @@ queues:
 
 FAILING = """
 import msgspec
-from scheduler.model.orders import Reason
-from scheduler.policies.resizing.interface import Grow, Stay
+from scheduler.policies.api import Grow, Reason, Stay
 
 class Failing(msgspec.Struct, frozen=True):
     def decide(self, job, view):
@@ -127,12 +126,12 @@ def test_live_in_two_queues(served, tmp_path):
     still = served.submit(waits, 1, max_processors=4, queue="still", user="ann")
     grows = served.submit(waits, 1, max_processors=3, priority=5.0, user="ann")
     job = served.when(grows, lambda job: job.size == 3)
-    assert "nobody waits and" in served.story(grows)
+    assert "no job is queued and" in served.story(grows)
     assert (job.queue, job.priority) == ("main", 5.0)
     next_one = served.submit(["true"], 2)
     assert served.wait(next_one).state == "COMPLETED", "the one that grew made room"
     story = served.story(grows)
-    assert f"job {next_one} wants 2 processors, 0 are free or on their way [Patient]" in story
+    assert f"job {next_one} wants 2 processors, 0 are free or will be released [Patient]" in story
     job = served.job(still)
     assert (job.size, job.queue, job.priority) == (1, "still", 1100.0)
     assert "resizes no job [static]" in served.story(still)

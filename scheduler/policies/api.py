@@ -1,0 +1,55 @@
+"""Everything that the author of a policy imports.
+
+A policy is a class of typed parameters, a `msgspec.Struct` or a dataclass, with the method of its
+kind:
+
+====================  ===========================  ================================================
+kind                  protocol                     method
+====================  ===========================  ================================================
+resizing policy       `Resizing`                   ``decide(job, view) -> Decision``
+queue order           `QueueOrder`                 ``key(job, now)``; `Prioritised` adds
+                                                   ``priority(job, now) -> float``
+processor selection   `Selection`                  ``select(space, processors) -> ProcSet | None``
+source of estimates   `Estimates`                  ``predictor() -> Predictor | None``
+====================  ===========================  ================================================
+
+A policy reads jobs and the view and changes neither. ``examples/my_policy.py`` is a resizing policy
+in one file; ``docs/policies.md`` describes how a policy gets a name.
+"""
+
+from scheduler.model.history import History
+from scheduler.model.job import Job, JobState
+from scheduler.model.machine import Selection
+from scheduler.model.orders import Reason
+from scheduler.model.priority import Prioritised
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+from scheduler.policies.registry import register
+from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
+from scheduler.policies.scenario import Scenario
+from scheduler.predictions.estimates import Estimates, Predictor
+from scheduler.state.queue import QueueOrder
+from scheduler.state.view import Reservation, View
+
+__all__ = [
+    "Decision",
+    "Estimates",
+    "Grow",
+    "History",
+    "Job",
+    "JobState",
+    "Predictor",
+    "Prioritised",
+    "ProcSet",
+    "QueueOrder",
+    "Reason",
+    "Reservation",
+    "Resizing",
+    "Scenario",
+    "Selection",
+    "Shrink",
+    "Space",
+    "Stay",
+    "View",
+    "register",
+]
