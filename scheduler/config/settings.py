@@ -125,12 +125,10 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Build a machine with this network, on which no node is up yet."""
         return Machine(network=self.network, places=self.places)
 
-    def idle(self, on_policy_error: Report | None = None) -> TwoGroupSite:
+    def idle(self, report_error: Report | None = None) -> TwoGroupSite:
         """Build the site of this configuration, with all nodes up and idle."""
         nodes = [Node(n.name, count=n.processors, resources=n.resources) for n in self.nodes]
-        return TwoGroupSite.on(
-            self.composed(), nodes, self.machine(), on_policy_error=on_policy_error
-        )
+        return TwoGroupSite.on(self.composed(), nodes, self.machine(), report_error=report_error)
 
     def value_of(self, priority: float | str) -> float:
         """Convert a priority, which may be given by name, to a number.

@@ -1,10 +1,10 @@
-"""Policies and scenarios by name: ours, those registered by a program, and entry points.
+"""Policies and scenarios by name: built in, registered by a program, or offered by a package.
 
 ====================  ===========================================================================
-``fcfs``              static, first come, first served, nobody passes anybody
+``fcfs``              static, first come, first served, no job passes another
 ``easy``              static, EASY backfilling
 ``easy++``            EASY by predicted run times, shortest job backfilled first (Tsafrir)
-``conservative``      static, every waiting job holds a reservation
+``conservative``      static, every queued job holds a reservation
 ``static``            PRIO's baseline: EASY in the order of the aging priority, no job is resized
 ``pba-pr``            PRIO 3.3 policy 1 scenario 1, performance-based allocation with priority
 ``fcfs-pr``           PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority
@@ -19,15 +19,17 @@ An installed package offers its own under the entry point group ``reshape.polici
     [project.entry-points."reshape.policies"]
     doubler = "my_policy:Doubler"
 
-What it is shows in what it can do: `decide` makes a resizing policy, `key` an order of the queue,
-`select` a processor selection, `predictor` estimates of run times; a `Scenario` is one.
-``module:Class`` may stand for a name, too, so that one file on Python's path needs no package. The
-entry points are read when a name is not ours.
+The kind of a policy follows from its method: `decide` makes a resizing policy, `key` a queue order,
+`select` a processor selection and `predictor` a source of estimates; an instance of `Scenario` is a
+scenario. A name may also be written ``module:Class``, so that a single file on Python's path needs
+no package. The entry points are read when a name is neither built in nor registered.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -80,21 +82,33 @@ _known: dict[str, dict[str, Any]] = {
 }
 
 
-def register(name: str, thing: Any) -> None:
-    """Make a policy class or a scenario known under a name, instead of what had it before.
+def register(name: str, policy: Any) -> None:
+    """Register a policy class or a scenario under a name; it replaces an earlier one of that name.
 
     Raises
     ------
-    ConfigError : it is neither a scenario nor a class with typed parameters that can do what one
-        of the kinds of policy does.
+    ConfigError : `policy` is neither a scenario nor a class with typed parameters and the method of
+        one of the kinds of policy.
     """
-    _known[_kind(name, thing)][name] = thing
+    _known[_kind(name, policy)][name] = policy
+
+
+@contextmanager
+def temporary_registrations() -> Iterator[None]:
+    """Context that undoes its registrations at its end; it reads entry points anew."""
+    kept = {kind: dict(policies) for kind, policies in _known.items()}
+    _read_entry_points.cache_clear()
+    try:
+        yield
+    finally:
+        _known.update(kept)
+        _read_entry_points.cache_clear()
 
 
 def known(kind: str) -> list[str]:
     """Names of a kind ("scenario", "resizing", "order", "selection", "estimates"), sorted.
 
-    A resizing policy counts as the scenario that puts it on top of EASY.
+    A resizing policy counts as the scenario that adds it to EASY.
     """
     _read_entry_points()
     return sorted({*_known[kind], *(_known["resizing"] if kind == "scenario" else ())})
@@ -105,7 +119,7 @@ def find(kind: str, name: str) -> Any:
 
     Raises
     ------
-    ConfigError : nobody registered it; the nearest names are offered.
+    ConfigError : no policy of this kind has the name; the message offers the nearest names.
     """
     if name not in _known[kind]:
         _read_entry_points()
@@ -119,7 +133,7 @@ def find(kind: str, name: str) -> Any:
 
 
 def name_of(kind: str, policy: object) -> str:
-    """Name under which the class of a policy is registered; ``module:Class`` if under none."""
+    """Name under which the class of a policy is registered; ``module:Class`` if it has no name."""
     cls = type(policy)
     names = (name for name, known in _known[kind].items() if known is cls)
     return next(names, f"{cls.__module__}:{cls.__qualname__}")
@@ -127,45 +141,53 @@ def name_of(kind: str, policy: object) -> str:
 
 @cache
 def _read_entry_points() -> None:
-    from importlib.metadata import entry_points  # which costs a tenth of the start of a command
+    from importlib.metadata import entry_points  # a tenth of the start-up time of a command
 
     for point in entry_points(group=GROUP):
         register(point.name, point.load())
 
 
 def _imported(kind: str, name: str) -> Any:
+    """Class or scenario that ``module:Class`` names."""
     module, _, attribute = name.partition(":")
     try:
-        thing = getattr(import_module(module), attribute)
+        policy = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         missing = isinstance(error, ModuleNotFoundError)
-        mend = "; put its folder on PYTHONPATH" if missing else ""
-        told = f"{kind} {name!r} cannot be imported: {error}{mend}"
-        raise ConfigError(told, field=kind) from None
-    found = _kind(name, thing)
+        fix = "; put its folder on PYTHONPATH" if missing else ""
+        message = f"{kind} {name!r} cannot be imported: {error}{fix}"
+        raise ConfigError(message, field=kind) from None
+    found = _kind(name, policy)
     if found == kind:
-        return thing
+        return policy
     if (kind, found) == ("scenario", "resizing"):
-        return Scenario(name, resizing=thing())
+        return Scenario(name, resizing=policy())
     raise ConfigError(f"{name!r} is of kind {found}, not {kind}", field=kind)
 
 
-def _kind(name: str, thing: Any) -> str:
-    if isinstance(thing, Scenario):
+def _kind(name: str, policy: Any) -> str:
+    """Kind of a policy class or scenario.
+
+    Raises
+    ------
+    ConfigError : see `register`.
+    """
+    if isinstance(policy, Scenario):
         return "scenario"
-    typed = isinstance(thing, type) and (
-        issubclass(thing, msgspec.Struct) or dataclasses.is_dataclass(thing)
+    typed = isinstance(policy, type) and (
+        issubclass(policy, msgspec.Struct) or dataclasses.is_dataclass(policy)
     )
     for kind, method in _KINDS.items():
-        if typed and callable(getattr(thing, method, None)):
-            if kind == "order" and not isinstance(getattr(thing, "ages", None), bool):
+        if typed and callable(getattr(policy, method, None)):
+            if kind == "order" and not isinstance(getattr(policy, "ages", None), bool):
                 raise ConfigError(
                     f"{name!r} does not say whether its order changes with time; give the class"
                     " ages: ClassVar[bool] = False, or True"
                 )
             return kind
-    plain = isinstance(thing, type) or not callable(thing)  # others tell where in memory they are
-    what = repr(thing) if plain else f"a {type(thing).__name__}"
+    # The representation of other objects contains their address.
+    plain = isinstance(policy, type) or not callable(policy)
+    what = repr(policy) if plain else f"a {type(policy).__name__}"
     raise ConfigError(
         f"{name!r} is {what}, but a policy is a msgspec.Struct or a dataclass with one of the"
         f" methods {', '.join(_KINDS.values())}, or a Scenario"

@@ -43,7 +43,7 @@ def initial_core(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch
     later = iter(batches)
     first = list(islice(later, 1))
     settings = first[0].settings if first else None
-    site = TwoGroupSite(scenario("easy"), machine_of(settings), on_policy_error=description)
+    site = TwoGroupSite(scenario("easy"), machine_of(settings), report_error=description)
     return site, chain(first, later)
 
 

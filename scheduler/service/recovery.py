@@ -30,7 +30,7 @@ MOST_FAILURES = 20
 
 
 def recover(
-    journal: Journal, config: ServeConfig, on_policy_error: Report
+    journal: Journal, config: ServeConfig, report_error: Report
 ) -> tuple[TwoGroupSite, dict[int, Launch]]:
     """Replay a journal, each batch by the settings of its time; those of `config` hold from now on.
 
@@ -45,13 +45,13 @@ def recover(
     ConfigError : the scenario of `config`, or one that the journal names, is not known; another
         redirection group, and jobs that are not finished; another network than the journal's.
     """
-    core = _replayed(journal, config, on_policy_error)
+    core = _replayed(journal, config, report_error)
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
     _check_group(core, config)
-    current = settings_of(_configured(config, on_policy_error))
+    current = settings_of(_configured(config, report_error))
     # A scenario that is set anew forgets its reservations; a replay does so at this same batch.
     noted = [*journal.settings().values()][-1:]
     if noted != [current] or settings_of(core) != current:
@@ -60,7 +60,7 @@ def recover(
     return core, launches
 
 
-def _replayed(journal: Journal, config: ServeConfig, on_policy_error: Report) -> TwoGroupSite:
+def _replayed(journal: Journal, config: ServeConfig, report_error: Report) -> TwoGroupSite:
     """Build the core that the journal describes.
 
     The state of a core at which an exception was raised is not used: the replay begins again and
@@ -68,7 +68,7 @@ def _replayed(journal: Journal, config: ServeConfig, on_policy_error: Report) ->
     """
     left_out: set[int] = set()
     for attempt in count():
-        core = _configured(config, on_policy_error)
+        core = _configured(config, report_error)
         _check_network(journal, core.principal.machine)
         events, latest = 0, 0
 
@@ -97,13 +97,13 @@ def _replayed(journal: Journal, config: ServeConfig, on_policy_error: Report) ->
     raise AssertionError("unreachable")
 
 
-def _configured(config: ServeConfig, on_policy_error: Report) -> TwoGroupSite:
+def _configured(config: ServeConfig, report_error: Report) -> TwoGroupSite:
     """Build a core by the present settings, its machine without nodes."""
     return TwoGroupSite(
         config.composed(),
         config.machine(),
         kill_at_walltime=config.kill_at_walltime,
-        on_policy_error=on_policy_error,
+        report_error=report_error,
     )
 
 

@@ -125,7 +125,7 @@ class TwoGroupSite:
         kill_at_walltime: bool = True,
         order: EventOrder = "batch",
         keep_ended: bool = True,
-        on_policy_error: Report | None = None,
+        report_error: Report | None = None,
     ) -> None:
         machine = Machine() if machine is None else machine
         if group is None:
@@ -133,7 +133,7 @@ class TwoGroupSite:
             group = Machine(network=network, counted=counted, numbering=machine.numbering)
         if group.numbering is not machine.numbering:
             raise ValueError("the machines of the two groups must share their numbering")
-        self._report = on_policy_error
+        self._report = report_error
         self._scenario = scenario
         self.principal, self.redirection = (
             Core(
@@ -225,6 +225,11 @@ class TwoGroupSite:
     @on_policy_error.setter
     def on_policy_error(self, handler: PolicyErrorHandler | None) -> None:
         self.principal.on_policy_error = self.redirection.on_policy_error = handler
+
+    @property
+    def counters(self) -> Counters | None:
+        """Counts of the running jobs of the principal group; None without a redirection rule."""
+        return self._counters
 
     def reason_pending(self, job: int) -> Reason:
         """Why a queued job waits.

@@ -125,7 +125,7 @@ def least_impact_priority(
         for other in view.resizable
         if other.size > other.processors and other.smaller and outranked(other)
     ]
-    to, found, jobs = _traversed(job, listed, ranks, wanted)
+    to, found, jobs = traverse(job, listed, ranks, wanted)
     if to == job.size or (found < wanted and harvest == "useful"):
         return None
     impact = _impact(job, job.size, to)
@@ -165,7 +165,7 @@ class _Steps:
         return self._taken < len(self.job.smaller)
 
 
-def _traversed(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[int, int, int]:
+def traverse(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[int, int, int]:
     """Traverse the list until so many processors are found.
 
     Parameters

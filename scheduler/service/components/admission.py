@@ -21,12 +21,12 @@ class Admission:
     Parameters
     ----------
     config : names queues, users and priorities.
-    on_policy_error : reports an error of a processor selection; None lets it out.
+    report_error : reports an error of a processor selection; None lets it out.
     """
 
-    def __init__(self, config: ServeConfig, on_policy_error: Report | None = None) -> None:
+    def __init__(self, config: ServeConfig, report_error: Report | None = None) -> None:
         self._config = config
-        idle = config.idle(on_policy_error).principal
+        idle = config.idle(report_error).principal
         self._selection = idle.scenario.selection
         self._machine = idle.machine  # with all nodes up and idle
         self._kept = config.processors - idle.machine.processors  # of the redirection group

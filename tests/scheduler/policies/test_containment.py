@@ -115,7 +115,7 @@ class Foreteller:
 
 
 def site(chosen: Scenario, errors: Errors | None, processors: int = 4) -> TwoGroupSite:
-    return TwoGroupSite(chosen, Machine([("n1", processors)]), on_policy_error=errors)
+    return TwoGroupSite(chosen, Machine([("n1", processors)]), report_error=errors)
 
 
 def submitted(

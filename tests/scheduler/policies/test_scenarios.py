@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -28,8 +29,7 @@ from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 
 MY_POLICY = '''
 import msgspec
-from scheduler.model.orders import Reason
-from scheduler.policies.resizing.interface import Grow, Shrink, Stay
+from scheduler.policies.api import Grow, Reason, Shrink, Stay
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -83,22 +83,16 @@ def my_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def registered(my_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(my_policy: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Entry points as an installed package would offer them."""
     points = [
         EntryPoint("swap", "my_policy:Swap", registry.GROUP),
         EntryPoint("lcfs", "my_policy:LastComeFirst", registry.GROUP),
         EntryPoint("highest", "my_policy:HighestFirst", registry.GROUP),
     ]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
-    monkeypatch.setattr(registry, "_known", {k: dict(v) for k, v in registry._known.items()})
-    registry._read_entry_points.cache_clear()
-
-
-@pytest.fixture(autouse=True)
-def _forget_entry_points() -> object:
-    yield
-    registry._read_entry_points.cache_clear()
+    with registry.temporary_registrations():
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+        yield
 
 
 def test_the_scenarios_we_bring() -> None:
@@ -248,10 +242,12 @@ def test_register_refuses_what_is_no_policy() -> None:
         registry.register("three", 3)
 
 
-def test_a_scenario_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_known", {k: dict(v) for k, v in registry._known.items()})
-    registry.register("deep", Scenario("deep", backfill=Backfill(10)))
-    assert scenario("deep").backfill.reservations == 10
+def test_a_registered_scenario() -> None:
+    with registry.temporary_registrations():
+        registry.register("deep", Scenario("deep", backfill=Backfill(10)))
+        assert scenario("deep").backfill.reservations == 10
+    with pytest.raises(ConfigError, match="unknown scenario 'deep'"):
+        scenario("deep")
 
 
 @pytest.mark.usefixtures("registered")

@@ -101,10 +101,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(path)
     monkeypatch.setenv("PYTHONPATH", f"{info.parent}:{EXAMPLES}")
     sys.modules.pop("my_policy", None)  # another test may have loaded one of its own
-    monkeypatch.setattr(registry, "_known", {k: dict(v) for k, v in registry._known.items()})
-    registry._read_entry_points.cache_clear()
-    yield
-    registry._read_entry_points.cache_clear()
+    with registry.temporary_registrations():
+        yield
     sys.modules.pop("my_policy", None)
 
 

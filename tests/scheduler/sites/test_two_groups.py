@@ -108,7 +108,8 @@ class TwoGroups(AnyLife):
             if isinstance(event, JobSubmitted)
         )
         self.twin.follow(self.core, [self.core.jobs[number] for number in numbers], orders)
-        counters = self.core._counters
+        counters = self.core.counters
+        assert counters is not None
         assert {job: counters[job] for job in self.core.principal.live} == self.twin.counter
         again = [order.job for order in orders if isinstance(order, Requeue)]
         assert not self.moved & {*again}, "redirected twice"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.model.procset import ProcSet
-from scheduler.policies.resizing.harvesting import Ranks, _traversed
+from scheduler.policies.resizing.harvesting import Ranks, traverse
 
 
 def grown(number: int, start: int, steps: list[tuple[int, float]], priority: float) -> Job:
@@ -68,7 +68,7 @@ def test_the_list_equals_its_twin(
 ) -> None:
     listed = [grown(number, *job) for number, job in enumerate(drawn)]
     job = data.draw(st.sampled_from(listed), label="job")
-    assert _traversed(job, listed, Ranks(), wanted) == slow(job, listed, wanted)
+    assert traverse(job, listed, Ranks(), wanted) == slow(job, listed, wanted)
 
 
 def test_what_a_job_may_contract_to() -> None:
