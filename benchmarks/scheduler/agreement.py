@@ -1,17 +1,17 @@
-"""A small workload live, replayed and predicted, under several scenarios.
+"""Compares live runs of a small workload with their replays and predictions.
 
     python benchmarks/scheduler/agreement.py [--scenarios easy fcfs-pr] [--seeds 0 1] [--out DIR]
 
-Each run, a minute, gets a service of its own on 16 virtual processors and a workload of 12 jobs:
-synthetic applications, some of them rigid. Then `reshape replay` hands the journal's events to the
-decision core again, and the simulator predicts the mean turnaround from the submissions alone. What
-the machine takes for starts, joins, moves and ends is measured in a run of 24 other jobs before and
-in all the other runs, never in the one that is predicted (`error_pct`); for comparison in that one
-alone (`own_pct`). The exit code is 1 if a decision differs, or an `error_pct` is above 10. Other
-programs that run meanwhile make a live run slower than the others, which no simulation can know.
+Each run takes a minute on a service of its own with 16 virtual processors. Its workload is 12
+synthetic applications, some of them rigid. Then `reshape replay` hands the events of the journal to
+the decision core again, and the simulator predicts the mean turnaround from the submissions alone.
+The times of starts, joins, moves and ends are measured in an earlier run of 24 other jobs and in all
+the other runs, never in the one that is predicted (`error_pct`); for comparison, in that one alone
+(`own_pct`). The exit code is 1 if a decision differs or an `error_pct` is above 10. Other programs on
+the machine slow a live run down, which no simulation can predict.
 
-A run whose journal is in the output directory already is taken as it is, so that a long series can
-be made piece by piece.
+A run whose journal exists in the output directory is not repeated, so that a long series can be made
+in several calls.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from scheduler.policies.registry import known
 
 WANTED = ("easy", "fcfs-pr", "pba-pr", "max-b-pr")
 PROCESSORS, LIMIT_PCT = 16, 10.0
-#: The run that tells what the machine takes; its seed is none of the workloads'.
+#: The run in which the costs of the machine are measured; no workload has its seed.
 COSTS_JOBS, COSTS_SEED, COSTS_SCENARIO = 24, 100, "fcfs-pr"
 
 
 def live(scenario: str, jobs: int, seed: int, folder: Path) -> None:
-    """Run the workload, unless that was done; leaves the journal in the folder."""
+    """Run the workload unless its journal exists; leave the journal in the folder."""
     if (folder / "journal.db").is_file():
         return
     drawn = workload(PROCESSORS, seed, jobs, computing=False)
@@ -90,16 +90,16 @@ def main() -> None:
 
 
 def row(folder: Path, scenario: str, others: list[Path]) -> dict[str, Any]:
-    """What the replays of a journal say, with the costs of other runs."""
+    """Return the figures of a journal's replays, with the costs of other runs."""
     costs = [word for other in others for word in ("--costs", str(other))]
-    told = replay(folder, "--predict", *costs)
+    predicted = replay(folder, "--predict", *costs)
     own, again = replay(folder, "--predict"), replay(folder, "--policy", scenario)
     return {
-        **{name: told[name] for name in ("events", "decisions", "resizes", "identical")},
-        "live_s": told["live"]["mean_turnaround_s"],
-        "predicted_s": told["predicted"]["mean_turnaround_s"],
-        "spread_pct": told["spread_pct"]["predicted"],
-        "error_pct": told["error_pct"],
+        **{name: predicted[name] for name in ("events", "decisions", "resizes", "identical")},
+        "live_s": predicted["live"]["mean_turnaround_s"],
+        "predicted_s": predicted["predicted"]["mean_turnaround_s"],
+        "spread_pct": predicted["spread_pct"]["predicted"],
+        "error_pct": predicted["error_pct"],
         "own_pct": own["error_pct"],
         "what_if_s": again["what_if"]["mean_turnaround_s"],
     }

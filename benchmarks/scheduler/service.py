@@ -2,17 +2,18 @@
 
     python benchmarks/scheduler/service.py [--jobs 1000] [--rate 2500] [--seconds 8] [--json]
 
-starts a real service (`reshape serve`) in a directory of its own. In the place of a node agent and
-of the jobs' processes stands this program: it tells the service that every group it asks for is up,
-and then speaks for each job over a connection of its own, as the first rank of the job would.
+starts a real service (`reshape serve`) in a directory of its own. This program replaces the node
+agent and the processes of the jobs: it reports every group that the service starts as running, and
+sends the messages of each job's first rank over a connection of its own.
 
-- resize points, open loop: every job comes to its points at a steady pace, all together `--rate` a
-  second; the latency counts from the moment a question was due to its answer.
-- resize points, closed loop: every job asks again as soon as it is answered: what is possible.
+- resize points, open loop: the jobs reach their resize points at a steady rate, `--rate` a second in
+  all; the latency is the time from the moment a request was due to its answer.
+- resize points, closed loop: every job sends its next request as soon as it has an answer, which
+  gives the highest rate.
 - submissions: `--submissions` jobs from 20 connections, ten under way on each; a job is counted
-  when it is acknowledged, and it is acknowledged when it is on the disk.
+  when it is acknowledged, which is after it was synced to the disk.
 
-`cpu_us` is the processor time of the service for each: what counts where others share the machine.
+`cpu_us` is the processor time of the service for each request, in microseconds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ NODE = "local"
 
 
 class StandIn(threading.Thread):
-    """A node agent that starts nothing and says that everything runs."""
+    """A node agent that starts nothing and reports every group as running."""
 
     def __init__(self, place: ServiceDirectory) -> None:
         super().__init__(daemon=True)
@@ -55,7 +56,7 @@ class StandIn(threading.Thread):
         self.ended = threading.Event()
 
     def run(self) -> None:
-        """Answer until told to stop."""
+        """Answer until the service stops its agents."""
         with self.place.agent_lock(NODE) as free, zmq.Context() as context:
             assert free
             socket = context.socket(zmq.DEALER)
@@ -104,9 +105,10 @@ class StandIn(threading.Thread):
 
 
 class Peers:
-    """Connections of their own to the service, watched together.
+    """Separate connections to the service, polled together.
 
-    ZeroMQ tells of news on a connection once; so what has come is also looked for after sending.
+    The file descriptor of a ZeroMQ socket signals new messages only once (edge-triggered), so a
+    connection is also read after sending on it.
     """
 
     def __init__(self, endpoint: str, count: int) -> None:
@@ -115,7 +117,7 @@ class Peers:
         self.sockets = [self.context.socket(zmq.DEALER) for _ in range(count)]
         self._epoll = select.epoll()
         self._numbers: dict[int, int] = {}
-        self._news: deque[int] = deque()
+        self._readable: deque[int] = deque()
         for number, socket in enumerate(self.sockets):
             socket.setsockopt(zmq.LINGER, 0)
             socket.connect(endpoint)
@@ -127,15 +129,15 @@ class Peers:
     def send(self, number: int, message: m.Message) -> None:
         """Send on one connection."""
         self.sockets[number].send_multipart(m.encode(message), zmq.NOBLOCK)
-        self._news.append(number)
+        self._readable.append(number)
 
     def received(self, timeout: float) -> Iterator[tuple[int, m.Message]]:
-        """Give what has come: (connection, message)."""
-        if self._news:
+        """Yield the messages that have arrived: (connection, message)."""
+        if self._readable:
             timeout = 0.0
-        self._news.extend(self._numbers[handle] for handle, _ in self._epoll.poll(timeout))
-        while self._news:
-            number = self._news.popleft()
+        self._readable.extend(self._numbers[handle] for handle, _ in self._epoll.poll(timeout))
+        while self._readable:
+            number = self._readable.popleft()
             while self.sockets[number].getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
                 yield number, m.decode(self.sockets[number].recv_multipart(zmq.NOBLOCK))
 
@@ -181,7 +183,7 @@ def submission(processors: int, maximum: int | None = None) -> m.Submission:
 def submit(
     endpoint: str, count: int, job: m.Submission, window: int = 10
 ) -> tuple[list[float], float]:
-    """Submit jobs over 20 connections; time to each acknowledgement, and to the last, seconds."""
+    """Submit jobs over 20 connections; return the time to each acknowledgement, and in all (s)."""
     peers = Peers(endpoint, min(20, count))
     left, under_way = count, 0
     sent: dict[int, deque[float]] = defaultdict(deque)
@@ -210,7 +212,7 @@ def submit(
     return latencies, seconds
 
 
-class Jobs:
+class FirstRanks:
     """The first ranks of all jobs, each with a connection of its own."""
 
     def __init__(self, endpoint: str, tokens: dict[int, str]) -> None:
@@ -221,7 +223,7 @@ class Jobs:
         self.iteration = [0] * len(self.jobs)
 
     def ask(self, place: int, due: float) -> None:
-        """Come to a resize point."""
+        """Send the resize point of a job."""
         job = self.jobs[place]
         self.asked[place] = due
         self.iteration[place] += 1
@@ -237,7 +239,7 @@ class Jobs:
         self.peers.send(place, point)
 
     def steadily(self, rate: float, seconds: float) -> tuple[list[float], float]:
-        """Let all jobs ask in turn, so many a second; latencies, and seconds in all."""
+        """Let all jobs ask in turn at a rate (1/s); return latencies and duration in seconds."""
         latencies: list[float] = []
         began = time.perf_counter()
         asked, total = 0, int(rate * seconds)
@@ -253,7 +255,7 @@ class Jobs:
         return latencies, time.perf_counter() - began
 
     def eagerly(self, seconds: float) -> tuple[list[float], float]:
-        """Let every job ask again as soon as it is answered; latencies, and seconds in all."""
+        """Let every job ask again after each answer; return latencies and duration in seconds."""
         latencies: list[float] = []
         began = time.perf_counter()
         waiting = len(self.jobs)
@@ -272,7 +274,7 @@ class Jobs:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run all of it."""
+    """Run all measurements."""
     rows: list[dict[str, Any]] = []
     with service(SIZE * options.jobs, options.scenario) as (place, agent, pid):
         process = psutil.Process(pid)
@@ -293,8 +295,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         submit(place.endpoint, options.jobs, submission(SIZE, MOST))
         while len(agent.tokens) < options.jobs:
             time.sleep(0.1)
-        jobs = Jobs(place.endpoint, agent.tokens)
-        jobs.steadily(min(1000.0, options.rate), 1.5)  # everybody connects and is known
+        jobs = FirstRanks(place.endpoint, agent.tokens)
+        jobs.steadily(min(1000.0, options.rate), 1.5)  # every job connects
         add("points, steady", lambda: jobs.steadily(options.rate, options.seconds))
         add("points, eager", lambda: jobs.eagerly(options.seconds / 2))
         large = submission(SIZE * options.jobs)

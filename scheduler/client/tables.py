@@ -145,6 +145,8 @@ def service_text(info: Info) -> str:
         or "-",
         "Jobs": f"{info.queued} queued, {info.running} running, {info.ended} ended",
     }
+    if info.unreadable:
+        lines["Unreadable"] = "; ".join(info.unreadable)
     text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
     nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
     table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))

@@ -1,8 +1,8 @@
-"""A program under test: index-valued data, a sum that depends on every iteration, and a fault.
+"""A program under test that kills or hangs one of its processes at a chosen step of a resize.
 
-The fault kills (or hangs) a process for real at a named place of a resize, once in the life of the
-job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "newcomer" or "job" (its last rank then) and
-FAULT is a function of `reshape.resizing.resize_points`, `.resize` or `.transfer`, or "none"; with
+Its data are the indices of the elements plus the number of iterations, so that it can verify them.
+The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "newcomer" (a
+joining group) or "job" (its last rank) and FAULT is a function of `reshape.resizing.resize_points`, `.resize` or `.transfer`, or "none"; with
 "hang:" before it the process sleeps instead of dying.
 """
 
@@ -26,8 +26,8 @@ newcomer = os.environ.get("RESHAPE_ROLE") == "join"
 N = 300
 
 
-def strike() -> None:
-    """Die, or hang, if it is this process's turn and it has not happened yet."""
+def inject_fault() -> None:
+    """Kill or hang this process if it is the chosen one and the fault has not happened yet."""
     mark = Path(f"struck-{os.environ['RESHAPE_JOB']}")
     if (side == "newcomer") != newcomer or mark.exists():
         return
@@ -39,10 +39,11 @@ def strike() -> None:
 
 
 def with_fault(module: object, name: str) -> None:
+    """Make a function of a module inject the fault before it runs."""
     inner = getattr(module, name)
 
     def outer(*args: object, **more: object) -> object:
-        strike()
+        inject_fault()
         return inner(*args, **more)
 
     setattr(module, name, outer)

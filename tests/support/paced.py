@@ -1,4 +1,4 @@
-"""An application that is never too fast to be resized: each iteration takes SECONDS at least.
+"""Runs an application with a pause of SECONDS before each iteration, so that it can be resized.
 
 Arguments: SECONDS MODULE ARGUMENT...; the module runs as `python -m MODULE ARGUMENT...` would.
 """
@@ -17,7 +17,7 @@ iterations = Application.iterations
 
 
 def paced(app: Application, *arguments: int) -> Iterator[int]:
-    """The iterations of `Application.iterations`, with a rest before each."""
+    """Yield the iterations of `Application.iterations` with a pause before each."""
     for iteration in iterations(app, *arguments):
         time.sleep(seconds)
         yield iteration

@@ -1,4 +1,4 @@
-"""A resizing policy for tests: a list of sizes to go through. One file, as a user's would be.
+"""A resizing policy for tests that follows a list of sizes, in one file as a user would write it.
 
 `steps` is text such as "4 6 2/1+2": expand to 4, then to 6, then contract to 2 by letting groups 1
 and 2 leave. `hold` is the number of iterations between two steps.
@@ -15,10 +15,13 @@ from scheduler.state.view import View
 
 
 class Scripted(msgspec.Struct, frozen=True):
+    """Resizes a job step by step, whatever the state of the machine."""
+
     steps: str = ""
     hold: int = 1
 
     def decide(self, job: Job, view: View) -> Decision:
+        """Return the next step of the job, or stay if the hold is not over."""
         reason = Reason("scripted")
         steps = self.steps.split()
         if job.resizes >= len(steps) or job.history.points % self.hold:

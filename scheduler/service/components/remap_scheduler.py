@@ -15,7 +15,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
+import msgspec
+
+from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from scheduler.config.settings import Deadlines
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
@@ -64,7 +68,13 @@ class RemapScheduler:
     # ------------------------------------------------------------------ from the application
 
     def on_resize_point(self, job: Job, message: m.AtResizePoint) -> list[Event]:
-        """Return the events of a resize point, a commit whose report was lost included."""
+        """Return the events of a resize point, a commit whose report was lost included.
+
+        Raises
+        ------
+        ReshapeError : a number of the message is negative or not finite.
+        """
+        _check_amounts(message, "iteration", "iteration_s", "registered_bytes")
         now = self.clock()
         self.progress[job.id] = ReportedProgress(message.iteration, message.iteration_s)
         events: list[Event] = []
@@ -157,7 +167,12 @@ class RemapScheduler:
         """Return the events of a resize that the application reports as committed or rolled back.
 
         A report of a resize that is not under way any more has none.
+
+        Raises
+        ------
+        ReshapeError : a number of the report is negative or not finite.
         """
+        _check_amounts(report.times, *report.times.__struct_fields__)
         transaction = self.transactions.of(job)
         if transaction is None or transaction.serial != report.serial:
             return []
@@ -296,6 +311,14 @@ class RemapScheduler:
                 node = self.startup.node_of(job, group)
                 self.startup.kill(node, job.id, group, "it left and did not end")
         return []
+
+
+def _check_amounts(message: msgspec.Struct, *names: str) -> None:
+    """Refuse a message with an amount that is negative or not finite."""
+    for name in names:
+        value = getattr(message, name)
+        if not 0 <= value < inf:
+            raise ReshapeError(f"{name} must be a finite number >= 0, got {value}")
 
 
 def wrong_size(size: int, job: Job, group: int) -> str:

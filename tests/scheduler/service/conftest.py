@@ -1,4 +1,4 @@
-"""A real service in a directory of its own, ended with all its processes whatever happens."""
+"""A real service in a directory of its own, ended with all its processes after each test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BIN = Path(sys.executable).parent
 
 
 class Served:
-    """A service under test, and what a test asks of it."""
+    """A service under test, with requests that tests need."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -35,12 +35,12 @@ class Served:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
-        """Start it, with the options of the last time if none are given."""
+        """Start the service; without options, with those of its last start."""
         self.options = list(options) or self.options
         self.process = background.start(self.directory, self.options)
 
     def kill(self) -> None:
-        """Let the service die on the spot."""
+        """Kill the service."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -103,27 +103,27 @@ class Served:
         return answer.free
 
     def processes(self, *, agents: bool = True) -> list[psutil.Process]:
-        """All processes that belong to this service: agents, and what they started."""
+        """Return all processes of this service: itself, its agents, and what they started."""
         found = []
         for process in psutil.process_iter():
             try:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
-                told = process.environ().get("RESHAPE_SERVER") == self.place.endpoint
+                belongs = process.environ().get("RESHAPE_SERVER") == self.place.endpoint
                 serves = agents and str(self.directory) in process.cmdline()
             except (psutil.Error, OSError):
                 continue
-            if told or serves:
+            if belongs or serves:
                 found.append(process)
         return found
 
     def agent_pid(self, node: str = "local") -> int:
-        """Process of the agent of a node."""
+        """Return the process number of the agent of a node."""
         lines = {process.pid: process.cmdline() for process in self.processes()}
         return next(pid for pid, line in lines.items() if {"agent", node} <= set(line))
 
     def segments(self) -> list[str]:
-        """What the jobs of this service have in shared memory."""
+        """Return the shared-memory folders of the jobs of this service."""
         prefix = self.place.shm(0).name.removesuffix("0")
         return [name for name in os.listdir("/dev/shm") if name.startswith(prefix)]
 
@@ -135,14 +135,14 @@ class Served:
         deadline = time.monotonic() + 15
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        said = [(process.pid, process.cmdline()) for process in left]
+        listed = [(process.pid, process.cmdline()) for process in left]
         for process in left:
             process.send_signal(signal.SIGKILL)
-        assert not said, f"left behind: {said}"
+        assert not listed, f"left behind: {listed}"
         assert not self.segments()
 
     def mpi_segments(self) -> set[Path]:
-        """What the MPI library of the jobs has in shared memory now."""
+        """Return the shared memory that the MPI library of the jobs maps now."""
         maps = "".join(_read(Path(f"/proc/{process.pid}/maps")) for process in self.processes())
         return {Path("/dev/shm") / name for name in re.findall(r"/dev/shm/(mpich_shm_\w+)", maps)}
 

@@ -49,7 +49,7 @@ def submit(service: Any, run: Run) -> Callable[..., int]:
     return submit
 
 
-def test_a_service_in_the_background_from_birth_to_end(served: Any, run: Run) -> None:
+def test_a_service_in_the_background_from_start_to_end(served: Any, run: Run) -> None:
     done = run("serve", "--background", "--processors", "4", "--scenario", "easy", "--verify")
     assert done.stdout.startswith(f"service of {served.directory} is up, process ")
     info = json.loads(run("info", "--json").stdout)
@@ -66,7 +66,9 @@ def test_a_service_in_the_background_from_birth_to_end(served: Any, run: Run) ->
     assert "no scheduler service in" in run("stop", code=1).stderr
 
 
-def test_the_life_of_a_job_as_the_commands_tell_it(submit: Any, service: Any, run: Run) -> None:
+def test_the_commands_describe_a_job_from_submission_to_end(
+    submit: Any, service: Any, run: Run
+) -> None:
     assert "no job was submitted yet" in run("info", "last", code=1).stderr
     program = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(f'I am one of {c.size}')"
     done = run("submit", "-n", "2", "--name", "two", "--output", "two-%{JOB_ID}.txt", "--wait",
@@ -78,8 +80,8 @@ def test_the_life_of_a_job_as_the_commands_tell_it(submit: Any, service: Any, ru
     fields = run("queue", "--all", "--parsable").stdout.splitlines()[1].split("|")
     assert fields[:4] == ["1", "two", service.job(1).user, "CD"]
     headings, row = (line.split("|") for line in run("history", "--parsable").stdout.splitlines())
-    told = dict(zip(headings, row, strict=True))
-    assert (told["STATE"], told["EXITCODE"], told["SIZES"]) == ("COMPLETED", "0:0", "2")
+    shown = dict(zip(headings, row, strict=True))
+    assert (shown["STATE"], shown["EXITCODE"], shown["SIZES"]) == ("COMPLETED", "0:0", "2")
     text = run("info", "last").stdout
     assert "Job:        1 two" in text
     assert f"Output:     {service.work}/two-1.txt" in text
@@ -98,9 +100,9 @@ def test_json_has_the_fields_of_the_messages(submit: Any, run: Run) -> None:
     job = msgspec.convert(one, JobInfo)
     assert (job.job, job.state, job.argv) == (1, "COMPLETED", ["python", "-c", "print(1)"])
     for listing in (run("queue", "--all", "--json"), run("history", "--json")):
-        told = json.loads(listing.stdout)
-        assert told["now"] > job.submitted_at
-        assert told["jobs"] == [one]
+        table = json.loads(listing.stdout)
+        assert table["now"] > job.submitted_at
+        assert table["jobs"] == [one]
     assert json.loads(run("queue", "--json").stdout)["jobs"] == []
     story = json.loads(run("explain", "1", "--json").stdout)
     assert story["job"] == 1
@@ -109,7 +111,7 @@ def test_json_has_the_fields_of_the_messages(submit: Any, run: Run) -> None:
     assert json.loads(run("wait", "1", "--json").stdout) == [one]
 
 
-def test_wait_ends_as_the_job_did(submit: Any, run: Run) -> None:
+def test_wait_exits_with_the_status_of_the_job(submit: Any, run: Run) -> None:
     submit("import sys; sys.exit(3)")
     submit("print('fine')")
     done = run("wait", "2", "1", code=3)
@@ -120,7 +122,7 @@ def test_wait_ends_as_the_job_did(submit: Any, run: Run) -> None:
 
 
 def _status(run: Run, job: int) -> int:
-    """Exit code that the fields of an ended job ask for, worked out here."""
+    """Return the exit code of `wait` that follows from the fields of an ended job."""
     deadline = time.monotonic() + 30
     while (info := json.loads(run("info", str(job), "--json").stdout))["ended_at"] is None:
         assert time.monotonic() < deadline
@@ -128,7 +130,7 @@ def _status(run: Run, job: int) -> int:
     return int(128 + info["signal"] if info["signal"] else info["exit_code"] or 1)
 
 
-def test_a_wait_may_have_an_end_and_a_job_be_cancelled(submit: Any, service: Any, run: Run) -> None:
+def test_a_wait_with_a_timeout_and_a_cancelled_job(submit: Any, service: Any, run: Run) -> None:
     submit("import time; time.sleep(60)", "-n", "8", "--walltime", "2")
     submit("print('later')")
     done = run("wait", "2", "--timeout", "0:01", code=124)

@@ -1,4 +1,4 @@
-"""Machine files of a live service: places in a network, further resources, across its deaths."""
+"""Machine files of a live service: places in a network, further resources, restarts."""
 
 from __future__ import annotations
 

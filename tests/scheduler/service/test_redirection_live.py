@@ -1,4 +1,4 @@
-"""A job that makes another wait is ended and begins anew in the redirection group, for real."""
+"""Redirection under a live service: a job is ended and starts again in the reserved group."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ comm = MPI.COMM_WORLD
 mark = pathlib.Path("lived")
 again = comm.bcast(mark.exists())
 if comm.rank == 0:
-    mark.touch()  # first, for who reads the line may end this life
+    mark.touch()  # before the line, which may end this life
     print(f"life {1 + again} on {comm.size}", flush=True)
 if not again:
     time.sleep(600)
 """
-#: It counts in registered data until it is told to end.
+#: It counts in registered data until the file "go" exists.
 COUNTING = """
 import pathlib, time, reshape
 with reshape.application() as app:
@@ -80,7 +80,7 @@ def test_two_lives_of_a_job(redirecting):
     assert redirecting.free() == 4
 
 
-def test_a_second_life_outlives_the_service_and_finds_nothing_of_the_first(redirecting):
+def test_a_second_life_survives_the_service_and_has_none_of_the_first_ones_data(redirecting):
     long = redirecting.submit(["python", "-c", COUNTING], 2, max_processors=4)
     redirecting.when(long, lambda job: job.iteration >= 2)
     assert redirecting.segments()
@@ -100,7 +100,7 @@ def test_a_second_life_outlives_the_service_and_finds_nothing_of_the_first(redir
     assert redirecting.segments() == []
 
 
-def test_the_group_stays_as_it_is_while_jobs_are_left(redirecting, tmp_path):
+def test_the_redirection_group_cannot_change_while_jobs_are_unfinished(redirecting, tmp_path):
     with pytest.raises(ReshapeError, match="2 of them are kept for redirected jobs"):
         redirecting.submit(["true"], 3)
     number = redirecting.submit(["sleep", "60"], 2)

@@ -1,4 +1,4 @@
-"""Jobs that grow and shrink under the live service, and what kills cannot do to them."""
+"""Jobs that expand and contract under the live service, also when processes are killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sizes(job: m.JobInfo) -> list[int]:
     return [size for _, size in job.sizes]
 
 
-def test_up_and_down_with_the_original_group_gone(served, scripted):
+def test_a_job_contracts_to_its_last_group(served, scripted):
     scripted("4 6 2/1+2")
     number = served.submit([*FAULTY, "none", "job", "36"], 2, max_processors=8)
     served.when(number, lambda job: len(job.sizes) == 3)
@@ -106,8 +106,8 @@ def test_a_group_that_fails_before_the_join_costs_nothing(served, scripted, faul
     assert served.free() == 8
 
 
-def test_a_group_that_waits_in_vain_is_sent_away(served, scripted):
-    """The job is busy in one long iteration: the newcomer's processors go back."""
+def test_a_group_that_waits_too_long_is_released(served, scripted):
+    """The job is in one long iteration: the processors of the new group are released."""
     scripted("4")
     program = (
         "import time, reshape\n"
@@ -211,12 +211,14 @@ def test_a_job_that_ends_before_its_new_group_joins(served, scripted):
     )
     job = served.wait(served.submit(["python", "-c", program], 2, max_processors=4))
     assert job.state == "COMPLETED", served.output(job.job) + served.story(job.job)
-    assert "BAD TERMINATION" not in served.output(job.job), "a group not needed ends quietly"
+    assert "BAD TERMINATION" not in served.output(job.job), (
+        "a group that is not needed ends without an error message"
+    )
     assert served.free() == 8
 
 
-def test_a_group_that_is_not_needed_any_more_ends_quietly(served, scripted):
-    """It was told to end: mpiexec has nothing to complain of in the job's output."""
+def test_a_group_that_is_not_needed_ends_without_an_error_message(served, scripted):
+    """It is asked to end by itself, so mpiexec writes no error to the job's output."""
     scripted("4")
     program = (
         "import time, reshape\n"
@@ -244,7 +246,7 @@ def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
 
 
 def test_many_cycles_leave_nothing_behind(served, scripted):
-    """Fifty times up and down: no descriptor, no memory, no shared memory is left over."""
+    """Fifty expansions and contractions leak no descriptor, memory or shared memory."""
     cycles = 50
     scripted(" ".join(["3 2"] * cycles))
     program = (
@@ -264,9 +266,9 @@ def test_many_cycles_leave_nothing_behind(served, scripted):
     job = served.wait(number)
     assert job.state == "COMPLETED", served.output(number)
     assert sizes(job)[: 2 * cycles + 1] == [2] + [3, 2] * cycles
-    told = [line.split() for line in served.output(number).splitlines()]
-    mine = [(int(fds), int(kib)) for _, fds, kib in told]
-    early, late = mine[len(mine) // 5], mine[-1]
+    rows = [line.split() for line in served.output(number).splitlines()]
+    usage = [(int(fds), int(kib)) for _, fds, kib in rows]
+    early, late = usage[len(usage) // 5], usage[-1]
     assert late[0] <= early[0] + 2, "descriptors"
     assert late[1] <= early[1] * 1.1 + 4096, "memory in KiB"
     agent = psutil.Process(served.agent_pid())

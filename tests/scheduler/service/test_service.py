@@ -72,7 +72,7 @@ def test_a_killed_process_is_a_failed_job(service):
     assert not service.processes(agents=False)
 
 
-def test_an_output_that_cannot_be_written_is_told(service):
+def test_an_output_that_cannot_be_written_fails_the_job_with_its_path(service):
     job = service.wait(service.submit(SLEEP, 1, output="/nowhere/at/all.out"))
     assert job.state == "FAILED"
     assert "/nowhere/at/all.out" in job.reason
@@ -113,7 +113,7 @@ def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
         ({"processors": 1, "walltime_s": -1.0}, "above 0 s and have an end, got -1"),
     ],
 )
-def test_what_can_never_run_is_refused(service, submission, words):
+def test_a_job_that_can_never_run_is_refused(service, submission, words):
     with pytest.raises(ReshapeError, match=words):
         service.submit(SLEEP, **submission)
     assert service.ask(m.ListJobs(ended=True)).jobs == []
@@ -127,7 +127,7 @@ def test_jobs_outlive_the_service(service):
     service.until(short, "RUNNING")
     service.kill()
     assert len([p for p in service.processes() if p.name() == "sleep"]) > 0
-    time.sleep(1.5)  # the short job ends while there is no service
+    time.sleep(1.5)  # the short job ends while no service runs
     service.start()
     assert service.wait(short).exit_code == 5
     assert service.wait(running).state == "COMPLETED"
@@ -151,7 +151,7 @@ def test_a_submission_is_acknowledged_when_it_is_in_the_journal(service):
     assert service.wait(other).state == "COMPLETED"
 
 
-def test_a_dead_agent_costs_its_jobs_and_comes_back(service):
+def test_a_dead_agent_ends_its_jobs_and_is_replaced(service):
     number = service.submit(["sleep", "60"], 2)
     service.until(number, "RUNNING")
     first = service.agent_pid()
@@ -164,7 +164,7 @@ def test_a_dead_agent_costs_its_jobs_and_comes_back(service):
     assert not service.processes(agents=False)
 
 
-def test_a_lost_node_takes_only_its_own_jobs(served, tmp_path):
+def test_a_lost_node_ends_only_its_own_jobs(served, tmp_path):
     config = tmp_path / "nodes.yaml"
     config.write_text("nodes:\n  - {name: a, processors: 4}\n  - {name: b, processors: 4}\n")
     served.start("--config", str(config))
@@ -189,7 +189,7 @@ def test_only_one_service_in_a_directory(service):
     assert service.free() == 8  # the first one is not disturbed
 
 
-def test_a_job_is_spoken_for_only_by_its_own_processes(service):
+def test_a_message_with_a_wrong_token_is_refused(service):
     number = service.submit(["sleep", "5"], 1)
     with pytest.raises(ReshapeError, match=f"not from a process of job {number}"):
         service.ask(m.Facts(job=number, token="guessed", facts={"verified": True}))
@@ -205,7 +205,7 @@ def test_a_job_is_spoken_for_only_by_its_own_processes(service):
         ([b"hello"], "not a message of this protocol"),
     ],
 )
-def test_a_message_that_is_none_gets_one_clear_answer(service, frames, words):
+def test_a_malformed_message_gets_one_clear_answer(service, frames, words):
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.connect(service.place.endpoint)

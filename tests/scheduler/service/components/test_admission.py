@@ -1,4 +1,4 @@
-"""Which submissions are taken: sizes, queues with limits, users with priorities."""
+"""Admission of submissions: sizes, queues with limits, users with priorities, text."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def test_a_plain_submission() -> None:
         ("bob", -10, "night", -60),
         ("ann", None, "express", 1100),
         ("eve", None, "express", 105),
-        ("nobody", None, "", 0),
-        ("nobody", -1, "", -1),
+        ("dan", None, "", 0),
+        ("dan", -1, "", -1),
     ],
 )
-def test_priority_is_the_users_and_the_queues(
+def test_the_priority_is_the_sum_of_user_and_queue(
     user: str, asked: float | str | None, queue: str, priority: float
 ) -> None:
     assert admit(user=user, priority=asked, queue=queue).priority == priority
 
 
-def test_without_configured_users_everybody_may_ask() -> None:
+def test_without_configured_users_any_priority_is_admitted() -> None:
     free = ServeConfig(nodes=NODES)
     assert admit(free).priority == 0
     assert admit(free, priority="platinum").priority == 1000
@@ -68,7 +68,7 @@ def test_without_configured_users_everybody_may_ask() -> None:
     ("user", "fields", "says"),
     [
         ("bob", {"priority": "platinum"}, "priority platinum is 1000, and user bob has 100: ask"),
-        ("nobody", {"priority": 1}, "priority 1 is 1, and user nobody has 0"),
+        ("dan", {"priority": 1}, "priority 1 is 1, and user dan has 0"),
         ("bob", {"priority": "glod"}, "there is no priority 'glod'; did you mean gold?"),
         ("bob", {"priority": nan}, "a priority must be a finite number, got nan"),
         ("bob", {"queue": "nigth"}, "there is no queue 'nigth'; did you mean night?"),
@@ -87,13 +87,29 @@ def test_without_configured_users_everybody_may_ask() -> None:
         ("ann", {"processors": 0}, "at least 1 processor, got 0"),
         ("ann", {"max_processors": 1}, "--max 1 is below the 2 processors"),
         ("ann", {"argv": []}, "no program to run"),
+        ("ann", {"name": "two\nlines"}, "name 'two\\nlines' holds a control character"),
+        ("ann", {"output": "a\x1b[31m"}, "output 'a\\x1b[31m' holds a control character"),
+        ("ann", {"argv": ["echo", "a\0b"]}, "holds a NUL character"),
+        ("ann", {"environment": {"A=B": "x"}}, "the environment variable 'A=B'"),
+        ("ann", {"environment": {"A": "x\0"}}, "the environment variable 'A'"),
         ("ann", {"processors": 3, "topology": Topology("power-of-2")}, "3"),
     ],
 )
-def test_what_is_refused_is_told_with_its_mend(
-    user: str, fields: dict[str, object], says: str
-) -> None:
+def test_a_refusal_names_value_and_fix(user: str, fields: dict[str, object], says: str) -> None:
     with pytest.raises(ReshapeError) as caught:
         admit(user=user, **fields)
     assert says in str(caught.value)
-    assert not says.endswith("?") or str(caught.value).endswith("?"), "what is known is told twice"
+    assert not says.endswith("?") or str(caught.value).endswith("?"), (
+        "the known names are listed twice"
+    )
+
+
+def test_a_maximum_beyond_the_machine_is_cut_to_it() -> None:
+    topology = Topology("arbitrary", divides=12)
+    spec = admit(user="ann", max_processors=1_000_000_000, topology=topology)
+    assert spec.max_processors == 8
+    assert admit(user="ann", max_processors=6).max_processors == 6
+
+
+def test_names_may_hold_any_printable_character() -> None:
+    assert admit(user="ann", name="Größe 3 – α").name == "Größe 3 – α"

@@ -1,0 +1,145 @@
+"""The journal refuses what cannot be read back, and reading survives records that are damaged."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+
+from reshape.errors import ReshapeError
+from reshape.wire.messages import Submission
+from scheduler.config.settings import NodeConfig, ServeConfig
+from scheduler.model.events import (
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    ResizePoint,
+)
+from scheduler.model.job import JobState
+from scheduler.model.orders import Continue, Reason
+from scheduler.replay.compare import settings_of
+from scheduler.service.record.journal import Journal
+from scheduler.service.recovery import recover
+from scheduler.sites.two_groups import TwoGroupSite
+
+CONFIG = ServeConfig(nodes=(NodeConfig("local", 4),), scenario="fcfs-pr")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    """A journal of two jobs: the first has ended, the second runs."""
+    journal = Journal(path)
+    core = TwoGroupSite(CONFIG.composed(), CONFIG.machine())
+    journal.add_settings(settings_of(core))
+    spec = JobSpec(2, 600.0, 4)
+    for events in (
+        [NodeJoined(0.0, "local", 4)],
+        [JobSubmitted(1.0, 1, spec)],
+        [JobStarted(2.0, 1)],
+        [ResizePoint(3.0, 1, 1, 0.5)],
+        [JobSubmitted(4.0, 2, JobSpec(1, 600.0))],
+        [JobEnded(5.0, 1)],
+        [JobStarted(6.0, 2)],
+    ):
+        journal.record(events, core.handle(events))
+    for job in (1, 2):
+        journal.add_job(job, "token", Submission(argv=["true"], processors=1, walltime_s=600.0))
+    journal.commit()
+    yield journal
+    journal.close()
+
+
+def recovered(path: Path) -> tuple[TwoGroupSite, list[str]]:
+    journal = Journal(path)
+    try:
+        core, _ = recover(journal, CONFIG, lambda *_: "")
+    finally:
+        journal.close()
+    return core, journal.unreadable
+
+
+def damage(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as db:
+        assert db.execute(statement).rowcount == 1
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_a_number_that_is_not_finite_is_refused(journal: Journal, value: float) -> None:
+    with pytest.raises(ValueError, match="cannot be written to a journal"):
+        journal.record([ResizePoint(7.0, 2, 1, value)], [])
+    with pytest.raises(ReshapeError, match="residual must be a finite number"):
+        journal.add_facts(2, {"residual": value})
+    assert journal.facts(2) == {}
+    assert len(list(journal.batches())) == 7
+
+
+def test_a_reason_with_a_number_that_is_not_finite_can_be_read_back(journal: Journal) -> None:
+    order = Continue(2, Reason("rule", "the rate is {rate}", {"rate": nan}))
+    journal.record([ResizePoint(7.0, 2, 1, 0.5)], [order])
+    (_, found), *_ = journal.orders_of(2, routine=True)[-1:]
+    assert str(found.reason) == "the rate is nan [rule]"
+
+
+def test_an_undamaged_journal_is_recovered_whole(journal: Journal, path: Path) -> None:
+    core, unreadable = recovered(path)
+    assert {job.id: job.state for job in core.jobs.values()} == {
+        1: JobState.COMPLETED,
+        2: JobState.RUNNING,
+    }
+    assert unreadable == []
+
+
+@pytest.mark.parametrize(
+    "text", ['{"type":"ResizePoint","at":3.0,"job":1,"iteration":1,"iteration_s":null}', "x", ""]
+)
+def test_an_event_that_cannot_be_read_is_left_out(journal: Journal, path: Path, text: str) -> None:
+    damage(path, f"UPDATE events SET event=CAST('{text}' AS BLOB) WHERE kind='ResizePoint'")
+    core, unreadable = recovered(path)
+    assert core.jobs[1].state is JobState.COMPLETED
+    assert core.jobs[2].state is JobState.RUNNING
+    assert len(unreadable) == 1
+    assert "event 4 was left out" in unreadable[0]
+
+
+def test_a_batch_at_which_the_core_fails_is_left_out(journal: Journal, path: Path) -> None:
+    journal.record([NodeJoined(7.0, "other", 0)], [])  # no machine takes a node of no processors
+    journal.record([JobEnded(8.0, 2)], [])
+    journal.commit()
+    core, unreadable = recovered(path)
+    assert core.jobs[2].state is JobState.COMPLETED
+    assert len(unreadable) == 1
+    assert "batch 8 was left out" in unreadable[0]
+
+
+def test_a_submission_that_cannot_be_read_keeps_its_job(journal: Journal, path: Path) -> None:
+    damage(path, "UPDATE jobs SET submission=CAST('{' AS BLOB) WHERE job=2")
+    journal = Journal(path)
+    core, launches = recover(journal, CONFIG, lambda *_: "")
+    assert core.jobs[2].state is JobState.RUNNING
+    assert launches[2].token == "token"
+    assert "submission of job 2" in journal.unreadable[0]
+    journal.close()
+
+
+def test_facts_of_an_earlier_release_without_a_value_are_dropped(
+    journal: Journal, path: Path
+) -> None:
+    journal.add_facts(2, {"verified": True})
+    journal.commit()
+    damage(path, """UPDATE facts SET facts=CAST('{"verified":true,"residual":null}' AS BLOB)""")
+    assert journal.facts(2) == {"verified": True}
+
+
+def test_files_belong_to_their_owner_alone(journal: Journal, path: Path) -> None:
+    modes = {part.name: part.stat().st_mode & 0o777 for part in path.parent.iterdir()}
+    assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm"], 0o600)

@@ -1,0 +1,241 @@
+"""Deaths, stalls and damage that a live service must survive without losing a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+import zmq
+from paths import SUPPORT
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+
+FAULTY = ["python", str(SUPPORT / "faulty.py")]
+SCRIPTED = """
+processors: 8
+scenario: scripted:Scripted
+verify: true
+deadlines: {start_s: 6, ready_s: 6, join_s: 15}
+"""
+
+
+@pytest.fixture
+def patience(served: Any, tmp_path: Path) -> Any:
+    """Start a service that gives a silent agent so many seconds."""
+
+    def start(node_lost_s: float) -> None:
+        config = tmp_path / "service.yaml"
+        config.write_text(f"processors: 8\ndeadlines: {{node_lost_s: {node_lost_s}}}\n")
+        served.start("--config", str(config))
+
+    return start
+
+
+def stop_for(pid: int, seconds: float) -> None:
+    """Stop a process, and let it continue after a time."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def log_of(served: Any) -> str:
+    return served.place.log("serve").read_text()
+
+
+def ranks_of(served: Any, group: int) -> list[psutil.Process]:
+    """Return the processes of a group that run Python."""
+    return [
+        process
+        for process in served.processes(agents=False)
+        if process.environ().get("RESHAPE_GROUP") == str(group)
+        and process.name().startswith("python")
+    ]
+
+
+def wait_until(condition: Any, timeout: float = 30.0) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("place", ["connect", "introduce"])
+def test_service_and_joining_group_die_within_the_join(
+    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    """The job waits for a group that ended while there was no service."""
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    config = tmp_path / "service.yaml"
+    config.write_text(SCRIPTED)
+    served.start("--config", str(config), "--set", "resizing.steps='4'")
+    number = served.submit([*FAULTY, f"hang:{place}", "newcomer", "12"], 2, max_processors=4)
+    wait_until((served.work / f"struck-{number}").exists)
+    served.kill()
+    for rank in ranks_of(served, 2):
+        rank.kill()
+    wait_until(lambda: not ranks_of(served, 2))
+    served.start()
+    job = served.wait(number, 60)
+    assert job.state == "COMPLETED", served.output(number) + served.story(number)
+    assert job.facts["verified"] is True
+    assert job.restarts <= 1
+    assert served.free() == 8
+
+
+def test_a_stall_of_the_service_loses_no_node(served: Any, patience: Any) -> None:
+    patience(2.0)
+    number = served.submit(["sleep", "7"], 4)
+    served.until(number, "RUNNING")
+    for _ in range(2):
+        stop_for(served.process.pid, 3.0)
+    assert served.job(number).state == "RUNNING"
+    assert served.wait(number).state == "COMPLETED"
+    assert "node lost" not in log_of(served)
+
+
+def test_what_a_job_reaches_while_its_agent_is_silent_counts(served: Any, patience: Any) -> None:
+    patience(30.0)
+    number = served.submit(["sleep", "2"], 2)
+    served.until(number, "RUNNING")
+    stop_for(served.agent_pid(), 4.0)
+    job = served.wait(number)
+    assert (job.state, job.exit_code) == ("COMPLETED", 0)
+
+
+def test_an_agent_that_returns_to_a_lost_node_ends_the_jobs_it_lost(
+    served: Any, patience: Any
+) -> None:
+    patience(1.5)
+    number = served.submit(["sleep", "100"], 8)
+    served.until(number, "RUNNING")
+    agent = served.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        assert served.wait(number).state == "NODE_FAIL"
+        after = served.submit(["sleep", "0.1"], 8)
+        assert served.free() == 0
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert served.wait(after).state == "COMPLETED"
+    assert served.agent_pid() == agent
+    assert served.free() == 8
+    wait_until(lambda: not served.processes(agents=False))
+
+
+@pytest.mark.parametrize("first", ["agent", "service"])
+def test_the_loss_of_an_agent_is_the_same_whoever_dies_first(served: Any, first: str) -> None:
+    served.start("--processors", "4")
+    number = served.submit(["sleep", "100"], 2)
+    served.until(number, "RUNNING")
+    agent = served.agent_pid()
+    if first == "agent":
+        os.kill(agent, signal.SIGKILL)
+        served.wait(number)
+        served.kill()
+    else:
+        served.kill()
+        os.kill(agent, signal.SIGKILL)
+    served.start()
+    job = served.wait(number)
+    assert (job.state, job.reason) == ("NODE_FAIL", "node local is gone")
+
+
+def token_of(served: Any, number: int) -> str:
+    with sqlite3.connect(served.place.journal) as journal:
+        ((token,),) = journal.execute("SELECT token FROM jobs WHERE job=?", (number,))
+    return str(token)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_a_resize_point_with_an_impossible_time_is_refused(served: Any, value: float) -> None:
+    served.start("--processors", "4")
+    number = served.submit(["sleep", "20"], 1, max_processors=2)
+    served.until(number, "RUNNING")
+    point = m.AtResizePoint(
+        job=number,
+        token=token_of(served, number),
+        epoch=0,
+        size=1,
+        registered_bytes=0,
+        iteration=1,
+        iteration_s=value,
+    )
+    with pytest.raises(ReshapeError, match=r"iteration_s|finite"):
+        served.ask(point)
+    served.kill()
+    served.start()
+    assert served.job(number).state == "RUNNING"
+
+
+def test_damaged_records_do_not_end_the_service(served: Any) -> None:
+    served.start("--processors", "4")
+    number = served.submit(["true"], 1)
+    assert served.wait(number).state == "COMPLETED"
+    running = served.submit(["sleep", "20"], 1)
+    served.until(running, "RUNNING")
+    served.kill()
+    with sqlite3.connect(served.place.journal) as journal:
+        journal.execute(
+            "UPDATE events SET event=CAST('{' AS BLOB) WHERE job=1 AND kind='JobStarted'"
+        )
+        journal.execute("INSERT INTO facts VALUES (1, CAST('{\"residual\":null}' AS BLOB))")
+        journal.execute("UPDATE jobs SET submission=CAST('' AS BLOB) WHERE job=1")
+    served.start()
+    assert served.job(running).state == "RUNNING"
+    assert served.job(number).facts == {}
+    info = subprocess.run(
+        [sys.executable, "-m", "reshape", "info", "--dir", str(served.directory)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "Unreadable:" in info.stdout
+    assert "the submission of job 1 was left out" in info.stdout
+    assert "journal record unreadable" in log_of(served)
+
+
+def test_a_flood_of_malformed_messages_is_refused_and_logged_at_a_bounded_rate(
+    served: Any,
+) -> None:
+    served.start("--processors", "4")
+    with zmq.Context() as context:
+        socket = context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(served.place.endpoint)
+        for _ in range(500):
+            socket.send_multipart([m.PROTOCOL, msgspec.msgpack.encode({"type": "Submit"})])
+        for _ in range(500):
+            assert socket.poll(10_000)
+            assert isinstance(m.decode(socket.recv_multipart()), m.Failure)
+        socket.close()
+    assert served.free() == 4
+    assert log_of(served).count("refused a message") < 100
+
+
+def test_a_huge_maximum_does_not_block_the_service(served: Any) -> None:
+    served.start("--processors", "4")
+    words = ["submit", "-n", "1", "--max", "1000000000", "--topology", "arbitrary:divides=12"]
+    words.append("--wait")
+    done = subprocess.run(
+        [sys.executable, "-m", "reshape", *words, "--dir", str(served.directory), "--", "true"],
+        cwd=served.work,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert served.job(1).max_processors == 4
