@@ -5,13 +5,13 @@
 Each run takes a minute on a service of its own with 16 virtual processors. Its workload is 12
 synthetic applications, some of them rigid. Then `reshape replay` hands the events of the journal to
 the decision core again, and the simulator predicts the mean turnaround from the submissions alone.
-The times of starts, joins, moves and ends are measured in an earlier run of 24 other jobs and in all
-the other runs, never in the one that is predicted (`error_pct`); for comparison, in that one alone
-(`own_pct`). The exit code is 1 if a decision differs or an `error_pct` is above 10. Other programs on
-the machine slow a live run down, which no simulation can predict.
+The times of starts, joins, moves and ends are measured in an earlier run of 24 other jobs and in
+all the other runs, never in the one that is predicted (`error_pct`); for comparison, in that one
+alone (`own_pct`). The exit code is 1 if a decision differs or an `error_pct` is above 10. Other
+programs on the machine slow a live run down, which no simulation can predict.
 
-A run whose journal exists in the output directory is not repeated, so that a long series can be made
-in several calls.
+A run whose journal exists in the output directory is not repeated, so that a long series can be
+made in several calls.
 """
 
 from __future__ import annotations

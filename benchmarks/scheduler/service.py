@@ -6,8 +6,8 @@ starts a real service (`reshape serve`) in a directory of its own. This program 
 agent and the processes of the jobs: it reports every group that the service starts as running, and
 sends the messages of each job's first rank over a connection of its own.
 
-- resize points, open loop: the jobs reach their resize points at a steady rate, `--rate` a second in
-  all; the latency is the time from the moment a request was due to its answer.
+- resize points, open loop: the jobs reach their resize points at a steady rate, `--rate` a second
+  in all; the latency is the time from the moment a request was due to its answer.
 - resize points, closed loop: every job sends its next request as soon as it has an answer, which
   gives the highest rate.
 - submissions: `--submissions` jobs from 20 connections, ten under way on each; a job is counted

@@ -2,8 +2,9 @@
 
 Its data are the indices of the elements plus the number of iterations, so that it can verify them.
 The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "newcomer" (a
-joining group) or "job" (its last rank) and FAULT is a function of `reshape.resizing.resize_points`, `.resize` or `.transfer`, or "none"; with
-"hang:" before it the process sleeps instead of dying.
+joining group) or "job" (its last rank) and FAULT is "none" or a function of one of the modules
+`resize_points`, `transaction` and `move` of `reshape.resizing`. With "hang:" before it, the process
+sleeps instead of being killed.
 """
 
 from __future__ import annotations

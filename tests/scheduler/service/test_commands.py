@@ -66,9 +66,7 @@ def test_a_service_in_the_background_from_start_to_end(served: Any, run: Run) ->
     assert "no scheduler service in" in run("stop", code=1).stderr
 
 
-def test_the_commands_describe_a_job_from_submission_to_end(
-    submit: Any, service: Any, run: Run
-) -> None:
+def test_the_commands_describe_a_job_to_its_end(submit: Any, service: Any, run: Run) -> None:
     assert "no job was submitted yet" in run("info", "last", code=1).stderr
     program = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(f'I am one of {c.size}')"
     done = run("submit", "-n", "2", "--name", "two", "--output", "two-%{JOB_ID}.txt", "--wait",

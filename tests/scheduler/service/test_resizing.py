@@ -211,9 +211,7 @@ def test_a_job_that_ends_before_its_new_group_joins(served, scripted):
     )
     job = served.wait(served.submit(["python", "-c", program], 2, max_processors=4))
     assert job.state == "COMPLETED", served.output(job.job) + served.story(job.job)
-    assert "BAD TERMINATION" not in served.output(job.job), (
-        "a group that is not needed ends without an error message"
-    )
+    assert "BAD TERMINATION" not in served.output(job.job), "it ends without an error message"
     assert served.free() == 8
 
 
