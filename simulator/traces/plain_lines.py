@@ -1,7 +1,7 @@
-"""Lines of plain numbers, a whole block of them read at once into columns.
+"""Blocks of lines of plain numbers, read at once into columns.
 
-Where the tokens begin and end is found by comparing bytes, and a column is put together digit by
-digit over all lines. Whoever reads is told if anything is odd, and not what.
+Comparing bytes shows where the tokens begin and end; a column is then computed digit by digit over
+all lines. The functions report that a block has something odd in it, but not what.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from numpy.typing import NDArray
 
 Column: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 
+#: Largest number of a trace. Sums of times below it stay exact to an eighth of a second in float64.
+LARGEST = 10**15
+DIGITS = 15  # of an integer below it
+
 
 def columns_of(
     block: bytes, wanted: Sequence[int], width: int, fractions: Collection[int]
 ) -> list[Column] | None:
-    """Columns of a block of lines that all have so many fields.
+    """Read the columns of a block of lines that all have `width` fields.
 
     Parameters
     ----------
     block : ends in a newline.
     wanted : indices of the fields to read.
-    fractions : indices of those that need not be whole numbers.
+    fractions : indices of the fields that need not be whole numbers.
 
     Returns
     -------
-    one column for each index wanted; None if something is odd.
+    one column for each wanted index; None if something is odd, such as a number above `LARGEST`.
     """
     text = np.frombuffer(block, dtype=np.uint8)
     blank = text <= 32
@@ -58,17 +62,17 @@ def columns_of(
 def _integers(
     text: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """Decimal integers between these places; None if one of them is something else."""
+    """Decimal integers at these places, (n,) int64; None if a token is anything else."""
     negative = text[starts] == ord("-")
     first = starts + negative
     length = int((stops - first).max())
-    if length > 18 or (stops - first).min() < 1:
+    if length > DIGITS or (stops - first).min() < 1:
         return None
     values = np.zeros(len(starts), dtype=np.int64)
     at, unit = stops - 1, np.int64(1)
-    for _ in range(length):  # from the last digit on
+    for _ in range(length):  # last digit first
         digit = text[np.maximum(at, first)] - np.uint8(ord("0"))
-        if digit.max() > 9:  # what is below "0" wraps around
+        if digit.max() > 9:  # characters below "0" wrap around
             return None
         values += digit * (at >= first) * unit
         at, unit = at - 1, unit * 10
@@ -76,19 +80,19 @@ def _integers(
 
 
 def _numbers(block: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Column | None:
-    """Decimal numbers between these places; None if one of them is something else."""
+    """Decimal numbers at these places, (n,); None if a token is anything else."""
     tokens = [block[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-    if b"_" in b" ".join(tokens):  # Python's own way to write numbers
+    if b"_" in b" ".join(tokens):  # allowed in Python, but not in SWF
         return None
     try:
         column = np.array(list(map(float, tokens)))
     except ValueError:
         return None
-    return whole(column) if np.isfinite(column).all() else None
+    return whole(column) if (np.abs(column) <= LARGEST).all() else None  # False for nan
 
 
 def whole(column: NDArray[np.float64]) -> Column:
-    """Turn into int64 what has only whole numbers."""
+    """Convert a column to int64 if all its numbers are whole."""
     if np.abs(column).max() > 2**53:
         return column
     integers = column.astype(np.int64)

@@ -24,7 +24,7 @@ from reshape.errors import ReshapeError
 from reshape.key_values import amounts
 from scheduler.text.counts import counted
 from simulator.traces.files import replace_all
-from simulator.traces.plain_lines import Column, columns_of, whole
+from simulator.traces.plain_lines import LARGEST, Column, columns_of, whole
 
 FIELDS = (
     "job", "submit", "wait", "run", "processors", "cpu", "memory", "requested_processors",
@@ -317,10 +317,12 @@ class _Reader:
                 value = float(token)
             except ValueError:
                 value = np.nan
-            if not np.isfinite(value) or b"_" in token:
+            is_number = np.isfinite(value) and b"_" not in token
+            if not is_number or (abs(value) > LARGEST and i in self.wanted):
                 text = token.decode("utf-8", "replace")
                 name = NAMES[i] if i < WIDTH else self.names[i]
-                raise ValueError(f"field {i + 1} ({name}): {text!r} is no number")
+                why = f"is beyond {LARGEST:g}" if is_number else "is not a number"
+                raise ValueError(f"field {i + 1} ({name}): {text!r} {why}")
             values.append(value)
         odd = self.oddities
         odd.comments_inside += bool(semicolon)

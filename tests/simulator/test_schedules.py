@@ -1,13 +1,12 @@
-"""Schedules that others computed, every job; known means; slow twins on a trace of our own."""
+"""Schedules that others computed, every job; known means; slow schedulers on a trace of our own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
+import slow_schedulers
 from paths import SHARED, SMALL_TRACE
 
 from scheduler.policies.scenario import Scenario
@@ -15,7 +14,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces import swf
-from simulator.traces.normalise import Rules, TraceJobs, normalise
+from simulator.traces.normalise import Rules, normalise
 
 SMALL = SMALL_TRACE
 SJBF = {"backfill_order": "sjf"}
@@ -85,52 +84,14 @@ def small(chosen: Scenario, **options: Any) -> Schedule:
     return run(swf.read(SMALL), 64, chosen, Rules(larger="cap"), **options)
 
 
-def slow(jobs: TraceJobs, processors: int, order: Callable[[int], Any] | None) -> list[float]:
-    """EASY in batch order, all from scratch at each instant; `order` None is FCFS."""
-    n = len(jobs)
-    at, size, wall, runs = (
-        column.tolist() for column in (jobs.submitted, jobs.processors, jobs.estimate, jobs.run)
-    )
-    start = [inf] * n
-    instants = set(at)
-    while instants:
-        now = min(instants)
-        instants.discard(now)
-
-        def free(then: float, now: float = now) -> int:
-            """Processors free at a time: nothing is known of ends but those that came."""
-            running = [j for j in range(n) if start[j] <= now < start[j] + runs[j]]
-            return processors - sum(size[j] for j in running if start[j] + wall[j] > then)
-
-        waiting = [j for j in range(n) if at[j] <= now and start[j] == inf]
-        while waiting and size[waiting[0]] <= free(now):
-            start[waiting.pop(0)] = now
-        if waiting and order is not None:
-            head = waiting[0]
-            ends = [start[j] + wall[j] for j in range(n) if start[j] <= now < start[j] + runs[j]]
-            promised = min(t for t in ends if free(t) >= size[head])
-            for j in sorted(waiting[1:], key=order):
-                if size[j] <= free(now):
-                    start[j] = now
-                    if free(promised) < size[head]:
-                        start[j] = inf
-        instants |= {start[j] + runs[j] for j in range(n) if start[j] == now}
-    return start
-
-
-@pytest.mark.parametrize("policy", ["fcfs", "easy", "sjbf"])
-def test_our_own_trace_equals_a_slow_twin(policy: str) -> None:
-    chosen = (
-        scenario("fcfs") if policy == "fcfs" else scenario("easy", SJBF if policy == "sjbf" else {})
-    )
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "sjbf", "conservative"])
+def test_the_small_trace_equals_the_slow_schedulers(policy: str) -> None:
+    chosen = scenario("easy", SJBF) if policy == "sjbf" else scenario(policy)
     schedule = small(chosen)
     jobs = schedule.jobs
-    orders: dict[str, Any] = {
-        "fcfs": None,
-        "easy": lambda j: j,
-        "sjbf": lambda j: (jobs.estimate[j], j),
-    }
-    assert schedule.started.tolist() == slow(jobs, 64, orders[policy])
+    columns = [jobs.submitted, jobs.processors, jobs.estimate, jobs.run]
+    rows = [tuple(map(int, row)) for row in zip(*columns, strict=True)]
+    assert schedule.started.tolist() == getattr(slow_schedulers, policy)(rows, 64)
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "easy++", "conservative"])

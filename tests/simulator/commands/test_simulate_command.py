@@ -166,3 +166,22 @@ def test_a_full_disk_leaves_old_results(tmp_path: Path) -> None:
     assert full.returncode == 1
     assert "jobs.csv cannot be written: File too large; what was there before stays" in full.stderr
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == old
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--select", "first-fit"), ("--resizable", "0.5")], ids=" ".join
+)
+def test_a_number_that_does_not_exist_is_null(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A makespan of 0 has no utilization; JSON has no NaN."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} in JSON")
+
+    trace, out = tmp_path / "a.swf", tmp_path / "out"
+    trace.write_text("; MaxProcs: 4\n1 0 -1 0 1 -1 -1 1 5 -1 1 1 1 -1 -1 -1 -1 -1\n")
+    arguments = (trace, "--without-run", "keep", *options, "--out", out, "--json")
+    printed = reshape("simulate", *arguments).stdout
+    for text in (printed, (out / "metrics.json").read_text()):
+        told = json.loads(text, parse_constant=refuse)
+        assert (told["makespan_s"], told["utilization"]) == (0.0, None)
+        assert told["mean_bounded_slowdown"] == 1.0
