@@ -31,7 +31,7 @@ from scheduler.client.options import (
     json_option,
     parsable_option,
 )
-from scheduler.client.submission import OUTPUT, prepare
+from scheduler.client.submission import OUTPUT, earlier_output, prepare
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
 
@@ -190,8 +190,12 @@ def submit(
         queue=queue_name,
         resources=resources,
     )
+    before = time.time()
     answer = ask(directory, m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)
+    earlier = earlier_output(submission, answer.job, before)
+    if earlier is not None:
+        click.echo(f"reshape: {earlier} exists: the output of the job is appended to it", err=True)
     if as_json and not waits:
         _echo_json({"job": answer.job})
     elif not as_json:

@@ -77,6 +77,24 @@ def prepare(
     )
 
 
+def earlier_output(submission: Submission, job: int, before: float) -> Path | None:
+    """Find the output file of a job if it holds something that was written before the submission.
+
+    The output of a job is appended to its file, so that of a restarted job is kept. A new service
+    numbers its jobs from 1 and may meet the files of an earlier one.
+
+    Parameters
+    ----------
+    before : when the job was submitted, Unix seconds.
+    """
+    path = Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job))
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return path if found.st_size > 0 and found.st_mtime < before else None
+
+
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Copy an environment, with the directory of this interpreter first on its PATH.
 
