@@ -139,7 +139,7 @@ def compare(batches: Iterable[Batch]) -> Comparison:
 
 
 def _difference(batch: Batch, orders: list[Order], now: list[bytes]) -> Difference | None:
-    """Find the first order that differs by more than rounding; None if there is none."""
+    """Find the first order that is another decision; None if there is none."""
     pairs = enumerate(zip(batch.orders, now, strict=False))
     shorter = min(len(batch.orders), len(now))
     place = next((i for i, (a, b) in pairs if a != b and not same_decision(a, b)), shorter)
@@ -155,21 +155,23 @@ def _difference(batch: Batch, orders: list[Order], now: list[bytes]) -> Differen
 
 
 def same_decision(recorded: bytes, replayed: bytes) -> bool:
-    """Whether two orders differ at most by the rounding of the numbers in their reasons.
+    """Whether two orders are equal apart from the wording and the rounding of their reasons.
 
-    An earlier release may have computed a number of a reason in another order of operations.
+    An earlier release may have worded a reason in another way, or computed a number of it in
+    another order of operations. Facts that only one of the two reasons has are not compared.
     """
     old, new = msgspec.json.decode(recorded), msgspec.json.decode(replayed)
-    facts = [each.get("reason", {}).pop("facts", {}) for each in (old, new)]
-    return old == new and _close(*facts)
+    reasons = [each.pop("reason", None) or {} for each in (old, new)]
+    return old == new and _close(*(reason.get("facts", {}) for reason in reasons))
 
 
 def _close(then: dict[str, Any], now: dict[str, Any]) -> bool:
-    return then.keys() == now.keys() and all(
+    return all(
         isclose(value, now[name], rel_tol=ROUNDING)
         if isinstance(value, float) and isinstance(now[name], float)
         else value == now[name]
         for name, value in then.items()
+        if name in now
     )
 
 
