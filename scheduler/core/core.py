@@ -146,7 +146,7 @@ class Core:
     @scenario.setter
     def scenario(self, scenario: Scenario) -> None:
         state, backfill = self.state, scenario.backfill
-        placing = scenario.minds_places(state.machine)
+        placing = scenario.selection_may_refuse(state.machine)
         queued = list(state.queue.jobs.values())
         self._scenario = scenario
         self.predictor = scenario.estimates.predictor()

@@ -1,11 +1,11 @@
-"""Redirection: a running job that makes too many others wait is started again elsewhere.
+"""Redirection: a running job that makes too many others wait is restarted in another group.
 
 Faure, Lucarelli, Richard and Trystram, Online scheduling with redirection for parallel jobs, IPDPSW
-2020 (REDIR). The processors are split into a principal group, to which jobs come, and a redirection
-group. Each job that runs in the principal group counts the jobs that come and have to wait
-meanwhile. When a count exceeds theta, one such job is killed and started again, from its beginning,
-in the redirection group, and all counts begin anew. What the groups are scheduled by is another
-matter; the core that holds both is `scheduler.sites.two_groups.TwoGroupSite`.
+2020 (REDIR). The processors are divided into a principal group, to which jobs are submitted, and a
+redirection group. Each job that runs in the principal group counts the arrivals that have to wait
+meanwhile. When a count exceeds theta, one such job is killed and restarted from its beginning in
+the redirection group, and all counts are reset. The rule is independent of the scenarios of the
+groups; `scheduler.sites.two_groups.TwoGroupSite` holds the two cores and applies it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import msgspec
 from reshape.errors import nearest
 from scheduler.model.job import Job
 
-#: A job and how many others have come since it started or since the last redirection.
+#: A job and its count: arrivals that had to wait since its start or the last redirection.
 Counted: TypeAlias = tuple[Job, int]
 
-#: Which of several jobs whose counts exceed theta is redirected: the one with the smallest key.
+#: Conflict policies: of several jobs whose counts exceed theta, the one with the smallest key goes.
 CONFLICTS: dict[str, Callable[[Job, int], float]] = {
     "longest-walltime": lambda job, count: -job.spec.walltime_s,
     "most-counted": lambda job, count: -count,
@@ -35,23 +35,23 @@ ALPHA = 0.15
 
 
 class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When jobs are redirected, which, and how large the group is that takes them.
+    """Rule of redirection: when a job is redirected, which one, and the size of the group for it.
 
     Parameters
     ----------
-    theta : a job may be redirected when it has counted more than so many others.
-    alpha : size of the redirection group as a part of the machine, rounded down to processors; 0.15
-        unless `processors` says it. A live service takes it from the machine, the principal group
-        keeps the rest (REDIR III.A). The simulator adds it to the machine, so that no job becomes
-        too large for the principal group (REDIR IV.B).
+    theta : a job may be redirected when its count exceeds this number.
+    alpha : size of the redirection group as a share of the machine, rounded down to processors;
+        0.15 unless `processors` is given. A live service takes the group from the machine, and the
+        principal group has the rest (REDIR III.A). The simulator adds the group to the machine, so
+        that no job becomes too large for the principal group (REDIR IV.B).
     processors : size of the redirection group, instead of `alpha`.
-    conflict : which one if several jobs may be; one of `CONFLICTS`, ties by the lower job number.
-    filter : which running jobs k count an arriving job j. "processors": those of q_k >= q_j, so
-        that no large job drives small ones away (REDIR III.B). "walltime": those of w_k <= w_j, as
-        line 3 of the paper's algorithm 2 is printed, against its text. "none": all. What counts is
-        what was asked for, also for a job that has grown since.
-    scenario : name of the scenario by which the redirection group is scheduled; None: the same as
-        the principal group's.
+    conflict : which job is redirected if several may be; one of `CONFLICTS`, ties by the lower job
+        number.
+    filter : which running jobs k count an arriving job j. "processors": those with q_k >= q_j, so
+        that large jobs do not cause the redirection of small ones (REDIR III.B). "walltime": those
+        with w_k <= w_j, as line 3 of the paper's algorithm 2 is printed, which contradicts its
+        text. "none": all. The requested numbers count, also for a job that was expanded.
+    scenario : name of the scenario of the redirection group; None is that of the principal group.
 
     Raises
     ------
@@ -85,11 +85,15 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"filter must be processors, walltime or none, got {self.filter!r}")
 
     def group_size(self, processors: int) -> int:
-        """Processors of the redirection group, beside or of a machine of so many.
+        """Number of processors of the redirection group.
+
+        Parameters
+        ----------
+        processors : size of the machine.
 
         Raises
         ------
-        ValueError : there would be none.
+        ValueError : the group would have no processor.
         """
         if self.processors is not None:
             return self.processors
@@ -103,19 +107,19 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return size
 
     def reserved(self, nodes: Mapping[str, int]) -> dict[str, int]:
-        """Take the redirection group from a machine: from its last node first.
+        """Processors of a machine that belong to the redirection group, from the last node on.
 
         Parameters
         ----------
-        nodes : name -> processors.
+        nodes : name -> number of processors.
 
         Returns
         -------
-        name -> processors of the node that belong to the group, where there are any.
+        name -> number of processors of the node in the group; only nodes that have some.
 
         Raises
         ------
-        ValueError : nothing would be left for one of the groups.
+        ValueError : one of the groups would have no processor.
         """
         total = sum(nodes.values())
         missing = self.group_size(total)
@@ -132,7 +136,7 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return parts
 
     def choose(self, counted: list[Counted]) -> Counted:
-        """Resolve a conflict."""
+        """Job to redirect, with its count, of several whose counts exceed theta."""
         key = CONFLICTS[self.conflict]
         return min(counted, key=lambda entry: (key(*entry), entry[0].id))
 
@@ -140,13 +144,13 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Counters:
     """Counts of the running jobs (REDIR, algorithm 2).
 
-    Jobs that always count alike share a bucket with one counter; a job's own count is the
-    difference to what it was at its start. So an arrival costs a step for each bucket, not one for
-    each running job, and in a bucket the first to start has counted most.
+    Jobs that count the same arrivals share a bucket with one counter; the count of a job is the
+    difference from the counter's value at its start. An arrival costs one step per bucket rather
+    than one per running job, and within a bucket the earliest start has the largest count.
 
     Parameters
     ----------
-    rule : whose filter and theta count.
+    rule : redirection rule, of which the filter and theta apply.
     """
 
     def __init__(self, rule: Redirection) -> None:
@@ -155,7 +159,7 @@ class Counters:
         self._of: dict[int, _Bucket] = {}
 
     def __contains__(self, job: int) -> bool:
-        """Whether the job of this number counts."""
+        """Whether the job of this number counts arrivals."""
         return job in self._of
 
     def __getitem__(self, job: int) -> int:
@@ -163,28 +167,28 @@ class Counters:
         return self._of[job].counted(job)
 
     def started(self, job: Job) -> None:
-        """Let a job count from now on."""
+        """Begin counting for a job."""
         bucket = self._buckets.setdefault(self._key(job), _Bucket())
         bucket.jobs[job.id] = job, bucket.count
         self._of[job.id] = bucket
 
     def forget(self, job: int) -> None:
-        """Let the job of this number count no more."""
+        """Stop counting for the job of this number."""
         bucket = self._of.pop(job)
         left, _ = bucket.jobs.pop(job)
         if not bucket.jobs:
             del self._buckets[self._key(left)]
 
     def arrived(self, job: Job, room: int) -> list[Counted]:
-        """Count a job that came and has to wait.
+        """Count an arrival that has to wait.
 
         Parameters
         ----------
-        room : processors of the redirection group.
+        room : number of processors of the redirection group that are up.
 
         Returns
         -------
-        jobs that find room and whose counts exceed theta now.
+        jobs that fit into the redirection group and whose counts exceed theta now.
         """
         theta, key, filter = self._rule.theta, self._key(job), self._rule.filter
         over: list[Counted] = []
@@ -197,7 +201,7 @@ class Counters:
         return [entry for entry in over if entry[0].processors <= room]
 
     def reset(self) -> None:
-        """Let all counts begin anew (REDIR, algorithm 2, line 10)."""
+        """Reset all counts (REDIR, algorithm 2, line 10)."""
         for bucket in self._buckets.values():
             bucket.floor = bucket.count
 
@@ -209,7 +213,7 @@ class Counters:
 
 
 class _Bucket:
-    """Running jobs that count the same arrivals; `jobs` holds (job, count at its start)."""
+    """Running jobs that count the same arrivals; `jobs` has (job, counter at its start)."""
 
     def __init__(self) -> None:
         self.count = self.floor = 0
@@ -219,7 +223,7 @@ class _Bucket:
         return self.count - max(self.jobs[job][1], self.floor)
 
     def over(self, theta: int) -> Iterator[Counted]:
-        """Jobs that have counted more than theta, those that started first before the others."""
+        """Jobs whose counts exceed theta, in the order of their starts."""
         for job, base in self.jobs.values():
             count = self.count - max(base, self.floor)
             if count <= theta:

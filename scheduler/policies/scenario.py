@@ -1,8 +1,8 @@
-"""Scenarios: named compositions, in data, of queue order, backfilling, resizing and selection.
+"""Scenarios: named compositions of queue order, backfilling, resizing and processor selection.
 
 PRIO 3: "a scheduling scenario defines a specific, concrete attempt at achieving the scheduling
-policy". A scenario can be written down and read back (journal, YAML file) and changed field by
-field (``resizing.min_benefit=0.1``); a wrong field or value is told by its name.
+policy". A scenario is data: `scheduler.policies.scenarios` writes it to a journal, reads it back
+and changes single fields (``resizing.min_benefit=0.1``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scheduler.state.queue import QueueOrder
 
 
 class QueueRules(msgspec.Struct, frozen=True):
-    """What a named queue does otherwise than the rest: its order, and how its jobs are resized."""
+    """Rules of a named queue that has its own: queue order and resizing policy."""
 
     order: QueueOrder = Fcfs()
     resizing: Resizing | None = None
@@ -33,19 +33,18 @@ class Scenario(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    name : what people call it.
-    order : order of the queue.
-    backfill : which jobs may pass others.
-    backfill_order : in which order later jobs are tried when the first one has to wait; None is the
-        order of the queue.
-    estimates : how long jobs are expected to run.
-    resizing : what happens at resize points; None keeps every job at its starting size (static).
-    selection : which processors a group gets.
-    max_restarts : times a job is started again after its processes died in a resize.
+    name : name for messages and reports.
+    order : queue order.
+    backfill : backfilling rule: which jobs may start before jobs ahead of them.
+    backfill_order : order in which jobs behind the head are tried; None is the queue order.
+    estimates : source of the estimates of run times.
+    resizing : resizing policy; None keeps every job at its starting size (static).
+    selection : processor selection.
+    max_restarts : number of restarts of a job whose processes died in a resize.
     retry_after : resize points before an expansion that failed is tried again.
-    queues : rules of the named queues that have their own; backfilling and processors are shared,
-        so the jobs of all queues stand in one line. Their orders must be of priorities then.
-    redirection : when jobs are started again in a redirection group; None: there is no such group.
+    redirection : rule of redirection; None: there is no redirection group.
+    queues : rules of the named queues that have their own. Backfilling and processors are shared
+        and the jobs of all queues are in one order, so that all orders must give priorities.
     """
 
     name: str
@@ -62,19 +61,24 @@ class Scenario(msgspec.Struct, frozen=True):
 
     @property
     def queue_order(self) -> QueueOrder:
-        """Order of the jobs of all queues together."""
+        """Order of the jobs of all queues together.
+
+        Raises
+        ------
+        ValueError : the queues have different orders, and one of them gives no priority.
+        """
         orders = {name: rules.order for name, rules in self.queues.items()}
         if all(order == self.order for order in orders.values()):
             return self.order
         return ByQueue(self.order, orders)
 
-    def minds_places(self, machine: Machine) -> bool:
+    def selection_may_refuse(self, machine: Machine) -> bool:
         """Whether the selection may refuse although enough processors of a machine are free.
 
         Raises
         ------
-        ConfigError : it needs a network that the machine has not, or the backfilling makes promises
-            by numbers alone that it would break.
+        ConfigError : the selection needs a network and the machine has none; or the backfilling
+            reserves numbers of processors, which a selection that refuses would not honour.
         """
         if getattr(self.selection, "needs_network", False) and machine.space.network is None:
             raise ConfigError("it needs a machine with a network", field="selection")
@@ -89,6 +93,6 @@ class Scenario(msgspec.Struct, frozen=True):
         return True
 
     def resizing_of(self, queue: str) -> Resizing | None:
-        """How the jobs of a queue are resized."""
+        """Resizing policy of the jobs of a queue; None: they are not resized."""
         rules = self.queues.get(queue)
         return self.resizing if rules is None else rules.resizing

@@ -1,4 +1,4 @@
-"""How a scenario is chosen, changed, written down and read back."""
+"""Scenarios by name, with changed fields, and as plain data for journals and files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.text.located import converted
 
-#: Fields that hold a registered policy, and its kind.
+#: Fields that hold a registered policy -> kind of the policy.
 _POLICIES = {
     "order": "order",
     "backfill_order": "order",
@@ -22,23 +22,23 @@ _POLICIES = {
     "resizing": "resizing",
     "selection": "selection",
 }
-#: Fields that may hold none, and the words for it.
+#: Fields that may be None -> the words for None in a text.
 _NONE = {"resizing": ("none", "static"), "backfill_order": ("none",), "redirection": ("none",)}
-#: Fields that may hold none and otherwise parameters alone; naming one of these makes it.
+#: Fields that are None or a struct; a change of a member creates the struct.
 _PARTS: dict[str, Any] = {"redirection": Redirection}
 
 
 def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:
-    """Scenario of this name with some fields changed.
+    """Return the scenario of a name with some fields changed.
 
     Parameters
     ----------
-    name : "easy", "fcfs-pr", ...; a resizing policy's name stands for it on top of EASY.
-    changes : as `changed` takes them.
+    name : "easy", "fcfs-pr", ...; the name of a resizing policy means this policy with EASY.
+    changes : see `changed`.
 
     Raises
     ------
-    ConfigError : the name, a field or a value is wrong.
+    ConfigError : the name, a field or a value is unknown or does not fit.
     """
     found = find("scenario", name)
     assert isinstance(found, Scenario)
@@ -46,18 +46,18 @@ def scenario(name: str, changes: Mapping[str, Any] | None = None) -> Scenario:
 
 
 def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
-    """Give a copy with fields changed, as ``--set`` or a configuration file names them.
+    """Return a copy with fields changed, as ``--set`` or a configuration file names them.
 
     Parameters
     ----------
-    changes : field -> value. A field may be dotted (``backfill.reservations``) or its value a
-        mapping; numbers may be given as text. `order`, `backfill_order`, `estimates`, `resizing`
-        and `selection` take the name of a policy (alone, or as ``policy`` beside its parameters),
-        `resizing`, `backfill_order` and `redirection` also None.
+    changes : field -> value. A field may be dotted (``backfill.reservations``) or its value be a
+        mapping; numbers may be texts. `order`, `backfill_order`, `estimates`, `resizing` and
+        `selection` take the name of a policy (alone, or as ``policy`` beside its parameters);
+        `resizing`, `backfill_order` and `redirection` may also be None.
 
     Raises
     ------
-    ConfigError : an unknown field (the nearest is offered) or a value that does not fit.
+    ConfigError : a field is unknown (the message offers the nearest) or a value does not fit.
     """
     data = to_data(base)
     for field, value in _flat(changes):
@@ -79,7 +79,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
                 place[step] = {}
             place = place[step]
         if last == "policy" and place.get("policy") != value:
-            place.clear()  # parameters of the policy it replaces say nothing about this one
+            place.clear()  # the parameters are those of the policy that is replaced
         elif last != "policy":
             _member(place, last, field)
         place[last] = value
@@ -87,7 +87,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
 
 
 def to_data(scenario: Scenario) -> dict[str, Any]:
-    """Write a scenario as plain data (for a journal or YAML) that `from_data` reads back."""
+    """Convert a scenario to plain data (for a journal or YAML) that `from_data` reads back."""
     data = _written(scenario)
     data["queues"] = {name: _written(rules) for name, rules in scenario.queues.items()}
     return data
@@ -104,11 +104,11 @@ def _written(rules: Scenario | QueueRules) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any]) -> Scenario:
-    """Read what `to_data` wrote.
+    """Create a scenario from data that `to_data` returned.
 
     Raises
     ------
-    ConfigError : an unknown field or policy, or a value that does not fit.
+    ConfigError : a field or policy is unknown, or a value does not fit.
     """
     fields = _with_policies(data)
     queues = converted(data.get("queues", {}), dict[str, dict[str, Any]], "queues")
@@ -137,7 +137,7 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
 
 
 def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields with the policies among them made of their names and parameters."""
+    """Fields of a scenario, with policies created from their names and parameters."""
     fields = dict(data)
     for field, kind in _POLICIES.items():
         if isinstance(fields.get(field), Mapping):
@@ -148,11 +148,11 @@ def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_redirection_group(base: Scenario) -> Scenario:
-    """Scenario by which the redirection group of a scenario is scheduled; it redirects no more.
+    """Scenario of the redirection group that belongs to a scenario; it has no redirection itself.
 
     Raises
     ------
-    ConfigError : there is none of the name that its `redirection.scenario` gives.
+    ConfigError : no scenario has the name in `redirection.scenario`.
     """
     named = None if base.redirection is None else base.redirection.scenario
     if named is None:
@@ -164,7 +164,7 @@ def of_redirection_group(base: Scenario) -> Scenario:
 
 
 def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Dotted fields and their values, the choice of a policy before its parameters."""
+    """Dotted fields with their values; the choice of a policy precedes its parameters."""
     flat: list[tuple[str, Any]] = []
     for field, value in changes.items():
         if isinstance(value, Mapping):
@@ -175,7 +175,7 @@ def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]
 
 
 def _member(place: Any, name: str, field: str) -> Any:
-    """Check that there is such a field, where it can be told already."""
+    """Check that a member exists; the members of a newly named policy are checked later."""
     if not isinstance(place, dict):
         raise ConfigError(f"{place!r} has no fields", field=field)
     if name not in place and "policy" not in place:

@@ -1,7 +1,7 @@
-"""How long jobs are expected to run: as their users say, or as a predictor finds.
+"""Estimates of run times: the users' walltimes, or the predictions of a predictor.
 
-Backfilling decides by estimates. Whatever they are, the walltime stays the limit: an estimate never
-exceeds it, and a prediction that runs out before the job ends is corrected, until the walltime.
+Backfilling uses estimates. The walltime remains the limit: an estimate never exceeds it, and the
+prediction for a job that is overdue is corrected until it reaches the walltime.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from scheduler.model.job import Job
 
 
 class Predictor(Protocol):
-    """What a core asks; it may learn, so each core has one of its own."""
+    """Predicts run times. A predictor may learn, so that each core has its own."""
 
     def estimate(self, job: Job) -> float:
-        """Run time, in seconds, to expect of a job that is being submitted: <= its walltime."""
+        """Predicted run time of a job that is being submitted, seconds; at most its walltime."""
 
     def corrected(self, job: Job) -> float:
-        """Run time to expect of a job that outlived its estimate for the `job.misses`-th time.
+        """Predicted run time of a job that exceeded its estimate for the `job.misses`-th time.
 
-        More than the estimate was, <= the walltime.
+        Seconds; more than the last estimate and at most the walltime.
         """
 
     def ended(self, job: Job) -> None:
-        """Learn from a job that ended."""
+        """Learn from a job that has ended."""
 
 
 class Estimates(Protocol):
-    """Where estimates come from: a class with typed parameters, registered under a name."""
+    """Source of estimates: a class with typed parameters, registered under a name."""
 
     def predictor(self) -> Predictor | None:
-        """Give a predictor that has learned nothing yet; None: walltimes are the estimates."""
+        """Create a predictor that has not learned yet; None if walltimes are the estimates."""
 
 
 class UserEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The users' walltimes."""
+    """Estimates that are the users' walltimes."""
 
     def predictor(self) -> None:
-        """Give none."""
+        """Return None: there is no predictor."""
         return None
 
 
 class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mean of the last run times of the same user.
+    """Estimates that are the mean of the last run times of the same user.
 
     Tsafrir, Etsion and Feitelson, Backfilling using system-generated predictions rather than user
     runtime estimates, IEEE TPDS 18(6), 2007: EASY++ together with shortest job backfilled first.
 
     Parameters
     ----------
-    window : jobs of the user that must have ended before, and whose mean is taken (whole seconds,
-        rounded down); before that the walltime is the estimate.
-    corrections : what is added to the first prediction when it runs out for the first, second ...
-        time, seconds; after the last the walltime is the estimate.
+    window : number of the user's latest ended jobs whose mean is taken (rounded down to seconds);
+        until so many have ended the walltime is the estimate.
+    corrections : seconds added to the first prediction when the job exceeds its estimate for the
+        first, second, ... time; after the last one the walltime is the estimate.
 
     Raises
     ------
-    ValueError : no window, or corrections that do not ascend from above 0.
+    ValueError : `window` is below 1, or `corrections` do not ascend from above 0.
     """
 
     window: int = 2
@@ -79,12 +79,12 @@ class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             before = correction
 
     def predictor(self) -> Predictor:
-        """Give a predictor that has learned nothing yet."""
+        """Create a predictor that has not learned yet."""
         return _UserMeans(self)
 
 
 class _UserMeans:
-    """The last run times of each user."""
+    """Predictor by the last run times of each user."""
 
     def __init__(self, parameters: Tsafrir) -> None:
         self._parameters = parameters

@@ -1,1 +1,1 @@
-"""Sites: what a driver drives by events and orders."""
+"""Sites: schedulers that a driver supplies with events and whose orders it carries out."""

@@ -1,17 +1,16 @@
-"""A core with a redirection group: two cores over disjoint processors of one machine.
+"""A site with a redirection group: two cores over disjoint processors of one machine.
 
-Jobs come to the principal core. One that makes too many others wait there is ended, and when its
-processes are gone it is queued in the core of the redirection group, as the same job of the same
-number: `Kill`, the driver's `JobEnded`, `Requeue`, `Start`. Each group is scheduled by a scenario
-of its own and knows nothing of the other; here events are led to the one or the other, arrivals are
-counted and redirections decided (`scheduler.policies.redirection`, REDIR algorithms 1 and 2).
+Jobs are submitted to the principal core. A job that makes too many others wait is ended there. When
+its processes have ended, it is queued in the core of the redirection group under the same number:
+`Kill`, `JobEnded` from the driver, `Requeue`, `Start`. Each core has its own scenario and is
+independent of the other. The site routes events to the cores, counts arrivals and decides on
+redirections (`scheduler.policies.redirection`, REDIR algorithms 1 and 2).
 
-The pass comes first, then the counting: an arrival that starts at once, nobody before it being left
-in the queue, is not counted; every other one is, also one that passes others. So what an instant
-finds in the queue is scheduled with the processors that are there; those of a redirected job are
-free when its processes are gone, with a pass of their own.
+At each instant the scheduling pass precedes the counting. An arrival is counted unless it starts at
+once without passing a queued job. The processors of a redirected job become free when its processes
+have ended, and a separate pass follows.
 
-Without a rule of redirection and without such a group all of this is the principal core.
+Without a redirection rule and a redirection group the site behaves as its principal core.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class TwoGroupMachine:
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name, each with what it offers to both groups."""
+        """Nodes by name, each with its processors and resources in both groups."""
         principal, redirection = self._parts
         nodes = dict(principal.nodes)
         for name, part in redirection.nodes.items():
@@ -74,17 +73,17 @@ class TwoGroupMachine:
 
     @property
     def free_count(self) -> int:
-        """Processors nobody holds."""
+        """Number of processors that no job holds."""
         return sum(part.free_count for part in self._parts)
 
     @property
     def installed(self) -> int:
-        """Processors of all nodes known, up or not."""
+        """Number of processors of all known nodes, up or not."""
         return sum(part.installed for part in self._parts)
 
     @property
     def processors(self) -> int:
-        """Processors of nodes that are up."""
+        """Number of processors of the nodes that are up."""
         return sum(part.processors for part in self._parts)
 
     @property
@@ -99,21 +98,28 @@ class TwoGroupMachine:
 
 
 class TwoGroupSite:
-    """Two cores that a driver uses as one; see `Core` for what is not told here.
+    """Two cores that a driver uses as one site.
 
     Parameters
     ----------
-    scenario : what the principal group is scheduled by, with its rule of redirection, if any.
-    machine : processors of the principal group that are there already.
-    group : those of the redirection group, of the same numbering; none if None. More come to both
-        by `NodeJoined`.
+    scenario : scenario of the principal group; its `redirection` is the redirection rule.
+    machine : machine of the principal group. Nodes that join later are added to both machines.
+    group : machine of the redirection group, with the same numbering; None is an empty one.
+    kill_at_walltime, order, keep_ended : see `Core`.
+    report_error : function that is called for each error of a queue order, a processor selection or
+        a predictor, which is then contained (`scheduler.policies.containment`). None lets
+        exceptions out.
 
     Attributes
     ----------
     principal, redirection : the cores.
     jobs : job number -> job, of both groups.
-    live : those of them that hold processors.
-    machine : what both groups have together.
+    live : the jobs among them that hold processors.
+    machine : nodes and processors of both groups together.
+
+    Raises
+    ------
+    ValueError : the two machines have different numberings.
     """
 
     def __init__(
@@ -155,13 +161,13 @@ class TwoGroupSite:
     def on(
         cls, scenario: Scenario, nodes: Iterable[Node], like: Machine, **options: Any
     ) -> TwoGroupSite:
-        """Give a core to a machine whose nodes are all there; its redirection group is part of it.
+        """Create a site on nodes that are all up; the redirection group is a part of them.
 
         Parameters
         ----------
-        nodes : with what each holds.
-        like : has the same network, and the same places for the nodes.
-        options : as of `TwoGroupSite`.
+        nodes : nodes with their processors and resources.
+        like : machine whose network and places of nodes the site takes over.
+        options : keyword arguments of `TwoGroupSite`.
 
         Raises
         ------
@@ -210,7 +216,7 @@ class TwoGroupSite:
 
     @property
     def kill_at_walltime(self) -> bool:
-        """Whether jobs that outlive their walltime are ended; a second life has all of it again."""
+        """Whether jobs that exceed their walltime are ended; it begins anew after a redirection."""
         return self.principal.kill_at_walltime
 
     @kill_at_walltime.setter
@@ -232,7 +238,7 @@ class TwoGroupSite:
         return self._counters
 
     def reason_pending(self, job: int) -> Reason:
-        """Why a queued job waits.
+        """Return why a queued job does not run yet.
 
         Raises
         ------
@@ -251,11 +257,11 @@ class TwoGroupSite:
         return Reason(reason.rule, text, facts)
 
     def forget(self, job: int) -> None:
-        """Drop the record of a finished job; see `Core.forget`."""
+        """Drop the record of a job that has ended; see `Core.forget`."""
         self.principal.forget(job)
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
-        """Take in what happened at one instant and say what shall be done."""
+        """Apply the events of one instant and return the orders that follow from them."""
         if self._rule is None and not self.redirection.machine.nodes:
             return self.principal.handle(events)
         now = max((event.at for event in events), default=-inf)
@@ -267,26 +273,26 @@ class TwoGroupSite:
         for event in events if len(events) == 1 else sorted(events, key=instant_order):
             if type(event) is JobSubmitted and event.job not in self.jobs:
                 new[event.job] = None
-            self._lead(event, mine, theirs, orders)
-        if orders:  # a pass for what became free, and for whom
+            self._route(event, mine, theirs, orders)
+        if orders:  # a job changed its group: both need a pass
             mine = mine or [Wakeup(self.now)]
             theirs = theirs or [Wakeup(self.now)]
         decided = self.principal.handle(mine) if mine else []
         others = self.redirection.handle(theirs) if theirs else []
         if mine:
-            self._follow(mine, decided, new)  # a redirection adds its order to `decided`
+            self._count(mine, decided, new)  # a redirection adds its order to `decided`
         return [*orders, *decided, *others]
 
     def _contained(self, scenario: Scenario) -> Scenario:
         """Scenario for a core: errors of its policies are contained if they are reported."""
         return scenario if self._report is None else contained(scenario, self._report)
 
-    # Where an event goes.
+    # Routing of events.
 
-    def _lead(
+    def _route(
         self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
     ) -> None:
-        """Hand an event to the group, or groups, that it is about."""
+        """Add an event to the events of the group or groups that it concerns."""
         if isinstance(event, Wakeup | NodeLost):
             mine.append(event)
             theirs.append(event)
@@ -299,14 +305,14 @@ class TwoGroupSite:
         job = self.jobs.get(event.job)
         if job is None or job.redirected_at is None:
             if job is not None and job.cause is S.PENDING:
-                self._leaves(job, event, mine, orders)
+                self._transfer(job, event, mine, orders)
             else:
                 mine.append(event)
         else:
             theirs.append(event)
 
-    def _leaves(self, job: Job, event: Event, mine: list[Event], orders: list[Order]) -> None:
-        """Take in what happens to a job that is being redirected."""
+    def _transfer(self, job: Job, event: Event, mine: list[Event], orders: list[Order]) -> None:
+        """Apply an event of a job that is being ended in order to be redirected."""
         if isinstance(event, JobCancelled):
             job.cause, job.why = S.CANCELLED, event.why
         elif isinstance(event, JobEnded) and (event.exit_code or event.signal):
@@ -318,14 +324,14 @@ class TwoGroupSite:
                 self._counters.forget(job.id)
             orders.append(Requeue(job.id, reason))
         else:
-            if isinstance(event, JobEnded):  # it was over before anybody ended it
+            if isinstance(event, JobEnded):  # it completed before it was ended
                 job.cause, job.why = None, ""
             mine.append(event)
 
     # Counting and redirecting.
 
-    def _follow(self, events: list[Event], orders: list[Order], new: dict[int, None]) -> None:
-        """Bring the counts up to date with what an instant did in the principal group."""
+    def _count(self, events: list[Event], orders: list[Order], new: dict[int, None]) -> None:
+        """Update the counts after an instant of the principal group, and redirect a job if due."""
         if self._counters is None:
             return
         live = self.principal.live
@@ -334,7 +340,7 @@ class TwoGroupSite:
             if number in self._counters and number not in live:
                 self._counters.forget(number)
         started = {order.job for order in orders if type(order) is Start and not order.restart}
-        started &= live.keys()  # in sequential order one may have ended meanwhile
+        started &= live.keys()  # in sequential order a job may have ended meanwhile
         for number in started - new.keys():
             self._counters.started(live[number])
         for number in new:
@@ -345,7 +351,7 @@ class TwoGroupSite:
                 self._counters.started(job)
 
     def _waits(self, job: Job) -> bool:
-        """Whether a job that just came found others waiting, or has to wait itself."""
+        """Whether a job that just arrived waits, or started by passing a queued job."""
         if job.state is S.PENDING:
             return True
         queue = self.principal.queue.jobs
@@ -355,7 +361,7 @@ class TwoGroupSite:
         return (first.queued_at, first.id) < (job.queued_at, job.id)
 
     def _redirect(self, over: list[Counted]) -> None:
-        """End one of the jobs that have counted too many others, if there is one for the group."""
+        """End one of the jobs whose counts exceed theta, if any of them is still running."""
         rule = self._rule
         candidates = [entry for entry in over if entry[0].state is not S.COMPLETING]
         if not candidates or rule is None or self._counters is None:
@@ -375,13 +381,13 @@ class TwoGroupSite:
 def _divided(
     resources: Mapping[str, int], reserved: int, processors: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """What the rest of a node's processors has of its resources, and what the reserved ones."""
+    """Divide a node's resources: the share of its other processors, and of the reserved ones."""
     share = {name: amount * reserved // processors for name, amount in resources.items()}
     return {name: amount - share[name] for name, amount in resources.items()}, share
 
 
 def _part(event: NodeJoined, processors: int, resources: Mapping[str, int]) -> Event:
-    """Give what a node that joins brings to one group; with nothing now it may have had some."""
+    """Event by which a node joins one group; without processors for it the node is lost there."""
     if processors < 1:
         return NodeLost(event.at, event.node)
     return msgspec.structs.replace(event, processors=processors, reserved=0, resources=resources)

@@ -1,1 +1,1 @@
-"""Orders of the queue."""
+"""Queue orders: rules that sort the queue."""

@@ -1,7 +1,8 @@
-"""Priorities of PRIO 3.1: of queued jobs, which age; of running ones, which near their end.
+"""Queue orders by the aging priority of PRIO 3.1, for one queue and for several.
 
-Larger is more urgent. A priority is a plain number, so that the two kinds can be compared, as the
-scenarios of PRIO 3.3 do; how large one is beside the other is set by the weights.
+A larger priority is more urgent. The scenarios of PRIO 3.3 compare the aging priority of queued
+jobs with the running priority of running ones (`scheduler.model.priority`); the weights set how
+they relate.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ import msgspec
 from scheduler.model.job import Job
 from scheduler.model.priority import Prioritised
 
-#: User-assigned priorities by name, where a configuration names no others. PRIO 4.4: "ReSHAPE gives
+#: User-assigned priorities by name, unless a configuration names others. PRIO 4.4: "ReSHAPE gives
 #: platinum user jobs a higher priority compared to gold user jobs".
 CLASSES = {"gold": 100.0, "platinum": 1000.0}
 
 
 class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Order of the queue by the aging priority, the highest first (PRIO 3.1, after Moab).
+    """Queue order by the aging priority, the highest first (PRIO 3.1, after Moab).
 
     ``Qw * (1 + wait / max(Qlimit, walltime)) + Tw * wait + Nw * processors + user``, where "Qfactor
     determines the urgency of a job to get scheduled. It mainly benefits short running jobs".
 
     Parameters
     ----------
-    qfactor_weight : Qw; 0 spares the sorting anew, since then no job overtakes another.
-    wait_weight : Tw, for each minute waited (Moab counts minutes).
-    nodes_weight : Nw, for each processor asked for; below 0 it favours small jobs.
-    qfactor_limit_s : Qlimit, "generally set to 1": a walltime below counts as that long, seconds.
-    refresh_s : priorities are worked out anew when so many seconds have passed, as batch systems
-        do, so that a long queue need not be sorted at every event; 0 is always.
+    qfactor_weight : Qw; with 0 no job overtakes another, and the queue is never sorted again.
+    wait_weight : Tw, per minute of wait (Moab counts minutes).
+    nodes_weight : Nw, per requested processor; a negative weight favours small jobs.
+    qfactor_limit_s : Qlimit, "generally set to 1": lower bound on the walltime, seconds.
+    refresh_s : seconds between two evaluations of the priorities, so that a long queue is not
+        sorted at every event, as in batch systems; 0 evaluates them at every scheduling pass.
 
     Raises
     ------
-    ValueError : a weight is no number; waiting would lower a priority, so that a job could starve;
-        a limit or an interval is out of range.
+    ValueError : a weight is not finite; `qfactor_weight` or `wait_weight` is negative, so that a
+        job could starve; `qfactor_limit_s` or `refresh_s` is out of range.
     """
 
     qfactor_weight: float = 10.0
@@ -64,11 +65,11 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def ages(self) -> bool:
-        """Whether jobs may overtake others while they wait."""
+        """Whether jobs may overtake others while they are queued."""
         return self.qfactor_weight != 0
 
     def priority(self, job: Job, now: float) -> float:
-        """Priority of a queued job."""
+        """Aging priority of a queued job."""
         spec = job.spec
         wait_s = max(0.0, now - job.submitted_at)
         qfactor = 1.0 + wait_s / max(self.qfactor_limit_s, spec.walltime_s)
@@ -80,29 +81,29 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Priority, the highest first, then time of submission."""
+        """Priority, highest first, then the time of submission."""
         if self.ages:
             return -self.priority(job, now), job.submitted_at
-        # All age alike: the order is that of any one moment, and such a key may be kept.
+        # All jobs age at the same rate, so that this key, without the time, gives the same order.
         spec = job.spec
         fixed = self.nodes_weight * spec.processors + spec.priority
         return self.wait_weight * job.submitted_at / 60.0 - fixed, job.submitted_at
 
 
 class ByQueue:
-    """Order of jobs of several queues, each by its own weights: by the numbers they give.
+    """Queue order over several queues with orders of their own, by the priorities these give.
 
     Parameters
     ----------
-    order : of the queues that have no own.
+    order : order of the queues that have none of their own.
     own : name of a queue -> its order.
 
     Raises
     ------
-    ValueError : an order gives no number that could be compared with those of others.
+    ValueError : an order gives no priority, so that jobs of different queues cannot be compared.
     """
 
-    ages = True  # numbers of different weights rise at different speeds
+    ages = True  # priorities with different weights grow at different rates
 
     def __init__(self, order: object, own: Mapping[str, object]) -> None:
         self._order = _prioritised(order, "the server")
@@ -112,11 +113,11 @@ class ByQueue:
         )
 
     def priority(self, job: Job, now: float) -> float:
-        """Priority of a queued job, by the weights of its queue."""
+        """Priority of a queued job by the order of its queue."""
         return self._own.get(job.spec.queue, self._order).priority(job, now)
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Priority, the highest first, then time of submission."""
+        """Priority, highest first, then the time of submission."""
         return -self.priority(job, now), job.submitted_at
 
 

@@ -1,4 +1,4 @@
-"""Orders of the queue, and of the jobs that may pass its head."""
+"""Queue orders by arrival, estimate, user priority and expansion factor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Fcfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ages: ClassVar[bool] = False
 
     def key(self, job: Job, now: float) -> float:
-        """Time of its coming to the queue; ties by job number."""
+        """Time at which the job came to the queue; ties are broken by job number."""
         return job.queued_at
 
 
@@ -26,33 +26,33 @@ class Sjf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ages: ClassVar[bool] = False
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Estimate, then the time of its coming."""
+        """Estimate, then the time at which the job came to the queue."""
         return job.estimate_s, job.queued_at
 
 
 class ByPriority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Highest priority of its submission first (PRIO 3.1's user-assigned priority)."""
+    """Highest user-assigned priority first (PRIO 3.1)."""
 
     ages: ClassVar[bool] = False
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Priority, then the time of its coming."""
+        """Priority, highest first, then the time at which the job came to the queue."""
         return -job.spec.priority, job.queued_at
 
 
 class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Largest expansion and wait first: LXF&W of Chiang, Arpaci-Dusseau and Vernon (2002).
+    """Largest expansion factor and wait first: LXF&W of Chiang, Arpaci-Dusseau and Vernon (2002).
 
     The priority is the expansion factor that the job would have if it started now, (wait +
-    estimate) / estimate, plus a small weight on the wait, by which long jobs do not starve.
+    estimate) / estimate, plus the weighted wait, which prevents long jobs from starving.
 
     Parameters
     ----------
-    weight_per_hour : that weight; the paper's is 0.02.
+    weight_per_hour : weight of the wait; 0.02 in the paper.
 
     Raises
     ------
-    ValueError : it is negative or no number.
+    ValueError : the weight is negative or not finite.
     """
 
     ages: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"weight_per_hour must be >= 0, got {self.weight_per_hour}")
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
-        """Priority, the largest first, then the time of its coming."""
+        """Priority, largest first, then the time at which the job came to the queue."""
         wait_s = now - job.queued_at
         expansion = wait_s / max(job.estimate_s, 1.0)
         return -(expansion + self.weight_per_hour * wait_s / 3600.0), job.queued_at

@@ -1,1 +1,1 @@
-"""Processor selection: which of the free processors a group gets."""
+"""Processor selections: the choice of which free processors a group gets."""

@@ -1,4 +1,4 @@
-"""First contiguous: the first run of consecutive free processors that is long enough."""
+"""First contiguous: the first interval of consecutive free processors that is long enough."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from scheduler.model.space import Space
 
 
 class Contiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Take consecutive numbers, the lowest there are; none will do but such.
+    """Select the lowest interval of consecutive free processors; refuse if there is none.
 
-    Nothing need be known of the network.
+    This selection does not use the network.
     """
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose the beginning of the first run of so many free processors."""
+        """Choose the beginning of the first interval of at least so many free processors."""
         more = processors - 1
         for first, last in space.free.intervals:
             if last - first >= more:

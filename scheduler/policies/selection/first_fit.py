@@ -1,4 +1,4 @@
-"""First fit: the free processors of the lowest numbers."""
+"""First fit: the free processors with the lowest numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scheduler.model.space import Space
 
 
 class FirstFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Take the lowest numbers, contiguous or not (LOC section 3, "Non-contiguous")."""
+    """Select the lowest free processors, contiguous or not (LOC section 3, "Non-contiguous")."""
 
     anywhere: ClassVar[bool] = True
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many of the free processors."""
+        """Choose so many free processors with the lowest numbers."""
         return space.free.first(processors)

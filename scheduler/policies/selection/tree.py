@@ -1,8 +1,8 @@
-"""Tree-contiguous: all processors of a group below one switch of a k-ary n-tree, as low as can be.
+"""Tree-contiguous: all processors of a group below one switch of a k-ary n-tree, of a low level.
 
-LOC: Pascual and Miguel-Alonso, Effects of job placement on scheduling performance, figure 1. Groups
-of processors below a switch of the job's level (`Tree.level`) are looked through in order; the
-first with enough free ones is taken, and in it the free processors of the lowest numbers.
+LOC: Pascual and Miguel-Alonso, Effects of job placement on scheduling performance, figure 1. The
+switches of the job's level (`Tree.level`) are searched in order. The first one with enough free
+processors below it is taken, and of these processors those with the lowest numbers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scheduler.model.space import Space
 
 
 class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Take processors below one switch of the job's level; none will do but such.
+    """Select processors below one switch of the job's level; refuse if no switch has enough.
 
     Parameters
     ----------
-    relax : how many levels above the job's own will do if there is no place at its own (LOC
-        section 5 plans "one level above - just one"). The lowest level with a place is taken.
+    relax : number of levels above the job's level that are searched in turn if there is no place at
+        its own (LOC section 5 plans "one level above - just one").
 
     Raises
     ------
-    ValueError : fewer than 0 levels.
+    ValueError : `relax` is below 0.
     """
 
     needs_network: ClassVar[bool] = True
@@ -44,13 +44,14 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return space.free.between(*found).first(processors)
 
     def fits(self, space: Space, processors: int) -> bool:
-        """Whether there is such a switch."""
+        """Whether a switch has so many free processors."""
         return self._find(space, processors) is not None
 
     def keep(self, then: Space, now: Space, processors: int) -> ProcSet:
-        """Below the switch chosen then, what the processors that come back do not make up for.
+        """Processors that must stay free for a job that starts later.
 
-        Others than those it will get may come to stand below the switch; it gets what is left.
+        They lie below the switch that the job will be given, and are as many as the processors that
+        will be released below it do not provide. Other jobs may use the rest below that switch.
         """
         found = self._find(then, processors)
         if found is None:
@@ -60,7 +61,7 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return here.last(processors - back)
 
     def _find(self, space: Space, processors: int) -> tuple[int, int] | None:
-        """First and last number below the switch."""
+        """First and last processor number below the switch; None if no switch has enough."""
         tree = space.network
         assert tree is not None, "the core checked that there is a network"
         level = tree.level(processors)
@@ -75,6 +76,6 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TreeRelaxed(TreeContiguous, frozen=True, forbid_unknown_fields=True):
-    """Tree-contiguous, or one level above."""
+    """Tree-contiguous selection that also accepts a switch one level above the job's own."""
 
     relax: int = 1
