@@ -39,12 +39,12 @@ def laplacian(rows: NDArray[np.int64], n: int) -> csr_array:
 
 
 def right_hand_side(rows: NDArray[np.int64]) -> Floats:
-    """These elements of b."""
+    """These elements of b, (len(rows),)."""
     return 1.0 + np.sin(rows)
 
 
 def fill(comm: MPI.Intracomm, A: Csr, options: argparse.Namespace) -> None:
-    """Collective over comm. Every process makes rows of the Laplacian; rank 0 reads the file."""
+    """Collective over comm. Assemble A from the file, read by rank 0, or from the Laplacian."""
     if options.matrix:
         A.assemble(mmread(options.matrix) if comm.rank == 0 else None)
     else:
@@ -58,7 +58,16 @@ def dot(comm: MPI.Intracomm, u: Floats, v: Floats) -> float:
 
 
 def step(comm: MPI.Intracomm, A: Csr, x: Array, r: Array, p: Array, rho: float) -> float:
-    """Collective over comm. One step; rho and what it returns are (r, r) before and after it."""
+    """Collective over comm. One step of conjugate gradients.
+
+    Parameters
+    ----------
+    rho : inner product (r, r) before the step.
+
+    Returns
+    -------
+    (r, r) after the step.
+    """
     whole = np.empty(A.shape[1])
     comm.Allgatherv(p.local, (whole, np.diff(A.layout.offsets)))
     q = A.local @ whole
@@ -90,7 +99,7 @@ def solve(app: Application, size: int, options: argparse.Namespace) -> bool:
     A = app.csr("A", (size, size), balance="entries")
     if app.is_fresh_start:
         fill(app.comm, A, options)
-    x, r, p = (app.rows(name, (size,), like=A) for name in "xrp")  # x = 0: the residual is b
+    x, r, p = (app.rows(name, (size,), like=A) for name in "xrp")  # x = 0, so r = b
     if app.is_fresh_start:
         r.local[:] = p.local[:] = right_hand_side(r.layout.global_indices(app.comm.rank)[0])
         rho = dot(app.comm, r.local, r.local)
@@ -115,14 +124,16 @@ def solve(app: Application, size: int, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run the program; 0 if the result is verified."""
+    """Run the program; the exit code is 0 if the result is verified."""
     parser = argparse.ArgumentParser(prog="python -m apps.cg", description=__doc__)
     parser.add_argument("--n", type=int, default=64, help="points along a side (64)")
     parser.add_argument("--matrix", help="MatrixMarket file to take instead")
     parser.add_argument("--iterations", type=int, default=1000, help="at most (1000)")
     parser.add_argument("--steps-per-iteration", type=int, default=1, help="steps in one (1)")
     parser.add_argument("--tolerance", type=float, default=1e-10, help="of the residual (1e-10)")
-    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
     options = parser.parse_args()
     if min(options.n, options.steps_per_iteration) < 1 or options.iterations < 0:
         parser.error("--n and --steps-per-iteration must be >= 1, --iterations >= 0")

@@ -1,9 +1,9 @@
 """2-D Fourier transform by rows, resizable: ``mpiexec -n 4 python -m apps.fft2d --n 512``.
 
-Each process transforms its rows, an all-to-all exchange transposes the matrix, and each transforms
-its rows of the transpose, which are columns of the matrix. An iteration is a transform, forward and
-inverse in turn; between two of them the job may grow or shrink. At the end rank 0 compares both the
-matrix and its spectrum with NumPy.
+Each process transforms its rows, an all-to-all exchange transposes the matrix, and each process
+transforms its rows of the transpose, which are columns of the matrix. Iterations are forward and
+inverse transforms in turn; between two of them the job may expand or contract. At the end rank 0
+compares both the matrix and its spectrum with NumPy.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ def initial(rows: NDArray[np.int64], columns: int) -> Complexes:
 
 
 def transpose(comm: MPI.Intracomm, part: Complexes, rows: int) -> Complexes:
-    """Collective over comm. Exchange parts of rows for parts of columns, all cut evenly.
+    """Collective over comm. Transpose a matrix whose rows are cut evenly.
 
     Parameters
     ----------
-    part : (own rows, columns), this process's rows of a matrix.
-    rows : of the whole matrix.
+    part : (own rows, columns), the rows of this process.
+    rows : number of rows of the whole matrix.
 
     Returns
     -------
-    (own columns, rows), this process's rows of the transpose.
+    (own columns, rows), the rows of the transpose of this process.
     """
     columns = part.shape[1]
-    heights = np.diff(Cuts.even((rows,), comm.size).offsets)  # of all processes' parts
-    widths = np.diff(Cuts.even((columns,), comm.size).offsets)
+    heights = np.diff(Cuts.even((rows,), comm.size).offsets)  # rows of each process
+    widths = np.diff(Cuts.even((columns,), comm.size).offsets)  # columns of each process
     width = int(widths[comm.rank])
-    send = np.ascontiguousarray(part.T)  # what goes to one process lies in one piece
+    send = np.ascontiguousarray(part.T)  # makes the elements for one process contiguous
     receive = np.empty(width * rows, part.dtype)
     comm.Alltoallv((send, widths * len(part)), (receive, heights * width))
     pieces = np.split(receive, width * np.cumsum(heights)[:-1])
@@ -77,7 +77,7 @@ def deviation(comm: MPI.Intracomm, x: Array, spectrum: bool) -> float:
 
 
 def solve(app: Application, options: argparse.Namespace) -> bool:
-    """Collective over app.comm. Transform to and fro and verify; rank 0 prints the result."""
+    """Collective over app.comm. Transform and verify; rank 0 prints the result."""
     rows, columns = options.n, options.columns
     x = app.rows("x", shape=(rows, columns), dtype=np.complex128)
     if app.is_fresh_start:
@@ -86,7 +86,7 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
         transform(app.comm, x, inverse=iteration % 2 == 1)
     spectrum = options.iterations % 2 == 1
     errors = [deviation(app.comm, x, spectrum)]
-    transform(app.comm, x, inverse=spectrum)  # once more, to see the other side, too
+    transform(app.comm, x, inverse=spectrum)  # one more, to check both the matrix and its spectrum
     errors.append(deviation(app.comm, x, not spectrum))
     tolerance = TOLERANCE * (options.iterations + 1)
     verified = all(error <= tolerance for error in errors)
@@ -102,12 +102,14 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run the program; 0 if the result is verified."""
+    """Run the program; the exit code is 0 if the result is verified."""
     parser = argparse.ArgumentParser(prog="python -m apps.fft2d", description=__doc__)
     parser.add_argument("--n", type=int, default=512, help="rows (512)")
     parser.add_argument("--columns", type=int, help="columns; as many as rows")
     parser.add_argument("--iterations", type=int, default=40, help="transforms (40)")
-    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
     options = parser.parse_args()
     if options.columns is None:
         options.columns = options.n

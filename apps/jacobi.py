@@ -1,7 +1,7 @@
 """2-D heat conduction by Jacobi sweeps, resizable: ``mpiexec -n 2 python -m apps.jacobi --n 512``.
 
 The plate is cut into block rows. Each sweep exchanges one row with either neighbour and replaces
-every inner point by the mean of its four neighbours. At the end rank 0 repeats all sweeps alone.
+every inner point by the mean of its four neighbours. At the end rank 0 repeats all sweeps serially.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERANCE = 1e-12  # temperatures are within [-1, 1]
 
 
 def initial(rows: NDArray[np.int64], n: int) -> Floats:
-    """Temperatures at the start in these rows of the n x n plate, (len(rows), n)."""
+    """Initial temperatures in these rows of the n x n plate, (len(rows), n)."""
     return np.outer(np.cos(3.0 * rows / n), np.sin(1.0 + 5.0 * np.arange(n) / n))
 
 
@@ -35,9 +35,9 @@ def relax(padded: Floats) -> Floats:
 
 
 def sweep(comm: MPI.Intracomm, u: Array) -> None:
-    """Collective over comm. One Jacobi sweep; the rim of the plate keeps its temperature."""
+    """Collective over comm. One Jacobi sweep; the temperatures of the boundary are fixed."""
     n, local = u.shape[0], u.local
-    if not local.size:  # with more ranks than rows, the last ones hold none
+    if not local.size:  # with more ranks than rows, the last ranks have no rows
         return
     above, below = (MPI.PROC_NULL if r is None else r for r in u.neighbours(comm.rank))
     padded = np.empty((len(local) + 2, n))
@@ -84,12 +84,14 @@ def solve(app: Application, n: int, iterations: int, sweeps: int) -> bool:
 
 
 def main() -> int:
-    """Run the program; 0 if the result is verified."""
+    """Run the program; the exit code is 0 if the result is verified."""
     parser = argparse.ArgumentParser(prog="python -m apps.jacobi", description=__doc__)
     parser.add_argument("--n", type=int, default=512, help="points along a side (512)")
     parser.add_argument("--iterations", type=int, default=40, help="iterations (40)")
     parser.add_argument("--sweeps", type=int, default=1, help="sweeps in an iteration (1)")
-    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
     options = parser.parse_args()
     if options.n < 3 or options.iterations < 0 or options.sweeps < 1:
         parser.error("--n must be >= 3, --iterations >= 0, --sweeps >= 1")

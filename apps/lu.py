@@ -1,14 +1,16 @@
 """LU factorisation with partial pivoting, resizable: ``mpiexec -n 4 python -m apps.lu --n 1024``.
 
-Blocked and right-looking, on a block-cyclic matrix over a 2-D process grid (`apps.factor`). An
-iteration is one panel (or several); between two of them the grid may change. After each matrix rank
-0 computes the residual ||PA - LU|| / (||A|| n eps) and that of scipy.linalg.lu.
+The factorisation is blocked and right-looking, on a block-cyclic matrix over a 2-D process grid
+(`apps.factor`). An iteration factors one panel (or several); between two iterations the grid may
+change. After each matrix rank 0 computes the residual ||PA - LU|| / (||A|| n eps) and that of
+scipy.linalg.lu.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -17,18 +19,23 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
-from apps.factor import eliminate, grid_of
+from apps.factor import eliminate
+from apps.process_grid import ProcessGrid
 from redistribution import Plan, Replicated
 from reshape.app import Application
 from reshape.data.arrays import Array
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-GOOD = 16.0  # a backward stable factorisation has a residual of the order of 1 (HPL's threshold)
+# A backward stable factorisation has a residual of the order of 1; this is the threshold of HPL.
+MAX_RESIDUAL = 16.0
 
 
 def matrix(rows: Integers, n: int, seed: int) -> Floats:
-    """These rows of the n x n matrix to factor, uniform in [-1, 1), the same for any layout."""
+    """These rows of the n x n matrix to factor, (len(rows), n), uniform in [-1, 1).
+
+    They do not depend on the layout.
+    """
     generators = (np.random.default_rng((seed, int(row))) for row in rows)
     return np.array([g.uniform(-1, 1, n) for g in generators]).reshape(len(rows), n)
 
@@ -41,7 +48,7 @@ def residual(a: Floats, permuted: Floats, lower: Floats, upper: Floats) -> float
 
 
 def check(comm: MPI.Intracomm, a: Array, pivots: Integers, seed: int) -> tuple[float, float]:
-    """Collective over comm. Residual of the factors held in `a`, and of scipy.linalg.lu's."""
+    """Collective over comm. Residual of the factors in `a`, and of those of scipy.linalg.lu."""
     n = a.shape[0]
     whole: Any = np.empty(a.shape) if comm.rank == 0 else None
     Plan(a.layout, Replicated(a.shape, 1)).run(comm, a.local, whole)
@@ -60,7 +67,7 @@ def check(comm: MPI.Intracomm, a: Array, pivots: Integers, seed: int) -> tuple[f
 
 
 def solve(app: Application, options: argparse.Namespace) -> bool:
-    """Collective over app.comm. Factor and verify, as often as asked; rank 0 prints the result."""
+    """Collective over app.comm. Factor and verify all matrices; rank 0 prints the result."""
     n, block = options.n, options.block
     a = app.block_cyclic("A", shape=(n, n), block=(block, block))
     pivots = app.replicated("pivots", np.zeros(n, np.int64))
@@ -68,23 +75,23 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
         app.state.update(residual=0.0, reference=0.0)
     panels = -(-n // block)
     steps = -(-panels // options.panels_per_iteration)
-    for iteration in app.iterations(steps * options.repeat):
-        seed, step = divmod(iteration, steps)
-        if step == 0:
-            rows, cols = a.layout.global_indices(app.comm.rank)
-            a.local[:] = matrix(rows, n, seed)[:, cols]
-        first = step * options.panels_per_iteration
-        with grid_of(app.comm, a) as grid:
+    with closing(ProcessGrid()) as grid:
+        for iteration in app.iterations(steps * options.repeat):
+            seed, step = divmod(iteration, steps)
+            grid.update(app.comm, a)
+            if step == 0:
+                a.local[:] = matrix(grid.rows, n, seed)[:, grid.cols]
+            first = step * options.panels_per_iteration
             for panel in range(first, min(first + options.panels_per_iteration, panels)):
                 lo, hi = panel * block, min((panel + 1) * block, n)
                 pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
-        if step == steps - 1:
-            found, reference = check(app.comm, a, pivots.local, seed)
-            # np.maximum, unlike max, does not forget a NaN.
-            app.state["residual"] = float(np.maximum(found, app.state["residual"]))
-            app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
+            if step == steps - 1:
+                found, reference = check(app.comm, a, pivots.local, seed)
+                # np.maximum, unlike max, propagates NaN.
+                app.state["residual"] = float(np.maximum(found, app.state["residual"]))
+                app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
     worst, reference = app.state["residual"], app.state["reference"]
-    verified = bool(worst < GOOD and worst <= 10 * reference)
+    verified = bool(worst < MAX_RESIDUAL and worst <= 10 * reference)
     app.report(verified=verified, residual=worst)
     if app.comm.rank == 0:
         print(
@@ -96,13 +103,15 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run the program; 0 if the result is verified."""
+    """Run the program; the exit code is 0 if the result is verified."""
     parser = argparse.ArgumentParser(prog="python -m apps.lu", description=__doc__)
     parser.add_argument("--n", type=int, default=1024, help="rows and columns (1024)")
     parser.add_argument("--block", type=int, default=64, help="block size (64)")
     parser.add_argument("--panels-per-iteration", type=int, default=1, help="panels (1)")
     parser.add_argument("--repeat", type=int, default=1, help="matrices to factor (1)")
-    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
     options = parser.parse_args()
     if min(options.n, options.block, options.panels_per_iteration, options.repeat) < 1:
         parser.error("--n, --block, --panels-per-iteration and --repeat must be >= 1")

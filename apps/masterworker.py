@@ -1,9 +1,9 @@
 """A queue of independent tasks, resizable: ``mpiexec -n 4 python -m apps.masterworker``.
 
-Each task integrates the square root over a piece of [0, 1] to a given tolerance; the nearer to 0,
-the longer it takes. Every process has tasks of its own, and no process is the master: when one has
-run out of tasks, those that are left are dealt anew; so they are when the job grows or shrinks. At
-the end rank 0 checks that each task was done exactly once, and each result.
+Each task integrates the square root over a part of [0, 1] to a given tolerance; tasks near 0 take
+longer. Every process has its own tasks, and no process is a master: when a process has no task
+left, the remaining tasks are dealt to all processes again, as they are when the job expands or
+contracts. At the end rank 0 checks that each task was done exactly once, and all results.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ TOLERANCE = 1e-9  # of one integral
 
 
 class Task(NamedTuple):
-    """What to integrate."""
+    """Integrate the square root from `low` to `high`."""
 
     number: int
     low: float
     high: float
 
 
-class Result(NamedTuple):
-    """What came out."""
+class TaskResult(NamedTuple):
+    """Integral of the task with this number."""
 
     number: int
     integral: float
 
 
 def integrate(low: float, high: float, tolerance: float) -> float:
-    """Integral of the square root from low to high >= low >= 0, by Simpson's rule, halving."""
+    """Integral of the square root from low to high >= low >= 0 by the adaptive Simpson rule."""
     middle = (low + high) / 2
     ends, centre = math.sqrt(low) + math.sqrt(high), math.sqrt(middle)
     quarters = math.sqrt((low + middle) / 2) + math.sqrt((middle + high) / 2)
@@ -53,14 +53,21 @@ def integrate(low: float, high: float, tolerance: float) -> float:
 
 
 def work(tasks: Items, results: Items, batch: int) -> None:
-    """Do some of this process's tasks, at most `batch`."""
+    """Do at most `batch` of the tasks of this process."""
     for _ in range(min(batch, len(tasks.local))):
         task = tasks.local.pop()
-        results.local.append(Result(task.number, integrate(task.low, task.high, TOLERANCE / 10)))
+        results.local.append(
+            TaskResult(task.number, integrate(task.low, task.high, TOLERANCE / 10))
+        )
 
 
-def share(comm: MPI.Intracomm, tasks: Items) -> int:
-    """Collective over comm. Deal tasks anew if some process has none; how many are left."""
+def rebalance(comm: MPI.Intracomm, tasks: Items) -> int:
+    """Collective over comm. Deal tasks again if a process has none.
+
+    Returns
+    -------
+    number of tasks left.
+    """
     lengths = comm.allgather(len(tasks.local))
     if min(lengths) == 0 and max(lengths) > 1:
         tasks.local[:] = deal(comm, tasks.local, range(comm.size)) or []
@@ -68,7 +75,12 @@ def share(comm: MPI.Intracomm, tasks: Items) -> int:
 
 
 def verify(comm: MPI.Intracomm, results: Items, count: int) -> tuple[bool, float]:
-    """Collective over comm. Whether all tasks were done once and are right; the largest error."""
+    """Collective over comm. Check that each of `count` tasks was done once.
+
+    Returns
+    -------
+    whether this holds and all integrals are within the tolerance; the largest error.
+    """
     parts = comm.gather(results.local)
     once, error = True, 0.0
     if parts is not None:
@@ -85,9 +97,9 @@ def solve(app: Application, count: int, batch: int) -> bool:
     """Collective over app.comm. Do all tasks and verify; rank 0 prints the result."""
     tasks = app.items("tasks", [Task(k, k / count, (k + 1) / count) for k in range(count)])
     results = app.items("results")
-    for _ in app.iterations(count):  # each does at least one task
+    for _ in app.iterations(count):  # each iteration does at least one task
         work(tasks, results, batch)
-        if share(app.comm, tasks) == 0:
+        if rebalance(app.comm, tasks) == 0:
             break
     verified, error = verify(app.comm, results, count)
     app.report(verified=verified, max_error=error)
@@ -101,11 +113,13 @@ def solve(app: Application, count: int, batch: int) -> bool:
 
 
 def main() -> int:
-    """Run the program; 0 if the result is verified."""
+    """Run the program; the exit code is 0 if the result is verified."""
     parser = argparse.ArgumentParser(prog="python -m apps.masterworker", description=__doc__)
     parser.add_argument("--tasks", type=int, default=1000, help="tasks (1000)")
     parser.add_argument("--batch", type=int, default=8, help="tasks in an iteration (8)")
-    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
     options = parser.parse_args()
     if options.tasks < 0 or options.batch < 1:
         parser.error("--tasks must be >= 0, --batch >= 1")

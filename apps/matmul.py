@@ -1,9 +1,9 @@
 """Matrix product C = A B by SUMMA, resizable: ``mpiexec -n 4 python -m apps.matmul --n 1024``.
 
 The matrices are block-cyclic over a 2-D process grid. A panel of A is broadcast along the rows of
-the grid, the matching one of B along its columns, and every process adds their product to its part
-of C (van de Geijn and Watts, SUMMA, 1997). An iteration is one panel (or several); between two of
-them the grid may change. Each process compares its part of each C with NumPy.
+the grid, the corresponding panel of B along its columns, and every process adds their product to
+its part of C (van de Geijn and Watts, SUMMA, 1997). An iteration multiplies one panel (or several);
+between two iterations the grid may change. Each process compares its part of each C with NumPy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
+from apps.process_grid import ProcessGrid
 from reshape.app import Application
 from reshape.data.arrays import Array
 
@@ -26,44 +27,23 @@ TOLERANCE = 1e-12  # relative to the largest element
 
 
 def matrix(wave: np.ufunc, rows: Integers, cols: Integers, seed: int) -> Floats:
-    """Elements of A (a wave np.cos) or B (np.sin) in these rows and columns, for any layout."""
+    """Elements of A (`wave` np.cos) or B (np.sin) in these rows and columns."""
     return np.asarray(wave(seed + np.outer(rows + 1, cols + 2)))
 
 
-class Grid:
-    """Communicators along this process's row and column of the grid, made anew for each size."""
-
-    def __init__(self) -> None:
-        self.comm = self.row = self.column = MPI.COMM_NULL
-
-    def follow(self, comm: MPI.Intracomm, array: Array) -> None:
-        """Collective over comm. Fit the grid of `array`, if comm is another than before."""
-        if comm is not self.comm:
-            self.close()
-            p, q = array.layout.coordinates(comm.rank)
-            self.comm, self.row, self.column = comm, comm.Split(p, q), comm.Split(q, p)
-
-    def close(self) -> None:
-        """Collective over row and column. Free them; processes that leave the job do it, too."""
-        if self.comm is not MPI.COMM_NULL:
-            self.row.Free()
-            self.column.Free()
-
-
-def share(comm: MPI.Comm, mine: Floats, root: int, shape: tuple[int, int]) -> Floats:
-    """Collective over comm. What `root` has, which is of this shape, for all."""
-    panel = np.ascontiguousarray(mine) if comm.rank == root else np.empty(shape)
+def broadcast(comm: MPI.Comm, own: Floats, root: int, shape: tuple[int, int]) -> Floats:
+    """Collective over comm. The matrix of `root`, which has this shape, on all processes."""
+    panel = np.ascontiguousarray(own) if comm.rank == root else np.empty(shape)
     comm.Bcast(panel, root)
     return panel
 
 
-def add_panel(grid: Grid, a: Array, b: Array, c: Array, panel: int, block: int) -> None:
+def add_panel(grid: ProcessGrid, a: Array, b: Array, c: Array, panel: int, block: int) -> None:
     """Collective over the grid. Add a block column of A times the same block row of B to C."""
     lo, hi = panel * block, min((panel + 1) * block, a.shape[0])
-    rows, cols = a.layout.global_indices(grid.comm.rank)
-    own_rows, own_cols = (slice(*np.searchsorted(own, (lo, hi))) for own in (rows, cols))
-    left = share(grid.row, a.local[:, own_cols], panel % grid.row.size, (len(rows), hi - lo))
-    right = share(grid.column, b.local[own_rows], panel % grid.column.size, (hi - lo, len(cols)))
+    rows, cols = (slice(*np.searchsorted(own, (lo, hi))) for own in (grid.rows, grid.cols))
+    left = broadcast(grid.row, a.local[:, cols], grid.col_owner(lo), (len(grid.rows), hi - lo))
+    right = broadcast(grid.column, b.local[rows], grid.row_owner(lo), (hi - lo, len(grid.cols)))
     c.local[:] += left @ right
 
 
@@ -79,20 +59,19 @@ def error_of(comm: MPI.Intracomm, c: Array, seed: int) -> float:
 
 
 def solve(app: Application, options: argparse.Namespace) -> bool:
-    """Collective over app.comm. Multiply and verify as often as asked; rank 0 prints the result."""
+    """Collective over app.comm. Compute and verify all products; rank 0 prints the result."""
     n, block = options.n, options.block
     a, b, c = (app.block_cyclic(name, (n, n), (block, block)) for name in "ABC")
     app.state["error"] = 0.0
     panels = -(-n // block)
     steps = -(-panels // options.panels_per_iteration)
-    with closing(Grid()) as grid:
+    with closing(ProcessGrid()) as grid:
         for iteration in app.iterations(steps * options.repeat):
             seed, step = divmod(iteration, steps)
-            grid.follow(app.comm, c)
+            grid.update(app.comm, c)
             if step == 0:
-                rows, cols = c.layout.global_indices(app.comm.rank)
-                a.local[:] = matrix(np.cos, rows, cols, seed)
-                b.local[:] = matrix(np.sin, rows, cols, seed)
+                a.local[:] = matrix(np.cos, grid.rows, grid.cols, seed)
+                b.local[:] = matrix(np.sin, grid.rows, grid.cols, seed)
                 c.local[:] = 0
             first = step * options.panels_per_iteration
             for panel in range(first, min(first + options.panels_per_iteration, panels)):
@@ -112,13 +91,15 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run the program; 0 if the result is verified."""
+    """Run the program; the exit code is 0 if the result is verified."""
     parser = argparse.ArgumentParser(prog="python -m apps.matmul", description=__doc__)
     parser.add_argument("--n", type=int, default=1024, help="rows and columns (1024)")
     parser.add_argument("--block", type=int, default=64, help="block size (64)")
     parser.add_argument("--panels-per-iteration", type=int, default=1, help="panels (1)")
     parser.add_argument("--repeat", type=int, default=1, help="products to compute (1)")
-    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
     options = parser.parse_args()
     if min(options.n, options.block, options.panels_per_iteration, options.repeat) < 1:
         parser.error("--n, --block, --panels-per-iteration and --repeat must be >= 1")

@@ -1,8 +1,8 @@
-"""A job that takes as long as a speedup model says, without computing: it sleeps.
+"""A job whose iterations sleep for the time that a speedup model gives, instead of computing.
 
-It stands in for applications larger than the machine at hand: its iterations get shorter with more
-processors as a model of :mod:`reshape.speedup` says (PRIO 4.1's, by default), while the data it
-carries is real, is really moved at each resize, and is checked element by element at the end.
+It replaces applications that need a larger machine. Iterations get shorter with more processors
+according to a model of :mod:`reshape.speedup` (by default that of PRIO 4.1). The registered data is
+real: it moves at each resize, and all elements are checked at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reshape.app import Application
 from reshape.data.arrays import Array
 from reshape.speedup import Model, Prio, parse
 
-COLUMNS = 1024  # of int64: 128 rows are a MiB
+COLUMNS = 1024  # of int64, so that 128 rows are a MiB
 BLOCK = (16, 64)
 
 
@@ -30,8 +30,8 @@ def indices(array: Array, rank: int) -> NDArray[np.int64]:
     return rows[:, np.newaxis] * COLUMNS + columns
 
 
-def carry(app: Application, options: argparse.Namespace) -> bool:
-    """Collective over app.comm. Wait through all iterations; True if the data is unharmed."""
+def run(app: Application, options: argparse.Namespace) -> bool:
+    """Collective over app.comm. Run all iterations; True if the data is unchanged at the end."""
     data = app.block_cyclic("data", (128 * options.mib, COLUMNS), BLOCK, dtype=np.int64)
     if app.is_fresh_start:
         data.local[:] = indices(data, app.comm.rank)
@@ -39,16 +39,16 @@ def carry(app: Application, options: argparse.Namespace) -> bool:
     for _ in app.iterations(options.iterations):
         faster = options.speedup.factor(app.state["start"], app.comm.size)
         time.sleep(options.seconds / faster)
-    unharmed = np.array_equal(data.local, indices(data, app.comm.rank))
-    return bool(app.comm.allreduce(int(unharmed)) == app.comm.size)
+    unchanged = np.array_equal(data.local, indices(data, app.comm.rank))
+    return bool(app.comm.allreduce(int(unchanged)) == app.comm.size)
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line; `speedup` is the model, `iterations`, `seconds` and `mib` the work.
+    """Parse the command line; `speedup` of the result is the model.
 
     Raises
     ------
-    SystemExit : wrong usage, told on stderr.
+    SystemExit : wrong usage, with a message on stderr.
     """
     parser = argparse.ArgumentParser(prog="python -m apps.synthetic", description=__doc__)
     parser.add_argument("--iterations", type=int, default=7, help="iterations (7)")
@@ -56,7 +56,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--seconds", type=float, default=1.0, help="length of an iteration on the start size (1)"
     )
     parser.add_argument(
-        "--start-size", type=int, help="processors that take --seconds; those it starts on"
+        "--start-size",
+        type=int,
+        help="number of processors on which an iteration takes --seconds (those at the start)",
     )
     parser.add_argument("--alpha", type=float, default=0.8, help="parameter of PRIO's model (0.8)")
     parser.add_argument(
@@ -66,10 +68,12 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         help="reading of the formula of PRIO 4.1 (sweet-spot)",
     )
     parser.add_argument(
-        "--speedup", type=_model, help="any speedup model instead, as amdahl:serial=0.1"
+        "--speedup", type=_model, help="another speedup model, for example amdahl:serial=0.1"
     )
-    parser.add_argument("--mib", type=int, default=8, help="MiB of data it carries (8)")
-    parser.add_argument("--topology", help="sizes it can run on; the submission's by default")
+    parser.add_argument("--mib", type=int, default=8, help="MiB of registered data (8)")
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
     options = parser.parse_args(words)
     if options.iterations < 0 or options.seconds < 0 or options.mib < 0:
         parser.error("--iterations, --seconds and --mib must be >= 0")
@@ -91,10 +95,10 @@ def _model(text: str) -> Model:
 
 
 def main() -> int:
-    """Run the program; 0 if all data is verified."""
+    """Run the program; the exit code is 0 if all data is verified."""
     options = arguments()
     with reshape.application(topology=options.topology) as app:
-        verified = carry(app, options)
+        verified = run(app, options)
         app.report(verified=verified, mib=options.mib)
         if app.comm.rank == 0:
             print(

@@ -1,7 +1,7 @@
 """Move distributed arrays between layouts: plan without MPI, then run over a communicator.
 
-Rows of different lengths (sparse matrices, work items) are in `redistribution.rows`, which needs
-MPI and is imported by itself.
+Rows of different lengths (sparse matrices, work items) are in `redistribution.rows`. It needs MPI
+and must be imported explicitly.
 """
 
 from redistribution.checksum import checksum

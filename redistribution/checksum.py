@@ -14,7 +14,7 @@ from redistribution.layout import Layout
 Words: TypeAlias = NDArray[np.uint64]
 
 
-# Elements handled at a time: temporaries of a few hundred kB, which stay in cache.
+# Elements hashed at a time: the temporary arrays of a few hundred kB stay in the cache.
 _CHUNK = 1 << 14
 
 # Odd constants of the SplitMix64 generator (Steele, Lea, Flood, OOPSLA 2014).
@@ -25,21 +25,21 @@ _MASK = 2**64 - 1
 
 
 def checksum(layout: Layout, process: int, local: NDArray[Any], *, every_copy: bool = False) -> int:
-    """Share of this process in the checksum of the global array.
+    """Contribution of this process to the checksum of the global array.
 
-    The sum of all shares modulo 2**64 is the same under any layout. It differs, but for a chance
-    of about 2**-64, when an element changes or is lost, or two differing elements are swapped:
-    each element adds a hash of its global index and its bytes.
+    The sum of all contributions modulo 2**64 is the same for any layout. Each element contributes a
+    hash of its global index and its bytes. So the sum changes, except with a probability of about
+    2**-64, if an element changes or is lost, or if two different elements are swapped.
 
     Parameters
     ----------
-    layout, process : where ``local`` belongs.
-    local : shape ``layout.local_shape(process)``, any dtype of fixed size, any strides. It is
-        compared by bytes: 0.0 and -0.0 differ, equal NaN patterns do not. Padding between the
-        fields of a structured element, which NumPy does not keep, does not count.
-    every_copy : with a layout that holds several copies (`Replicated`), only the first counts
-        and the other processes' shares are 0. With ``every_copy`` each process gets the checksum
-        of its own copy, so that copies can be compared with one another.
+    layout, process : the layout, and the process of ``local`` in it.
+    local : shape ``layout.local_shape(process)``, any dtype of fixed size, any strides. Elements
+        are compared by bytes: 0.0 and -0.0 differ, equal NaN patterns do not. Padding between the
+        fields of a structured element is ignored, since NumPy does not preserve it.
+    every_copy : whether every copy of a replicated array counts. By default only the first copy
+        does, and the contributions of the others are 0. With ``every_copy`` each process gets the
+        checksum of its own copy, to compare copies with one another.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def checksum(layout: Layout, process: int, local: NDArray[Any], *, every_copy: b
 
     Raises
     ------
-    ValueError : no such process, a wrong shape, or a dtype that holds Python objects.
+    ValueError : there is no such process, a wrong shape, or a dtype that holds Python objects.
 
     Notes
     -----
@@ -79,7 +79,7 @@ def checksum(layout: Layout, process: int, local: NDArray[Any], *, every_copy: b
 
 
 def _chunks(local: NDArray[Any], keys: list[Words]) -> Iterator[tuple[NDArray[Any], list[Words]]]:
-    """Halve the array, with the keys of its indices, until each piece is small."""
+    """Split the array, and the keys of its indices, into chunks of at most _CHUNK elements."""
     if local.nbytes == 0:
         return
     if local.size <= _CHUNK:

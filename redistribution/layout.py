@@ -1,9 +1,9 @@
-"""Who owns which part of a global array: index maths without MPI.
+"""Layouts: which process owns which elements of a global array. Needs no MPI.
 
 A layout places an n-d array of global ``shape`` on ``nprocs`` processes. Every layout here is a
-product: process p has a coordinate on each axis, and owns the elements whose every index belongs
-to that coordinate on its axis. So all that is ever asked is asked of one `Axis` at a time, and an
-n-d question costs the sum, not the product, of the extents. Indices are 64-bit throughout.
+product: process p has a coordinate on each axis and owns the elements whose every index belongs to
+that coordinate on its axis. All computations are therefore made for one `Axis` at a time, and cost
+the sum, not the product, of the extents. Indices have 64 bits.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Indices: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class CyclicAxis:
-    """Blocks of ``block`` indices dealt in turn to ``parts`` coordinates, from 0."""
+    """Blocks of ``block`` indices dealt in turn to the coordinates 0 .. parts - 1."""
 
     extent: int
     block: int
     parts: int
 
     def length(self, part: int) -> int:
-        """Count the indices that coordinate ``part`` owns (ScaLAPACK's numroc)."""
+        """Number of indices that coordinate ``part`` owns (ScaLAPACK's numroc)."""
         whole, rest = divmod(self.extent, self.block)
         rounds, extra = divmod(whole, self.parts)
         return rounds * self.block + (self.block if part < extra else rest if part == extra else 0)
@@ -60,7 +60,7 @@ class CutAxis:
 
     @property
     def parts(self) -> int:
-        """Coordinates along the axis."""
+        """Number of coordinates along the axis."""
         return len(self.offsets) - 1
 
     @cached_property
@@ -69,7 +69,7 @@ class CutAxis:
         return np.array(self.offsets, dtype=np.int64)
 
     def length(self, part: int) -> int:
-        """Count the indices that coordinate ``part`` owns."""
+        """Number of indices that coordinate ``part`` owns."""
         return self.offsets[part + 1] - self.offsets[part]
 
     def indices(self, part: int) -> Indices:
@@ -86,17 +86,17 @@ Axis: TypeAlias = CyclicAxis | CutAxis
 
 
 class Layout:
-    """A global array shape placed on processes 0 .. nprocs - 1: the base of all layouts.
+    """Base class of all layouts: a global array on processes 0 .. nprocs - 1.
 
     Subclasses are frozen, hashable and picklable. Processes are numbered row-major over the
-    coordinates of the axes; when there are more processes than coordinates, they hold several
-    copies of the array, one after another.
+    coordinates of the axes. If there are more processes than coordinates, they hold several copies
+    of the array, one after another.
 
     Attributes
     ----------
     shape : global extents.
-    nprocs : processes.
-    axes : how each axis is divided.
+    nprocs : number of processes.
+    axes : the division of each axis.
     """
 
     shape: tuple[int, ...]
@@ -110,7 +110,7 @@ class Layout:
 
     @property
     def copies(self) -> int:
-        """How many times the array is held."""
+        """Number of copies of the array."""
         return self.nprocs // math.prod(self.parts)
 
     def coordinates(self, process: int) -> tuple[int, ...]:
@@ -153,13 +153,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class BlockCyclic(Layout):
-    """Blocks dealt in turn over a process grid, on every axis (ScaLAPACK's layout in n-d).
+    """Block-cyclic on every axis over a process grid (ScaLAPACK's layout in n dimensions).
 
     Parameters
     ----------
     shape : global extents. The last block of an axis may be short.
     block : block extents, one for each axis.
-    grid : processes along each axis; process p has the row-major coordinates of p in it.
+    grid : number of processes along each axis; processes are numbered row-major.
 
     Raises
     ------
@@ -178,7 +178,7 @@ class BlockCyclic(Layout):
     axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check and normalise."""
+        """Check and normalise the arguments."""
         _set(self, "shape", _extents("shape", self.shape, least=0))
         _set(self, "block", _extents("block", self.block, least=1))
         _set(self, "grid", _extents("grid", self.grid, least=1))
@@ -193,18 +193,18 @@ class BlockCyclic(Layout):
 
 @dataclass(frozen=True)
 class Cuts(Layout):
-    """One axis cut at given places, the others whole.
+    """One axis cut at given indices, the other axes whole.
 
     Parameters
     ----------
     shape : global extents.
     offsets : nprocs + 1 ascending cuts from 0 to shape[axis]; process p holds
         [offsets[p], offsets[p + 1]), which may be empty.
-    axis : the axis that is cut; negative counts from the last.
+    axis : the axis that is cut; negative values count from the last axis.
 
     Raises
     ------
-    ValueError : no such axis, or the offsets do not ascend from 0 to its extent.
+    ValueError : there is no such axis, or the offsets do not ascend from 0 to its extent.
     """
 
     shape: tuple[int, ...]
@@ -214,7 +214,7 @@ class Cuts(Layout):
     axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check and normalise."""
+        """Check and normalise the arguments."""
         _set(self, "shape", _extents("shape", self.shape, least=0))
         _set(self, "offsets", tuple(index(offset) for offset in self.offsets))
         _set(self, "axis", _axis(self.axis, self.shape))
@@ -235,10 +235,10 @@ class Cuts(Layout):
         _set(self, "axes", tuple(axes))
 
     def neighbours(self, process: int) -> tuple[int | None, int | None]:
-        """Processes that hold the index before the first and after the last one of ``process``.
+        """Processes that own the index before the first and after the last one of ``process``.
 
-        What a halo is exchanged with. None at the ends of the axis, and on both sides if the part
-        is empty; other empty parts are passed over.
+        These are the partners of a halo exchange. None at the ends of the axis, and on both sides
+        if the part is empty; empty parts of other processes are skipped.
 
         Raises
         ------
@@ -262,7 +262,7 @@ class Cuts(Layout):
 
         Raises
         ------
-        ValueError : nprocs < 1, no such axis, or a negative extent.
+        ValueError : nprocs < 1, there is no such axis, or a negative extent.
         """
         extents = _extents("shape", shape, least=0)
         if nprocs < 1:
@@ -273,13 +273,13 @@ class Cuts(Layout):
 
     @classmethod
     def by_weight(cls, weights: Sequence[int] | NDArray[np.int64], nprocs: int) -> Cuts:
-        """Cut a row of items so that the heaviest part is as light as possible.
+        """Cut a sequence of items so that the heaviest part is as light as possible.
 
         Parameters
         ----------
-        weights : (n,) non-negative integers, such as the stored entries in each row of a sparse
-            matrix; measured times are scaled to integers first. The layout has shape (n,).
-        nprocs : parts. Later ones may be empty.
+        weights : (n,) non-negative integers, for example the number of stored entries in each row
+            of a sparse matrix; scale measured times to integers. The layout has shape (n,).
+        nprocs : number of parts. The last ones may be empty.
 
         Raises
         ------
@@ -297,17 +297,17 @@ class Cuts(Layout):
             raise ValueError(f"weights must be >= 0, got {given.min()} at {given.argmin()}")
         if nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {nprocs}")
-        heaped = np.cumsum(given, dtype=np.int64)
-        total = int(heaped[-1]) if given.size else 0
-        # The least limit that nprocs parts can keep lies between these, and halving finds it.
+        sums = np.cumsum(given, dtype=np.int64)
+        total = int(sums[-1]) if given.size else 0
+        # Bisect for the least weight that no part has to exceed.
         low, high = max(-(-total // nprocs), int(given.max(initial=0))), total
         while low < high:
             middle = (low + high) // 2
-            if _cuts_below(heaped, middle, nprocs)[-1] == given.size:
+            if _offsets_within(sums, middle, nprocs)[-1] == given.size:
                 high = middle
             else:
                 low = middle + 1
-        return cls((given.size,), _cuts_below(heaped, low, nprocs))
+        return cls((given.size,), _offsets_within(sums, low, nprocs))
 
 
 @dataclass(frozen=True)
@@ -316,8 +316,8 @@ class Replicated(Layout):
 
     Parameters
     ----------
-    shape : global (and local) extents.
-    nprocs : processes, each with a copy.
+    shape : global extents, which are also the local ones.
+    nprocs : number of processes, each with a copy.
 
     Raises
     ------
@@ -329,7 +329,7 @@ class Replicated(Layout):
     axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check and normalise."""
+        """Check and normalise the arguments."""
         _set(self, "shape", _extents("shape", self.shape, least=0))
         _set(self, "nprocs", index(self.nprocs))
         if self.nprocs < 1:
@@ -338,19 +338,19 @@ class Replicated(Layout):
 
 
 def _set(layout: Layout, name: str, value: object) -> None:
-    """Normalise a field of a frozen dataclass while it is being made."""
+    """Set a field of a frozen dataclass in its __post_init__."""
     object.__setattr__(layout, name, value)
 
 
-def _cuts_below(heaped: Indices, limit: int, nprocs: int) -> tuple[int, ...]:
-    """Offsets of parts that each take all they can without exceeding ``limit``.
+def _offsets_within(sums: Indices, limit: int, nprocs: int) -> tuple[int, ...]:
+    """Offsets of parts that are each as long as possible with a weight of at most ``limit``.
 
-    ``heaped`` holds the running sums of the weights.
+    ``sums`` are the running sums of the weights.
     """
-    offsets, taken = [0], 0
+    offsets, weight = [0], 0
     for _ in range(nprocs):
-        offsets.append(int(np.searchsorted(heaped, taken + limit, side="right")))
-        taken = int(heaped[offsets[-1] - 1]) if offsets[-1] else 0
+        offsets.append(int(np.searchsorted(sums, weight + limit, side="right")))
+        weight = int(sums[offsets[-1] - 1]) if offsets[-1] else 0
     return tuple(offsets)
 
 
@@ -366,7 +366,7 @@ def _extents(name: str, values: Sequence[int], least: int) -> tuple[int, ...]:
 
 
 def _axis(axis: int, shape: tuple[int, ...]) -> int:
-    """``axis`` counted from the first."""
+    """``axis`` as a non-negative number."""
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"axis must name one of the axes of shape {shape}, got {axis}")
     return index(axis) % len(shape)

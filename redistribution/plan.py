@@ -132,7 +132,8 @@ class Plan(Routes):
         again takes half of the time.
         """
         given = Arguments(self, comm, a, b, order, max_extra_bytes)
-        if self._last_run is None or not self._last_run.run_again(given):
+        last = self._last_run
+        if last is None or not last.run_again(given):
             self._last_run = None
             prepared = self._prepared(given)
             if prepared.may_be_kept:

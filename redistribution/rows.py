@@ -1,8 +1,8 @@
 """Move rows of different lengths: sparse matrices, work items. Importing this starts MPI.
 
-A ragged array is two plain ones: the number of elements of each row, and all elements one after
-another. Both move by a `Plan` of `Cuts`: the first as the layouts say, the second with cuts where
-those rows begin.
+A ragged array is stored as two plain arrays: the number of elements of each row, and all elements
+in sequence. Both move by a `Plan` between `Cuts`. The cuts of the elements follow from those of the
+rows.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ def move_rows(
     ----------
     comm : at least ``plan.size`` ranks.
     plan : both layouts are 1-D `Cuts` of the rows.
-    counts : (m_local,) int64, elements in each row of this rank's source process; None if it
-        holds none.
-    values : one or more arrays of shape (counts.sum(), ...) that hold the elements of the rows,
-        one row after another; dtype and trailing extents of each are the same on all ranks. None
-        if this rank holds no source process.
+    counts : (m_local,) int64, number of elements in each row of this rank's source process; None
+        if the rank has none.
+    values : one or more arrays of shape (counts.sum(), ...) with the elements of the rows in
+        sequence; dtype and trailing extents of each are the same on all ranks. None if the rank has
+        no source process.
 
     Returns
     -------
-    counts and values of this rank's target process, new arrays; None if it holds none.
+    counts and values of this rank's target process in new arrays; None if the rank has none.
 
     Raises
     ------
-    ValueError : on every rank, before elements are moved: layouts of another kind; counts that do
-        not fit the layout or the values; ranks that disagree on the values' number, dtypes or
-        trailing extents.
+    ValueError : on every rank, before elements are moved: the layouts are not 1-D cuts; counts do
+        not match the layout or the values; the ranks disagree on the number, dtypes or trailing
+        extents of the values.
     """
-    fault, kinds = _checked(comm, plan, counts, values)
-    _raise_together(comm, fault)
-    told = comm.allgather((kinds, 0 if counts is None else int(counts.sum())))
-    known = [kinds for kinds, _ in told if kinds is not None]
-    _raise_together(
+    fault, kinds = _check(comm, plan, counts, values)
+    _raise_on_all_ranks(comm, fault)
+    sent = comm.allgather((kinds, 0 if counts is None else int(counts.sum())))
+    all_kinds = [kinds for kinds, _ in sent if kinds is not None]
+    _raise_on_all_ranks(
         comm,
         None
-        if kinds in (None, known[0])
-        else f"rank {comm.rank}: values are {kinds}, other ranks have {known[0]}",
+        if kinds in (None, all_kinds[0])
+        else f"rank {comm.rank}: values are {kinds}, other ranks have {all_kinds[0]}",
     )
 
     process = plan.target_process.get(comm.rank)
@@ -71,11 +71,11 @@ def move_rows(
         new_counts = np.empty(plan.target.local_shape(process), np.int64)
     plan.run(comm, counts, new_counts)
 
-    taken = comm.allgather(0 if new_counts is None else int(new_counts.sum()))
-    source = [told[rank][1] for rank in plan.source_ranks]
-    target = [taken[rank] for rank in plan.target_ranks]
+    received = comm.allgather(0 if new_counts is None else int(new_counts.sum()))
+    source = [sent[rank][1] for rank in plan.source_ranks]
+    target = [received[rank] for rank in plan.target_ranks]
     new_values = []
-    for k, (dtype, extents) in enumerate(known[0]):
+    for k, (dtype, extents) in enumerate(all_kinds[0]):
         shape = (sum(source), *extents)
         elements = Plan(
             Cuts(shape, tuple(accumulate(source, initial=0))),
@@ -84,46 +84,46 @@ def move_rows(
             plan.target_ranks,
             ordering=plan.ordering,
         )
-        room = None
+        new = None
         if process is not None:
-            room = np.empty(elements.target.local_shape(process), dtype)
-        elements.run(comm, None if values is None else values[k], room)
-        if room is not None:
-            new_values.append(room)
+            new = np.empty(elements.target.local_shape(process), dtype)
+        elements.run(comm, None if values is None else values[k], new)
+        if new is not None:
+            new_values.append(new)
     return None if new_counts is None else (new_counts, tuple(new_values))
 
 
 def move_csr(comm: MPI.Intracomm, plan: Plan, block: csr_array | None) -> csr_array | None:
     """Collective over comm. Move a sparse matrix in row blocks.
 
-    Cuts that balance the stored entries come from `Cuts.by_weight`, of the entries in each row.
+    `Cuts.by_weight` of the number of entries in each row balances the stored entries.
 
     Parameters
     ----------
-    comm, plan : as of `move_rows`; the rows are those of the matrix.
-    block : rows of this rank's source process, all columns; None if it holds none.
+    comm, plan : as in `move_rows`; the rows are those of the matrix.
+    block : rows of this rank's source process, all columns; None if the rank has none.
 
     Returns
     -------
-    The rows of this rank's target process, in the order of entries that they had; None if it
-    holds none. Its index arrays have the widest integers that any source block has.
+    The rows of this rank's target process, with the order of their entries unchanged; None if the
+    rank has none. The index arrays have the widest integer dtype of all source blocks.
 
     Raises
     ------
-    ValueError : those of `move_rows`, or blocks with different numbers of columns.
+    ValueError : as in `move_rows`, or the blocks have different numbers of columns.
     """
     from scipy.sparse import csr_array
 
-    held = None if block is None else (block.shape[1], block.indices.dtype)
-    told = [each for each in comm.allgather(held) if each is not None]
-    columns = {columns for columns, _ in told}
+    own = None if block is None else (block.shape[1], block.indices.dtype)
+    blocks = [each for each in comm.allgather(own) if each is not None]
+    columns = {columns for columns, _ in blocks}
     if len(columns) > 1:
         raise ValueError(f"blocks have different numbers of columns: {sorted(columns)}")
     counts = values = None
     if block is not None:
-        widest = np.result_type(*(dtype for _, dtype in told))
+        widest = np.result_type(*(dtype for _, dtype in blocks))
         counts = np.diff(block.indptr).astype(np.int64)
-        # A block may be a view with room before its first and behind its last entry.
+        # A block may be a view of arrays with entries before its first and after its last one.
         entries = slice(block.indptr[0], block.indptr[-1])
         values = (block.indices[entries].astype(widest, copy=False), block.data[entries])
     moved = move_rows(comm, plan, counts, values)
@@ -140,33 +140,33 @@ def deal(
     target_ranks: Sequence[int],
     weights: Sequence[int] | None = None,
 ) -> list[Any] | None:
-    """Collective over comm. Deal the items of all ranks anew, in their order, over target ranks.
+    """Collective over comm. Deal the items of all ranks, in their order, to target ranks.
 
     Parameters
     ----------
-    items : any objects that pickle; None or empty if this rank holds none.
-    target_ranks : ranks that get the items, in turn; the same on every rank.
-    weights : cost of each of this rank's items, non-negative integers; shares then cost as evenly
-        as possible (`Cuts.by_weight`). Otherwise they hold as many items, up to 1.
+    items : any objects that can be pickled; None or empty if this rank has none.
+    target_ranks : ranks that receive consecutive items; the same on every rank.
+    weights : cost of each of this rank's items, non-negative integers, to balance the costs of the
+        ranks (`Cuts.by_weight`). Without weights, numbers of items differ by at most 1.
 
     Returns
     -------
-    This rank's share of the items, in order; None if it is not among the target ranks.
+    This rank's part of the items, in order; None if it is not a target rank.
 
     Raises
     ------
-    ValueError : weights that are not one for each item, or those of `Cuts.by_weight` and `Plan`.
+    ValueError : there is not one weight for each item, or as in `Cuts.by_weight` and `Plan`.
     """
     held = list(items or ())
     fault = None
     if weights is not None and len(weights) != len(held):
         fault = f"rank {comm.rank}: {len(held)} items but {len(weights)} weights"
-    _raise_together(comm, fault)
-    told = comm.allgather([1] * len(held) if weights is None else [int(w) for w in weights])
-    source = Cuts((sum(map(len, told)),), tuple(accumulate(map(len, told), initial=0)))
-    if any(len(set(each)) > 1 or 1 not in each for each in told if each):
-        every = [weight for each in told for weight in each]
-        target = Cuts.by_weight(every, len(target_ranks))
+    _raise_on_all_ranks(comm, fault)
+    by_rank = comm.allgather([1] * len(held) if weights is None else [int(w) for w in weights])
+    source = Cuts((sum(map(len, by_rank)),), tuple(accumulate(map(len, by_rank), initial=0)))
+    if any(len(set(each)) > 1 or 1 not in each for each in by_rank if each):
+        all_weights = [weight for each in by_rank for weight in each]
+        target = Cuts.by_weight(all_weights, len(target_ranks))
     else:
         target = Cuts.even(source.shape, len(target_ranks))
     pickled = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in held]
@@ -187,13 +187,13 @@ def deal(
 Kinds: TypeAlias = list[tuple[np.dtype[Any], tuple[int, ...]]]
 
 
-def _checked(
+def _check(
     comm: MPI.Intracomm,
     plan: Plan,
     counts: Counts | None,
     values: Sequence[NDArray[Any]] | None,
 ) -> tuple[str | None, Kinds | None]:
-    """What is wrong with this rank's arguments; dtype and trailing extents of its values."""
+    """First error in this rank's arguments, if any; dtype and trailing extents of its values."""
     rank = comm.rank
     for layout in (plan.source, plan.target):
         if not isinstance(layout, Cuts) or len(layout.shape) != 1:
@@ -218,8 +218,8 @@ def _checked(
     return None, [(array.dtype, array.shape[1:]) for array in values]
 
 
-def _raise_together(comm: MPI.Intracomm, fault: str | None) -> None:
-    """Collective over comm. Raise the fault of the lowest rank that has one on every rank."""
+def _raise_on_all_ranks(comm: MPI.Intracomm, fault: str | None) -> None:
+    """Collective over comm. Raise the error of the lowest rank that has one on every rank."""
     for each in comm.allgather(fault):
         if each is not None:
             raise ValueError(each)

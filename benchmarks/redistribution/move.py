@@ -1,23 +1,23 @@
-"""How fast block-cyclic matrices move: by messages, by shared memory, by ScaLAPACK's pdgemr2d.
+"""Speed of moves of block-cyclic matrices: by messages, by shared memory, by ScaLAPACK's pdgemr2d.
 
     python benchmarks/redistribution/move.py [--n 4096] [--ranks 2] [--all] [--plain] [--json]
 
-Starts mpiexec itself, once for each number of ranks. In one run, on the same processes, between
-the same arrays of doubles and in turn: each method, and all ranks copying memory of the size of
-their destination share at once (memcpy). Times are medians, from the first rank's start to the
-last rank's end. Every result of every method is checked element by element before it is timed.
+The program starts mpiexec once for each number of ranks. In one run, all methods move the same
+arrays of doubles on the same processes, in turn with a copy of as many bytes as the target parts
+have by all ranks at the same time (memcpy). Times are medians, from the start of the first rank to
+the end of the last one. Every result of every method is checked element by element before timing.
 
-Pages are equalised: arrays are kept and warm, sources and destinations lie on huge pages, and so
-does all that pdgemr2d allocates, which the allocator never gives back. With --plain pages and the
-allocator are as they come. Only moves by shared memory read their sources from there, on the pages
-that /dev/shm has.
+Pages are the same for all methods: arrays are reused, and sources, targets and all that pdgemr2d
+allocates are on huge pages, which the allocator does not free. With --plain, pages and allocator
+have their default behaviour. Moves by shared memory read their sources from /dev/shm, with its
+pages.
 
-With --no-cma MPICH does as where the system forbids a process to read another one's memory.
+With --no-cma MPICH behaves as on systems where a process may not read the memory of another one.
 
 "prepared", for small matrices only, is a plan bound to its arrays. "transport alone" sends as many
-bytes between the same ranks out of and into warm buffers: what MPI leaves to any method by
-messages. The memory that moves by messages take beside the arrays is measured from empty pools, as
-the kernel counts resident pages.
+bytes between the same ranks out of and into reused buffers: the lower limit for any method with
+messages. The memory that moves by messages need besides the arrays is the increase of the peak of
+resident pages, measured from an empty pool of buffers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ HUGE_AND_KEPT = ":".join(
 
 
 class Case(NamedTuple):
-    """An n x n matrix in square blocks that goes from one process grid to another."""
+    """A move of an n x n matrix in square blocks from one process grid to another."""
 
     n: int
     blocks: tuple[int, int]
@@ -89,15 +89,19 @@ MORE_PAIRS = [((1, 1), (1, 2)), ((4, 4), (4, 6)), ((4, 8), (8, 4))]
 
 
 def main() -> None:
-    """Parse the options, start one world for each number of ranks, print what they measured."""
+    """Parse the options, start one world for each number of ranks, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--n", type=int, nargs="+", metavar="N", help="default: 64 256 2048 4096")
     parser.add_argument("--ranks", type=int, nargs="+", metavar="N", help="only these worlds")
     parser.add_argument("--blocks", type=int, nargs="+", metavar="B", help="only these blocks")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--all", action="store_true", help="n to 8192, all grids; takes long")
-    parser.add_argument("--plain", action="store_true", help="allocator and pages as they come")
-    parser.add_argument("--no-cma", action="store_true", help="no rank may read another's memory")
+    parser.add_argument(
+        "--all", action="store_true", help="n to 8192 and all grids; this takes long"
+    )
+    parser.add_argument("--plain", action="store_true", help="default allocator and pages")
+    parser.add_argument(
+        "--no-cma", action="store_true", help="no rank may read the memory of another"
+    )
     parser.add_argument("--json", action="store_true", help="rows as JSON")
     parser.add_argument("--rank", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -106,7 +110,7 @@ def main() -> None:
     pairs = PAIRS + (MORE_PAIRS if options.all else [])
     pairs += [(after, before) for before, after in pairs]
     cases = [Case(n, blocks, grids) for grids in pairs for n in sizes for blocks in chosen]
-    # Microseconds mean nothing where ranks take turns on a core.
+    # Times of microseconds are meaningless if ranks share a core.
     cores = len(os.sched_getaffinity(0))
     cases = [case for case in cases if case.n >= 1000 or case.plan.size <= cores]
     if options.blocks:
@@ -127,14 +131,14 @@ def main() -> None:
 def rows_of_world(
     ranks: int, arguments: list[str], plain: bool, no_cma: bool
 ) -> list[dict[str, Any]]:
-    """Start this file on ``ranks`` ranks; the rows its rank 0 prints."""
+    """Run this file on ``ranks`` ranks and return the rows that rank 0 prints."""
     hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
     scripts = Path(sys.executable).parent
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="benchmark-") as folder:
-        lent = directory_for(scripts.parent / "lib" / "libmpi.so.12", Path(folder))
-        if lent is not None:
-            environment["LD_LIBRARY_PATH"] = str(lent)
+        library_path = directory_for(scripts.parent / "lib" / "libmpi.so.12", Path(folder))
+        if library_path is not None:
+            environment["LD_LIBRARY_PATH"] = str(library_path)
         if not plain:
             environment["GLIBC_TUNABLES"] = HUGE_AND_KEPT
         if no_cma:
@@ -149,9 +153,9 @@ def rows_of_world(
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print one line a case and method, then a summary by kinds of blocks."""
+    """Print one line for each case and method, then a summary by kinds of blocks."""
     cores = len(os.sched_getaffinity(0))
-    print(f"{cores} cores; with more ranks than that, ranks take turns on a core")
+    print(f"{cores} cores; more ranks than that share cores")
     if not any(row["method"] == "pdgemr2d" for row in rows):
         print("pdgemr2d: absent (Debian: libscalapack-mpich-dev), so there are no ratios to it")
     if not ctypes.util.find_library("costa"):
@@ -167,7 +171,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def print_summary(rows: list[dict[str, Any]]) -> None:
-    """Print what the goals speak of: each method over all large cases of one kind of blocks."""
+    """Print figures of each method over all large cases with one kind of blocks."""
     print("\nn >= 1024: median (least) over the cases, from medians and from best times")
     print(f"{'':43} {'/pdgemr2d':>13} {'/memcpy':>13} {'best':>13} {'best':>13}")
     large = [row for row in rows if int(row["case"].split()[0]) >= 1024]
@@ -196,13 +200,13 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
 
 
 def kind_of(case: str) -> str:
-    """Which goal a case belongs to."""
+    """Kind of blocks of a case, as the goals distinguish them."""
     block = case.split()[1]
     return "b differs" if "->" in block else "b8" if block == "b8" else "b >= 32"
 
 
 def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
-    """Collective over the world. Measure the cases that need exactly its size."""
+    """Collective over MPI.COMM_WORLD. Measure the cases that need exactly its size."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -212,7 +216,7 @@ def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
             if case.plan.size == comm.size:
                 rows += rows_of_case(comm, case, repeats, folder, huge)
     except BaseException:
-        # The others would wait for this rank for ever.
+        # Without this the other ranks would wait for ever.
         traceback.print_exc()
         comm.Abort(1)
     if comm.rank == 0:
@@ -222,7 +226,7 @@ def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
 def rows_of_case(
     comm: Any, case: Case, repeats: int, folder: Path, huge: bool
 ) -> list[dict[str, Any]]:
-    """Collective over comm. Check, then time, every method of one case."""
+    """Collective over comm. Check and time every method for one case."""
     from mpi4py import MPI
 
     plan, rank = case.plan, comm.rank
@@ -240,7 +244,7 @@ def rows_of_case(
     def gather() -> None:
         if b is not None:
             plan.gather(rank, sources, b)
-        barrier(comm)  # sources must stay until all have read them
+        barrier(comm)  # sources must not change until all ranks have read them
 
     def copy() -> None:
         if b is not None:
@@ -301,7 +305,7 @@ def rows_of_case(
 
 
 def transport(comm: Any, plan: Plan) -> Callable[[], None]:
-    """Give an action, collective over comm: the messages of a plan, whole, without packing."""
+    """Function, collective over comm, that sends the messages of a plan without packing."""
     from redistribution.messages.exchange import TAG
     from redistribution.messages.waiting import wait
 
@@ -331,7 +335,7 @@ def shared_sources(comm: Any, layout: BlockCyclic, folder: Path) -> dict[int, np
 
 
 def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
-    """Local part of the matrix whose elements count through it row by row, if there is one."""
+    """Local part of the matrix of row-major linear indices; None if there is no such process."""
     if process >= layout.nprocs:
         return None
     i, j = layout.global_indices(process)
@@ -339,7 +343,7 @@ def part_of(layout: BlockCyclic, process: int) -> np.ndarray | None:
 
 
 def barrier(comm: Any) -> None:
-    """Collective over comm. Ranks that wait leave a core they share to those still at work."""
+    """Collective over comm. Ranks that wait leave shared cores to the others."""
     from redistribution.messages.waiting import may_share_cores, wait
 
     if may_share_cores(comm):
@@ -349,10 +353,10 @@ def barrier(comm: Any) -> None:
 
 
 def timed_ms(comm: Any, actions: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Collective over comm. Median times from the first start to the last end, in turn.
+    """Collective over comm. Median and least times of actions that are run in turn, in ms.
 
-    All ranks must be on one node, where they share a clock. (With more ranks than cores, a rank's
-    own time tells nothing: the others compute before and after it.)
+    Times are from the first start to the last end on all ranks, which must be on one node, where
+    they share a clock. With more ranks than cores, the time of a single rank is meaningless.
     """
     from mpi4py import MPI
 

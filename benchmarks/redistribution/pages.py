@@ -1,4 +1,4 @@
-"""Arrays on pages of a known kind, and how much memory a move takes beside them."""
+"""Arrays on pages of a known kind, and the memory that a move needs besides them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def on_pages(shape: tuple[int, ...], huge: bool) -> np.ndarray:
-    """Array in Fortran order, touched, on huge pages if asked and if the system has them."""
+    """Array of zeros in Fortran order, on huge pages if ``huge`` and if the system has them."""
     if not huge:
         return np.zeros(shape, order="F")
     page = 1 << 21
@@ -37,7 +37,12 @@ def on_pages(shape: tuple[int, ...], huge: bool) -> np.ndarray:
 
 
 def extra_memory(comm: Any, action: Callable[[], None], part: int) -> tuple[float, float]:
-    """Collective over comm. Most memory an action takes on a rank: MB, and in its larger parts."""
+    """Collective over comm. Most memory that an action takes on a rank.
+
+    Returns
+    -------
+    MB, and multiples of ``part`` bytes.
+    """
     from mpi4py import MPI
 
     buffers.clear()
@@ -50,6 +55,6 @@ def extra_memory(comm: Any, action: Callable[[], None], part: int) -> tuple[floa
 
 
 def peak_resident() -> int:
-    """Bytes of memory that this process has had at most."""
+    """Peak of the resident memory of this process, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

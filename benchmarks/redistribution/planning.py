@@ -1,8 +1,8 @@
-"""How long planning takes on one rank of a large machine, and what relabelling ranks saves.
+"""Time of planning on one rank of a large machine, and savings by relabelling ranks.
 
     python benchmarks/redistribution/planning.py [--repeats 9]
 
-Needs no MPI. Planning is timed with empty caches, both what a rank sends and what it receives.
+Needs no MPI. The time is that of computing all transfers of one rank, with empty caches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from redistribution.plans.runs import joint_axis
 MACHINE = ((32, 32), (32, 40))
 BLOCKS = [(64, 64), (64, 100), (100, 64), (31, 32)]
 
-# n, blocks and grids before and after.
+# n, blocks and grids, each before and after.
 RELABELLED = [
     (8192, (64, 64), ((1, 2), (2, 2))),
     (8192, (64, 64), ((2, 2), (2, 3))),
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def planning_ms(n: int, blocks: tuple[int, int], grids: tuple[tuple[int, int], ...]) -> float:
-    """Time to plan all that rank 77 sends and receives."""
+    """Time to compute all transfers of rank 77, in ms."""
     source, target = layouts(n, blocks, grids)
     joint_axis.cache_clear()
     start = time.perf_counter()

@@ -1,8 +1,8 @@
 """ScaLAPACK's pdgemr2d in the processes, on the MPI and between the arrays of this benchmark.
 
-The distribution's library is loaded by ctypes. It asks for an MPI of its own by the name
-libmpich.so.12; a directory in which that name leads to the library that mpi4py uses makes both
-share one MPI, as the MPICH ABI promises. `directory_for` makes it, before the ranks start.
+The ScaLAPACK of the Linux distribution is loaded by ctypes. It requires an MPI library by the name
+libmpich.so.12. A directory in which this name links to the library of mpi4py makes both share one
+MPI, which the MPICH ABI allows. `directory_for` makes it before the ranks start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ SONAME = "libmpich.so.12"
 
 
 def directory_for(mpi: Path, where: Path) -> Path | None:
-    """Directory for LD_LIBRARY_PATH that lends ``mpi`` to ScaLAPACK; None if that is absent."""
+    """Make a directory for LD_LIBRARY_PATH that offers ``mpi`` to ScaLAPACK.
+
+    Returns
+    -------
+    None if ScaLAPACK or the library is absent.
+    """
     if not ctypes.util.find_library(LIBRARY) or not mpi.exists():
         return None
     (where / SONAME).symlink_to(mpi)
@@ -29,11 +34,11 @@ def directory_for(mpi: Path, where: Path) -> Path | None:
 
 
 class Pdgemr2d:
-    """Collective over comm. One move, ready to be made: arrays in Fortran order, any two grids.
+    """Collective over comm. One prepared move between arrays in Fortran order and any two grids.
 
     Raises
     ------
-    OSError : ScaLAPACK is absent, or would bring an MPI of its own.
+    OSError : ScaLAPACK is absent, or would load another MPI.
     """
 
     def __init__(
@@ -52,12 +57,12 @@ class Pdgemr2d:
             _grid(self.scalapack, handle, *shape)
             for shape in ((1, comm.size), source.grid, target.grid)
         ]
-        everyone, of_a, of_b = self.contexts
+        all_ranks, of_a, of_b = self.contexts
         self.arguments = (
             *source.shape,
             *_array(a, source, of_a),
             *_array(b, target, of_b),
-            ctypes.c_int(everyone),
+            ctypes.c_int(all_ranks),
         )
         self.arrays = a, b
 
@@ -66,7 +71,7 @@ class Pdgemr2d:
         self.scalapack.Cpdgemr2d(*self.arguments)
 
     def free(self) -> None:
-        """Collective over the communicator. Give the grids back."""
+        """Collective over the communicator. Free the grids."""
         for context in self.contexts:
             if context >= 0:
                 self.scalapack.Cblacs_gridexit(ctypes.c_int(context))
@@ -80,7 +85,7 @@ def _load() -> ctypes.CDLL:
     with open("/proc/self/maps") as maps:
         mapped = {line.split()[-1] for line in maps if "libmpi" in line}
     if len(mapped) != 1:
-        raise OSError(f"lib{LIBRARY} would not share the MPI of mpi4py: {sorted(mapped)}")
+        raise OSError(f"lib{LIBRARY} does not share the MPI of mpi4py: {sorted(mapped)}")
     return library
 
 

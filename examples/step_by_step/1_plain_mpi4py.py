@@ -1,4 +1,4 @@
-"""Heat in a rod: a plain mpi4py program, on as many processes as mpiexec starts."""
+"""Heat in a rod: a plain mpi4py program with a fixed number of processes."""
 
 import numpy as np
 from mpi4py import MPI

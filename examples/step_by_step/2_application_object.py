@@ -1,4 +1,4 @@
-"""Heat in a rod: the program is an application, still of fixed size."""
+"""Heat in a rod: the program is an application, still with a fixed size."""
 
 import numpy as np
 from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""Heat in a rod: right at every size, through every resize, and after a restart."""
+"""Heat in a rod: correct at every size, after every resize, and after a restart."""
 
 import numpy as np
 from mpi4py import MPI

@@ -74,10 +74,10 @@ class PreparedMove:
         ------
         ValueError : as in `redistribution.Plan.run`.
         """
-        _, comm, a, b, order, max_extra_bytes = given
-        own = self.given
-        same = own.order == order and own.max_extra_bytes == max_extra_bytes
-        if not (same and own.comm == comm and self.arrays.match(a, b)):
+        _, comm, a, b, order, limit = given
+        _, own_comm, _, _, own_order, own_limit = self.given
+        same = own_order == order and own_limit == limit and own_comm == comm
+        if not (same and self.arrays.match(a, b)):
             return False
         self.agreement.check()
         self.run()

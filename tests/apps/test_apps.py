@@ -1,4 +1,4 @@
-"""Jacobi, LU and the synthetic job: right by themselves, and wrong if so."""
+"""Jacobi, LU and the synthetic job: verified runs, and errors that the verification finds."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("arguments", BROKEN)
-def test_broken_program_is_found_out(arguments: str) -> None:
-    """The verification must be able to fail."""
+def test_verification_finds_a_broken_program(arguments: str) -> None:
+    """The verification can fail."""
     name, *options = arguments.split()
     code = f"{BROKEN[arguments]}; import sys; sys.argv[1:] = {options}; sys.exit(m.main())"
     done = run(2, "-c", code)
@@ -60,15 +60,15 @@ def test_help_and_bad_values(name: str) -> None:
     assert f"{option}" in done.stderr.splitlines()[-1]
 
 
-def test_synthetic_takes_as_long_as_its_model_says() -> None:
+def test_synthetic_sleeps_as_long_as_its_model_gives() -> None:
     done = run(
         *(2, "-m", "apps.synthetic", "--seconds", "0.2", "--start-size", "1", "--mib", "0"),
         *("--iterations", "5", "--alpha", "0.8"),
     )
     assert done.returncode == 0
     code = (
-        "import sys, time; import apps.synthetic as m; nap, slept = time.sleep, [];"
-        "m.time.sleep = lambda s: (slept.append(s), nap(s));"
+        "import sys, time; import apps.synthetic as m; sleep, slept = time.sleep, [];"
+        "m.time.sleep = lambda s: (slept.append(s), sleep(s));"
         "sys.argv[1:] = '--seconds 0.2 --start-size 1 --mib 0 --iterations 5'.split();"
         "m.main(); print(round(sum(slept), 6))"
     )

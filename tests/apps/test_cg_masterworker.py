@@ -1,4 +1,4 @@
-"""Conjugate gradients and the task queue: right at every size, and wrong if so."""
+"""Conjugate gradients and the task queue: verified runs, and errors that verification finds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASKS = r"masterworker: tasks={} processors={} max error \S+ verified\n"
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("n", [1, 2, 23])
 def test_cg_on_the_laplacian(size: int, n: int) -> None:
-    """With fewer unknowns than processes, too."""
+    """Sizes include fewer unknowns than processes."""
     done = run(size, "-m", "apps.cg", "--n", str(n), "--steps-per-iteration", "3")
     found = re.fullmatch(CG.format(n * n, size), done.stdout)
     assert found, done.stdout + done.stderr
@@ -46,7 +46,7 @@ def test_tasks_are_done_once_each(size: int, options: str) -> None:
 
 BROKEN = {
     "not converged": ("cg --n 20 --iterations 5", ""),
-    "the matrix is another one": (
+    "the matrix is wrong": (
         "cg --n 12",
         "right = m.fill; m.fill = lambda comm, A, o: (right(comm, A, o), A.local.data.__imul__(2))",
     ),
@@ -70,8 +70,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_program_is_found_out(fault: str) -> None:
-    """The verification must be able to fail."""
+def test_verification_finds_a_broken_program(fault: str) -> None:
+    """The verification can fail."""
     arguments, patch = BROKEN[fault]
     name, *options = arguments.split()
     code = f"import sys, apps.{name} as m; sys.argv[1:] = {options}; {patch}\nsys.exit(m.main())"
@@ -82,16 +82,16 @@ def test_broken_program_is_found_out(fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
         ("cg --n 0", "--n"),
         ("cg --matrix missing.mtx", "--matrix missing.mtx"),
         ("masterworker --batch 0", "--batch"),
     ],
 )
-def test_bad_values_are_refused_by_name(arguments: str, told: str) -> None:
+def test_errors_name_bad_values(arguments: str, named: str) -> None:
     name = arguments.split()[0]
     assert f"python -m apps.{name}" in run(1, "-m", f"apps.{name}", "--help").stdout
     done = run(1, "-m", *f"apps.{arguments}".split())
     assert done.returncode == 2
-    assert told in done.stderr.splitlines()[-1]
+    assert named in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Matrix product and Fourier transform: right at every size, through resizes, and wrong if so."""
+"""Matrix product and Fourier transform: verified runs, and errors that verification finds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from driver import run
 
 SIZES = (1, 2, 3, 4, 6)
-# Sizes that do not divide the matrix, and fewer rows than processes, too; what each prints first.
+# Arguments (also with sizes that do not divide the matrix, and fewer rows than processes) and the
+# beginning of the output.
 PLAIN = {
     "matmul --n 60 --block 8": "matmul: n=60 block=8 repeat=1",
     "matmul --n 50 --block 7 --panels-per-iteration 3 --repeat 2": "matmul: n=50 block=7 repeat=2",
@@ -21,7 +22,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("arguments", PLAIN)
-def test_plain_run_is_verified_on_as_many_processes(size: int, arguments: str) -> None:
+def test_plain_run_is_verified(size: int, arguments: str) -> None:
     done = run(size, "-m", *f"apps.{arguments}".split())
     assert done.returncode == 0, done.stderr
     line = rf"{PLAIN[arguments]} processors={size} max error (\S+) verified\n"
@@ -36,7 +37,7 @@ BROKEN = {
         "right = m.add_panel;"
         "m.add_panel = lambda g, a, b, c, k, block: k == 3 or right(g, a, b, c, k, block)",
     ),
-    "C is something else": (
+    "C is wrong": (
         "matmul --n 20 --block 8",
         "m.add_panel = lambda g, a, b, c, *more: c.local.fill(1)",
     ),
@@ -44,7 +45,7 @@ BROKEN = {
         "matmul --n 20 --block 8",
         "m.add_panel = lambda g, a, b, c, *_: c.local.fill(0 if g.comm.rank else float('nan'))",
     ),
-    "B is not A's partner": (
+    "A and B are exchanged": (
         "matmul --n 20 --block 8",
         "right = m.add_panel; m.add_panel = lambda g, a, b, c, *more: right(g, b, a, c, *more)",
     ),
@@ -64,8 +65,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_program_is_found_out(fault: str) -> None:
-    """The verification must be able to fail."""
+def test_verification_finds_a_broken_program(fault: str) -> None:
+    """The verification can fail."""
     arguments, patch = BROKEN[fault]
     name, *options = arguments.split()
     code = f"import sys, apps.{name} as m; sys.argv[1:] = {options}; {patch}; sys.exit(m.main())"
@@ -75,7 +76,7 @@ def test_broken_program_is_found_out(fault: str) -> None:
     assert done.stdout.endswith(" WRONG\n")
 
 
-def test_grid_is_made_once_at_a_size() -> None:
+def test_communicators_of_the_grid_are_made_once_for_a_size() -> None:
     code = (
         "import sys, apps.matmul as m; right, rows = m.add_panel, [];"
         "m.add_panel = lambda g, *more: (rows.append(g.row), right(g, *more));"
@@ -88,7 +89,7 @@ def test_grid_is_made_once_at_a_size() -> None:
 @pytest.mark.parametrize(
     "arguments", ["matmul --block 0", "matmul --n -3", "fft2d --columns -1", "fft2d --columns 0"]
 )
-def test_bad_values_are_refused_by_name(arguments: str) -> None:
+def test_errors_name_bad_values(arguments: str) -> None:
     name, option, _ = arguments.split()
     assert f"python -m apps.{name}" in run(1, "-m", f"apps.{name}", "--help").stdout
     done = run(1, "-m", *f"apps.{arguments}".split())

@@ -1,4 +1,4 @@
-"""Every application: right through expansions and contractions, over every kind of topology."""
+"""Every application is verified after expansions and contractions, with every kind of topology."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from driver import Driver
 
 from reshape.topology import Topology
 
-# Long enough for all the resizes below to fall into the computation, and the largest error (or
-# scaled residual) that is still right.
+# Arguments with which all resizes below happen during the computation; the measure of the error and
+# its largest valid value.
 PROGRAMS = {
     "jacobi --n 70 --iterations 500": ("max_error", 1e-12),
     "lu --n 160 --block 4 --repeat 12": ("residual", 16.0),
@@ -21,29 +21,29 @@ PROGRAMS = {
     "cg --n 150": ("max_error", 1e-8),
     "masterworker --tasks 3000 --batch 1": ("max_error", 1e-8),
 }
-# A number: processes that join; a tuple: groups that leave, in the order they have joined.
-WAYS: dict[str, list[int | tuple[int, ...]]] = {
+# A number: processes that join; a tuple: groups that leave, numbered in the order of joining.
+RESIZES: dict[str, list[int | tuple[int, ...]]] = {
     "nearly-square": [2, 2, 2, (0, 1), 2, (2,)],
     "power-of-2": [1, 1, 2, (0, 1), 2, (2,)],
     "arbitrary": [2, 3, (0,), 2, (1,), 1],
 }
-SIZES_ON_THE_WAY = {
+SIZES = {
     "nearly-square": [2, 4, 6, 2, 4, 2],
     "power-of-2": [1, 2, 4, 2, 4, 2],
     "arbitrary": [2, 5, 3, 5, 2, 3],
 }
 
 
-@pytest.mark.parametrize("topology", WAYS)
+@pytest.mark.parametrize("topology", RESIZES)
 @pytest.mark.parametrize("arguments", PROGRAMS, ids=lambda arguments: arguments.split()[0])
-def test_right_through_resizes_in_the_middle(tmp_path: Path, arguments: str, topology: str) -> None:
-    """The original group leaves on each of the ways."""
+def test_result_is_verified_after_resizes(tmp_path: Path, arguments: str, topology: str) -> None:
+    """With each topology the original group leaves."""
     program, *options = arguments.split()
-    start, *way = WAYS[topology]
+    start, *resizes = RESIZES[topology]
     sizes: list[int] = []
 
     def note_size() -> None:
-        """Let the job compute at its new size; ask its communicator how large it is."""
+        """Let the job compute at its new size, and note the size of its communicator."""
         met = driver.met
         driver.serve(lambda: driver.met > met)
         assert driver.at is not None
@@ -55,12 +55,12 @@ def test_right_through_resizes_in_the_middle(tmp_path: Path, arguments: str, top
         assert isinstance(start, int)
         driver.start(start, "first")
         note_size()
-        for step in way:
+        for step in resizes:
             assert (driver.leave(*step) if isinstance(step, tuple) else driver.grow(step)).ok
             note_size()
         driver.pace_s = 0.0
         text = driver.finish()
-    assert sizes == SIZES_ON_THE_WAY[topology]
+    assert sizes == SIZES[topology]
     assert all(Topology.parse(topology).allows(size, start) for size in sizes)
     assert driver.hellos[0].topology == Topology.parse(topology)
     assert re.search(rf"{program}: .* processors={sizes[-1]} .*verified\n", text)
