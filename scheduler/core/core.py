@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from scheduler.core.alarms import Alarms
-from scheduler.core.event_order import divide_into_passes, instant_order
+from scheduler.core.event_order import divide_for_passes, instant_order
 from scheduler.core.pending import reason_pending
 from scheduler.core.resizing import PolicyErrorHandler, Resizes
 from scheduler.model.events import (
@@ -217,11 +217,44 @@ class Core:
         if self.order == "batch" or len(events) == 1:
             self._handle_batch(sorted(events, key=instant_order))
         else:
-            for part in divide_into_passes(events, state.live, state.now):
-                self._handle_batch(part)
+            self._handle_sequential(events)
         if self._ended:
             self._train_predictor()
         return orders
+
+    def _handle_sequential(self, events: Sequence[Event]) -> None:
+        """Run one pass for each submission, then one for each other event.
+
+        Ends that are due release their processors before the first pass, without a pass of their
+        own. Reservations move to the time that these ends leave free after the submissions.
+        """
+        state = self.state
+        known, submissions, others = divide_for_passes(events, state.live, state.now)
+        if not submissions:
+            self._handle_batch([*known, *(event for event in others[:1] if event is not None)])
+            for event in others[1:]:
+                if event is not None:
+                    self._handle_batch([event])
+        else:
+            compression_due = False
+            for event in known:
+                before = state.compression_due
+                _HANDLERS[type(event)](self, event)
+                if type(event) is JobEnded:
+                    compression_due = compression_due or state.compression_due
+                    state.compression_due = before
+            for submission in submissions:
+                self._handle_batch([submission])
+            for event in others:
+                if compression_due:
+                    state.compression_due, compression_due = True, False
+                    state.request_pass()
+                    self._handle_batch([] if event is None else [event])
+                elif event is not None:
+                    self._handle_batch([event])
+        # The predictor learns ends of one instant in the order in which the jobs started.
+        places = {event.job: i for i, event in enumerate(events) if type(event) is JobEnded}
+        self._ended.sort(key=lambda job: (job.started_at or 0.0, places.get(job.id, len(places))))
 
     def _handle_batch(self, events: Sequence[Event]) -> None:
         """Change the state, run one pass, then decide at the resize points."""

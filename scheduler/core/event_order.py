@@ -44,26 +44,28 @@ def instant_order(event: Event) -> tuple[int, int]:
     return _RANK[type(event)], getattr(event, "job", 0)
 
 
-def divide_into_passes(
+def divide_for_passes(
     events: Iterable[Event], live: Mapping[int, Job], now: float
-) -> list[list[Event]]:
-    """Divide events for the sequential order: one pass for each submission, then each other event.
+) -> tuple[list[Event], list[JobSubmitted], list[Event | None]]:
+    """Divide events for the sequential order.
 
-    The first pass also includes the events that were known beforehand: nodes, ends that are due,
-    wake-ups.
+    Returns
+    -------
+    events that were known beforehand (nodes, ends that are due, wake-ups), submissions, and all
+    other events, with None in the place of each end that is due
     """
     known: list[Event] = []
-    single: list[Event | None] = []  # None keeps the place of an end that is due
+    submissions: list[JobSubmitted] = []
+    others: list[Event | None] = []
     for event in sorted(events, key=lambda event: _RANK[type(event)]):
         job = live.get(event.job) if isinstance(event, JobEnded) else None
         if isinstance(event, NodeJoined | NodeLost | Wakeup):
             known.append(event)
         elif job is not None and job.estimated_end <= now:
             known.append(event)
-            single.append(None)
+            others.append(None)
+        elif isinstance(event, JobSubmitted):
+            submissions.append(event)
         else:
-            single.append(event)
-    single.sort(key=lambda event: not isinstance(event, JobSubmitted))
-    known += [event for event in single[:1] if event is not None]
-    rest = [[event] for event in single[1:] if event is not None]
-    return [known, *rest] if known else rest
+            others.append(event)
+    return known, submissions, others

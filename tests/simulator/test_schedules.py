@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,46 @@ def test_killing_at_the_reservation() -> None:
     # At the very moment of a kill, a job starts that had been first in the queue.
     assert all((strict.started == end).any() for end in strict.ended[killed])
     normalise(trace, 64, rules)
+
+
+#: Jobs (number, submitted, run, processors, request, user).
+ENDS_IN_ONE_SECOND = """
+1 0 5 1 1000 1
+2 10 5 1 1000 1
+3 50 67 6 67 2
+4 100 11 1 1000 1
+5 106 5 1 1000 1
+6 107 4 1 1000 1
+7 112 10 10 10 2
+8 112 3 4 1000 1
+"""
+END_WITH_A_SUBMISSION = """
+1 1 3 4 4 1
+3 2 1 3 1 1
+7 3 1 4 1 1
+10 4 1 1 1 1
+11 5 1 1 1 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "processors", "policy", "starts"),
+    [
+        # Jobs 4 to 6 end at 111, and the prediction of job 8 is the mean of the two last started.
+        (ENDS_IN_ONE_SECOND, 10, "easy++", [0, 10, 50, 100, 106, 107, 117, 112]),
+        # The end of jobs 3 and 10 at 5 moves job 7 only after job 11 has been placed.
+        (END_WITH_A_SUBMISSION, 4, "conservative", [1, 4, 6, 4, 5]),
+    ],
+)
+def test_sequential_order_in_one_instant(
+    tmp_path: Path, rows: str, processors: int, policy: str, starts: list[int]
+) -> None:
+    lines = []
+    for row in rows.split("\n")[1:-1]:
+        number, at, run_s, size, request, user = row.split()
+        fields = [number, at, "-1", run_s, size, "-1", "-1", size, request, "-1", "1", user]
+        lines.append(" ".join(fields + ["-1"] * 6) + "\n")
+    path = tmp_path / "a.swf"
+    path.write_text("".join(lines))
+    schedule = run(swf.read(path), processors, scenario(policy), event_order="sequential")
+    assert schedule.started.tolist() == starts
