@@ -1,1 +1,1 @@
-"""Policies: which job, when, on how many processors. One small file each; see `interface`."""
+"""Policies: the parts of a scenario. Authors of policies import from `scheduler.policies.api`."""

@@ -1,1 +1,1 @@
-"""Resizing policies: PRIO and the interface for others."""
+"""Resizing policies: those of PRIO 3.3, and the interface for user-defined ones."""

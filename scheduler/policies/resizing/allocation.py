@@ -1,6 +1,6 @@
 """Processor allocation strategy of PRIO 3.2: which running job gets idle processors.
 
-A scenario calls it with the rule that led there, so that the reason cites it.
+The caller passes the rule of PRIO 3.3 that applies, so that the reason cites it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from scheduler.state.view import View
 def max_benefit_priority(
     job: Job, view: View, *, idle: int, window: int, min_potential: float, rule: str, short: str
 ) -> Grow | Stay:
-    """Let the job grow "that is predicted to benefit most" (Max-Benefit-Priority, PRIO 3.2).
+    """Expand the job "that is predicted to benefit most" (Max-Benefit-Priority, PRIO 3.2).
 
-    Idle processors are kept for every job of higher priority and, among equals, for every job of
-    higher expand potential that is expected at its resize point before this job's next one (the
-    "pre-allocation steps"); this job takes its next size if the rest suffices. The job at the top
-    of the list finds nobody before it. A job whose potential is not known yet is unexplored and
-    counts as the highest.
+    The "pre-allocation steps" keep idle processors for every job of higher priority and, among jobs
+    of equal priority, for every job of higher expand potential whose resize point is expected
+    before this job's next one. This job takes its next size if the remaining processors suffice. A
+    job whose potential is not known yet is unexplored and ranks highest.
 
     Parameters
     ----------
-    idle : processors that may be given away.
-    window : `remap_window_size`, resizes before the potential is known.
-    min_potential : threshold the potential must exceed, speedup per processor.
-    rule, short : rules to cite when it grows, and when processors are short.
+    idle : number of processors that may be allocated.
+    window : `remap_window_size`, number of resizes before the potential is known.
+    min_potential : threshold that the potential must exceed, speedup per processor.
+    rule, short : rules to cite when the job expands, and when there are too few processors.
     """
     to = view.next_larger(job)
     if to is None:
@@ -63,7 +62,7 @@ def max_benefit_priority(
 def _kept_for_others(
     job: Job, view: View, potential: float, window: int, min_potential: float
 ) -> int:
-    """Processors pre-allocated to jobs that come before this one (PRIO 3.2, steps 1 and 2)."""
+    """Number of processors pre-allocated to jobs that rank higher (PRIO 3.2, steps 1 and 2)."""
     priority = job.spec.priority
     next_point = view.now + (job.history.predict_s(job.size) or 0.0)
     kept = 0

@@ -1,8 +1,8 @@
-"""Processor harvesting strategies of PRIO 3.2: which running jobs give processors to queued ones.
+"""Harvesting strategies of PRIO 3.2: which running jobs are contracted for queued ones.
 
-"If there are jobs waiting to be scheduled": both ask what the first queued job wants, and both
-leave alone what the processors on their way back already suffice for. A scenario calls them with
-the rule that led there, so that the reason cites it.
+Both strategies apply "if there are jobs waiting to be scheduled" and compare the running job with
+the head of the queue. Neither contracts a job if the free processors and those of contractions
+under way suffice. The caller passes the rule of PRIO 3.3 that applies, so that the reason cites it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.resizing.interface import Shrink
 from scheduler.state.view import View
 
-#: What makes a queued job "of a higher priority" than a running one.
+#: Comparison by which a queued job is "of a higher priority" than a running one.
 Higher: TypeAlias = Literal["priority", "class", "queued"]
-#: Whether to harvest even where it does not suffice for the first queued job.
+#: Whether to harvest even if the result does not suffice for the head of the queue.
 Harvest: TypeAlias = Literal["always", "useful"]
 
 
 class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a running job compares with the first queued one.
+    """Comparison of running jobs with the head of the queue.
 
     Parameters
     ----------
-    higher : "priority" compares the numbers of PRIO 3.1, aging against running priority, user
-        priority in both, as the paper has it ("the scheduler assigns an aging priority to all the
-        queued and running jobs"); "class" the user-assigned priorities alone; "queued" says yes
-        unless the queued job is of a lower class. The last two also stand where the order of the
-        queue gives no number.
-    low : user-assigned priority up to which a job counts as of low priority (PRIO's gold), above it
-        as of high priority (platinum).
+    higher : "priority" compares the priorities of PRIO 3.1, aging against running priority, both
+        with the user's priority, as in the paper ("the scheduler assigns an aging priority to all
+        the queued and running jobs"). "class" compares the user-assigned priorities alone. "queued"
+        ranks the head higher unless its user-assigned priority is lower. If the queue order gives
+        no priorities, "priority" means "class".
+    low : largest user-assigned priority of the low class (PRIO's gold); jobs above it are of the
+        high class (platinum).
     """
 
     higher: Higher = "priority"
     low: float = CLASSES["gold"]
 
     def outranked_by(self, head: Job, view: View) -> Callable[[Job], bool]:
-        """Test whether a running job is of a lower priority than the first queued one."""
+        """Return a test of whether a running job is of lower priority than the head."""
         user = head.spec.priority
         if self.higher == "queued":
             return lambda job: job.spec.priority <= user
@@ -54,12 +54,12 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return lambda job: view.priority(job) < priority
 
     def is_high(self, job: Job) -> bool:
-        """Whether a job is of the high class."""
+        """Whether a job belongs to the high class."""
         return job.spec.priority > self.low
 
 
-#: Decides whether, and how far, the job at its resize point is contracted for queued ones; told the
-#: rule that led there.
+#: Harvesting strategy: decides whether and how far the job at its resize point is contracted. The
+#: last argument is the rule to cite.
 Strategy: TypeAlias = Callable[[Job, View, Ranks, Harvest, str], Shrink | None]
 
 
@@ -70,12 +70,12 @@ def fcfs_contract_priority(
 
     "A high priority job that arrives at its resize point will be contracted only if the queued job
     has a higher priority than the current job. A low priority job will be contracted to its
-    previous resize point irrespective of the priority of queued jobs." The previous one is the
-    largest smaller configuration that its groups can leave.
+    previous resize point irrespective of the priority of queued jobs." The previous configuration
+    is the largest smaller one to which the job's groups allow a contraction.
 
     Returns
     -------
-    None if the job is not to be contracted.
+    None if the job is not contracted.
     """
     head = view.head
     if head is None or not view.queue_demand_exceeds(view.free + view.freeing):
@@ -103,15 +103,15 @@ def least_impact_priority(
 ) -> Shrink | None:
     """Contract jobs "in the ascending order of their expected performance impact" (PRIO 3.2).
 
-    All running jobs of lower priority than the first queued one are listed, "low priority jobs
-    above the high priority jobs", within each set by impact: how much longer an iteration takes on
-    the previous configuration, in proportion. The list is traversed, step by step down to the
+    The list has all running jobs of lower priority than the head, "low priority jobs above the high
+    priority jobs". Within each class they are sorted by impact, the relative increase of the
+    iteration time on the previous configuration. The list is traversed, step by step down to the
     starting configurations, "till the required number of processors can be freed". The job is
-    contracted to where the traversal left it.
+    contracted to the size that the traversal reached for it.
 
     Returns
     -------
-    None if the job is not among those to be contracted.
+    None if the traversal does not contract the job.
     """
     head = view.head
     if head is None or not job.smaller:
@@ -141,7 +141,7 @@ def least_impact_priority(
 
 
 class _Steps:
-    """A job in the list, and its steps down."""
+    """Steps of one job of the list to its smaller configurations."""
 
     def __init__(self, job: Job, ranks: Ranks) -> None:
         self.job, self._high = job, ranks.is_high(job)
@@ -149,35 +149,37 @@ class _Steps:
 
     @property
     def rank(self) -> tuple[bool, float, int]:
-        """Low before high, then by the impact of the next step."""
+        """Sort key: low class before high class, then the impact of the next step."""
         job = self.job
         return self._high, _impact(job, self.at, job.smaller[self._taken]), job.id
 
     def take(self) -> int:
-        """Go one step down; tell how many processors that frees."""
+        """Take the next step and return the number of processors that it frees."""
         before, self.at = self.at, self.job.smaller[self._taken]
         self._taken += 1
         return before - self.at
 
     @property
     def left(self) -> bool:
-        """Whether there is a further step."""
+        """Whether the job has a further step."""
         return self._taken < len(self.job.smaller)
 
 
 def traverse(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[int, int, int]:
-    """Traverse the list until so many processors are found.
+    """Traverse the list of Least-Impact-Priority until so many processors are found.
 
     Parameters
     ----------
-    listed : jobs that can contract, in any order; `job` is one of them.
+    job : job at its resize point, one of the listed ones.
+    listed : jobs that can contract, in any order.
+    wanted : number of processors to find.
 
     Returns
     -------
-    size at which the traversal left the job, processors found, jobs that give them.
+    size that the traversal reached for the job, processors found, number of jobs contracted.
     """
     all_of_them = sum([other.size - other.smaller[-1] for other in listed])
-    if all_of_them <= wanted:  # then the order says nothing
+    if all_of_them <= wanted:  # every job goes down to its starting size, whatever the order
         return job.smaller[-1], all_of_them, len(listed)
     heap = [(step.rank, step) for step in [_Steps(other, ranks) for other in listed]]
     heapify(heap)
@@ -196,7 +198,7 @@ def traverse(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[in
 
 
 def _impact(job: Job, size: int, to: int) -> float:
-    """Expected slowdown of a contraction: how much longer an iteration takes, in proportion."""
+    """Expected impact of a contraction: relative increase of the iteration time."""
     now_s, then_s = job.history.predict_s(size), job.history.predict_s(to)
     return then_s / now_s - 1.0 if now_s and then_s else 0.0
 

@@ -1,9 +1,12 @@
-"""The interface of a resizing policy, and what it may decide.
+"""The interface of a resizing policy and the decisions that it may return.
 
-A policy is a class of typed parameters with one method::
+A resizing policy is a class of typed parameters with one method::
+
+    from scheduler.policies.api import Decision, Grow, Job, Reason, Stay, View
+
 
     class Eager(msgspec.Struct, frozen=True):
-        '''Grow to the next size whenever nobody waits.'''
+        '''Grow to the next size whenever no job is queued.'''
 
         reserve: int = 0  # processors to leave idle
 
@@ -13,9 +16,9 @@ A policy is a class of typed parameters with one method::
                 return Grow(to, Reason("Eager", "{free} processors idle", {"free": view.free}))
             return Stay(Reason("Eager"))
 
-Register it with `scheduler.policies.registry.register("doubler", Eager)` or by an entry point of
-the group ``reshape.policies``; live service, simulator and replay then know it by its name. The
-core checks every decision against what is possible and goes on unchanged if it is not.
+It gets a name by `scheduler.policies.registry.register("eager", Eager)` or by an entry point of the
+group ``reshape.policies``; service, simulator and replay then find it by this name. The core checks
+every decision. If a decision cannot be carried out, the job keeps its size.
 """
 
 from __future__ import annotations
@@ -30,17 +33,19 @@ from scheduler.state.view import View
 
 
 class Grow(msgspec.Struct, frozen=True):
-    """Expand the job to this many processors."""
+    """Decision to expand the job to `to` processors."""
 
     to: int
     reason: Reason
 
 
 class Shrink(msgspec.Struct, frozen=True):
-    """Contract the job to this many processors.
+    """Decision to contract the job to `to` processors.
 
-    `groups` names the leaving groups; None lets the newest that fit leave. `sweet_spot`, if given,
-    is recorded as the job's.
+    Parameters
+    ----------
+    groups : numbers of the groups that leave; None selects the newest ones that fit.
+    sweet_spot : recorded as the sweet spot of the job (processors) unless it is None.
     """
 
     to: int
@@ -50,7 +55,7 @@ class Shrink(msgspec.Struct, frozen=True):
 
 
 class Stay(msgspec.Struct, frozen=True):
-    """Keep the present size. `sweet_spot`, if given, is recorded as the job's."""
+    """Decision to keep the present size; `sweet_spot` is recorded unless it is None."""
 
     reason: Reason
     sweet_spot: int | None = None
@@ -60,7 +65,7 @@ Decision: TypeAlias = Grow | Shrink | Stay
 
 
 class Resizing(Protocol):
-    """Decides at the resize points of resizable jobs."""
+    """Resizing policy: decides at the resize points of resizable jobs."""
 
     def decide(self, job: Job, view: View) -> Decision:
-        """What to do with a RUNNING job at its resize point; its history is up to date."""
+        """Decide on a RUNNING job at its resize point; its history includes the last iteration."""

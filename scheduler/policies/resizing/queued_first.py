@@ -16,35 +16,35 @@ from scheduler.policies.resizing.harvesting import (
     least_impact_priority,
 )
 from scheduler.policies.resizing.interface import Decision, Stay
-from scheduler.policies.resizing.measured import Measured
+from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
 
 GrowPast: TypeAlias = Literal["any", "lower", "none"]
 
 
-class QueuedFirst(Measured, frozen=True):
-    """Queued jobs are favoured over running ones; the bullets are those of PRIO 3.3, scenario 1.
+class QueuedFirst(PrioResizing, frozen=True):
+    """Policy that favours queued jobs; the bullets are those of PRIO 3.3, scenario 1.
 
-    Where the paper is silent a parameter decides.
+    Parameters decide what the paper leaves open.
 
     Parameters
     ----------
-    higher, low : when a queued job comes before a running one (`harvesting.Ranks`).
-    harvest : "always" contracts a job whenever its strategy finds it, as the paper has it; "useful"
-        only if that can let the first queued job start. Taken together with bullet 7 the former
-        makes jobs grow and shrink in turn while a large job waits, which matters most where a
-        resize costs something.
-    grow_past : who may grow while jobs are queued. "any" is bullet 7 as written. The words of
-        policy 1 say otherwise: a low priority job "will not be allowed to expand unless all the
+    higher, low : when a queued job ranks above a running one (`harvesting.Ranks`).
+    harvest : "always" contracts a job whenever the strategy selects it, as in the paper; "useful"
+        only if the head can start as a result. With "always" and bullet 7, jobs expand and contract
+        in turn while a large job is queued, which is costly if a resize is.
+    grow_past : which jobs may expand while others are queued. "any" is bullet 7 as written. The
+        text of policy 1 differs: a low priority job "will not be allowed to expand unless all the
         queued jobs have been scheduled", a high priority one "if all the queued jobs have a lower
-        priority than this job": "lower", a job that no queued one outranks. "none": nobody.
-    protect_reservation : while jobs are queued, grow only on processors that the reservation of
-        the first one leaves over. Bullet 7 says only "idle processors after backfill"; but a job
-        that grew keeps what it took, so without this the head could wait for ever, which the
-        policy ("favoring queued applications over running applications") excludes.
+        priority than this job". "lower" follows this text: a job may expand if the head does not
+        rank above it. "none": no job may.
+    protect_reservation : while jobs are queued, expand only on processors that the head's
+        reservation does not need. Bullet 7 says only "idle processors after backfill", but an
+        expanded job keeps its processors, so that the head could wait for ever, which the policy
+        ("favoring queued applications over running applications") excludes.
     """
 
-    #: What contracts jobs for queued ones.
+    #: Harvesting strategy by which jobs are contracted for queued ones.
     strategy: ClassVar[Strategy]
 
     higher: Higher = "priority"
@@ -65,13 +65,13 @@ class QueuedFirst(Measured, frozen=True):
                 return harvest
         # 2: "check whether the application has already reached its sweet spot [...]. If it has,
         # then maintain the current processor size for the job."
-        stay = self.at_sweet_spot(job, self.rule(2))
+        stay = self.keep_sweet_spot(job, self.rule(2))
         if stay is not None:
             return stay
         # 3: "check whether the current job benefited from its previous expansion. If it did not
         # then contract the job to its immediate previous configuration and record the application
         # sweet spot."
-        undone = self.judged(job, self.rule(3))
+        undone = self.undo_useless_expansion(job, self.rule(3))
         if undone is not None:
             return undone
         # 4: "If the first queued job cannot yet be scheduled using the processors harvested from
@@ -86,10 +86,10 @@ class QueuedFirst(Measured, frozen=True):
         # 6: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 7: "If there are idle processors after backfill and if there are still queued jobs, then
         # expand the current job using the Max-Benefit-Priority strategy."
-        return self.expanded(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
+        return self.expand(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
 
     def _may_pass(self, job: Job, head: Job, view: View) -> bool:
-        """Whether the job may grow although another is queued."""
+        """Whether the job may expand although another one is queued."""
         if self.grow_past == "lower":
             return not Ranks(self.higher, self.low).outranked_by(head, view)(job)
         return self.grow_past == "any"

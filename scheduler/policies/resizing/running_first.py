@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from scheduler.model.job import Job
 from scheduler.policies.resizing.interface import Decision
-from scheduler.policies.resizing.measured import Measured
+from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
 
 
-class MaxBPr(Measured, frozen=True):
+class MaxBPr(PrioResizing, frozen=True):
     """Max-benefit with priority: PRIO 3.3, policy 2, scenario 1; its bullets are cited.
 
     Jobs at their resize points do "not consider the number of queued jobs in their resizing
@@ -19,8 +19,8 @@ class MaxBPr(Measured, frozen=True):
 
     Parameters
     ----------
-    protect_reservation : while jobs are queued, grow only on processors that the reservation of
-        the first one leaves over. The paper's policy does not.
+    protect_reservation : while jobs are queued, expand only on processors that the head's
+        reservation does not need. The paper's policy has no such rule.
     """
 
     title: ClassVar[str] = "Max-B-PR"
@@ -30,13 +30,13 @@ class MaxBPr(Measured, frozen=True):
     def decide(self, job: Job, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         # PRIO 3.2: "A job that has reached its sweet spot is not eligible for additional processor
-        # allocation"; without it a job would take and give back its next size in turn.
-        stay = self.at_sweet_spot(job, f"{self.title} 3.2 sweet spot")
+        # allocation"; without this rule a job would expand and contract in turn.
+        stay = self.keep_sweet_spot(job, f"{self.title} 3.2 sweet spot")
         if stay is not None:
             return stay
         # 1: "check whether the job benefited from expansion at its last resize point. If it did
         # not, then contract the job to its previous processor size."
-        undone = self.judged(job, self.rule(1))
+        undone = self.undo_useless_expansion(job, self.rule(1))
         if undone is not None:
             return undone
         # 2: "If it benefited from previous expansion, then expand the job to its next possible
@@ -45,4 +45,4 @@ class MaxBPr(Measured, frozen=True):
         # 4: "Schedule queued jobs using priority-based backfill to use the idle processors": the
         # core's pass.
         idle = view.spare(job.expected_end) if self.protect_reservation else view.free
-        return self.expanded(job, view, idle, self.rule(2), self.rule(3))
+        return self.expand(job, view, idle, self.rule(2), self.rule(3))

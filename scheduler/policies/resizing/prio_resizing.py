@@ -1,7 +1,8 @@
-"""What the three scenarios of PRIO 3.3 share: how a job's own measurements decide.
+"""Rules that the three scenarios of PRIO 3.3 share; they use the job's own measurements.
 
-The sweet spot, the benefit of the last expansion and Max-Benefit-Priority are the same in all of
-them; what differs is whether queued or running jobs come first (`queued_first`, `running_first`).
+The sweet spot, the benefit of the last expansion and Max-Benefit-Priority are the same in all
+scenarios. The scenarios differ in whether queued or running jobs come first (`queued_first`,
+`running_first`).
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from scheduler.policies.resizing.interface import Grow, Shrink, Stay
 from scheduler.state.view import View
 
 
-class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters and steps common to the scenarios.
+class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Common parameters and rules of the scenarios.
 
     Parameters
     ----------
-    remap_window_size : resizes before the expand potential of a job is known (PRIO 3.2).
-    min_potential : threshold the expand potential must exceed, speedup per processor (PRIO 3.2).
-    min_benefit : what an expansion must have brought, as a part of a perfect gain
-        (`History.benefited`); 0 is any improvement, as the paper has it.
-    settle : iterations on a size before its benefit is judged and it may grow again; more than 1
-        steadies jobs whose iteration times are noisy.
+    remap_window_size : number of resizes before the expand potential of a job is known (PRIO 3.2).
+    min_potential : threshold that the potential must exceed, speedup per processor (PRIO 3.2).
+    min_benefit : least benefit of an expansion as a share of the ideal gain (`History.benefited`);
+        0 accepts any improvement, as in the paper.
+    settle : iterations on a size before its benefit is evaluated and the job may expand again; more
+        than 1 makes decisions on noisy iteration times more stable.
 
     Raises
     ------
     ValueError : a parameter is out of range.
     """
 
-    #: How reasons cite it.
+    #: Name that reasons cite.
     title: ClassVar[str] = ""
 
     remap_window_size: int = 2
@@ -56,18 +57,18 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"min_benefit must be >= 0, got {self.min_benefit}")
 
     def rule(self, bullet: int) -> str:
-        """Name a bullet of PRIO 3.3."""
+        """Citation of a bullet of PRIO 3.3."""
         return f"{self.title} 3.3 bullet {bullet}"
 
-    def at_sweet_spot(self, job: Job, rule: str) -> Stay | None:
-        """Maintain the size if it is the sweet spot or above."""
+    def keep_sweet_spot(self, job: Job, rule: str) -> Stay | None:
+        """Keep the size if it is at or above the sweet spot; None if it is not."""
         spot = job.history.sweet_spot
         if spot is None or job.size < spot:
             return None
         return Stay(Reason(rule, "{size} processors are its sweet spot", {"size": job.size}))
 
-    def judged(self, job: Job, rule: str) -> Shrink | Stay | None:
-        """Undo the last expansion if it brought nothing, and record the sweet spot."""
+    def undo_useless_expansion(self, job: Job, rule: str) -> Shrink | Stay | None:
+        """Undo an expansion without benefit and record the sweet spot; None if it is not due."""
         history = job.history
         if history.settled < self.settle:
             facts = {"settled": history.settled, "size": job.size, "settle": self.settle}
@@ -89,8 +90,8 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Stay(Reason(rule, text, times), sweet_spot=before)
         return Shrink(before, Reason(rule, text, times), groups, before)
 
-    def expanded(self, job: Job, view: View, idle: int, rule: str, short: str) -> Grow | Stay:
-        """Let it grow by Max-Benefit-Priority on so many idle processors."""
+    def expand(self, job: Job, view: View, idle: int, rule: str, short: str) -> Grow | Stay:
+        """Expand the job by Max-Benefit-Priority on `idle` processors, or keep its size."""
         return max_benefit_priority(
             job,
             view,
