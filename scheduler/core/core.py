@@ -10,7 +10,7 @@ events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from scheduler.core.alarms import Alarms
@@ -39,6 +39,7 @@ from scheduler.model.space import NONE
 from scheduler.policies.backfill.in_order import SchedulingPass
 from scheduler.policies.scenario import Scenario
 from scheduler.state.queue import Queue
+from scheduler.state.records import CoreRecord
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View
 
@@ -309,6 +310,41 @@ class Core:
     def forget(self, job: int) -> None:
         """Drop the record of an ended job; see `SchedulerState.forget`."""
         self.state.forget(job)
+
+    # Recovery.
+
+    def record(self) -> CoreRecord:
+        """Return the scheduler state, apart from the jobs, for durable storage."""
+        state = self.state
+        learned = getattr(self.predictor, "learned", None)
+        return CoreRecord(
+            nodes=list(state.machine.nodes.values()),
+            resize_costs=state.resize_costs,
+            reservations=dict(state.reservations),
+            predictor=None if learned is None else learned(),
+        )
+
+    def restore(self, now: float, record: CoreRecord, jobs: Iterable[Job]) -> None:
+        """Take over a recorded state, without any decision. Precondition: the core is new.
+
+        The next event is followed by a scheduling pass, and a wake-up is due at once.
+
+        Parameters
+        ----------
+        now : time of the latest instant that was handled, s.
+        record : see `record`.
+        jobs : the jobs of this core, as they were recorded.
+        """
+        state = self.state
+        state.restore(now, record.nodes, jobs)
+        state.resize_costs = record.resize_costs
+        state.reservations.update(
+            (job, at) for job, at in record.reservations.items() if job in state.queue
+        )
+        relearn = getattr(self.predictor, "relearn", None)
+        if relearn is not None and record.predictor is not None:
+            relearn(record.predictor)
+        self._select_pass()
 
     # Beginning and end of a job in the core.
 

@@ -185,6 +185,15 @@ class Job:
         return self._history
 
     @property
+    def recorded_history(self) -> History | None:
+        """The history if the job has one yet, for storage."""
+        return self._history
+
+    @recorded_history.setter
+    def recorded_history(self, history: History) -> None:
+        self._history = history
+
+    @property
     def smaller(self) -> tuple[int, ...]:
         """Configurations a running job may contract to, the largest first (PRIO 2).
 

@@ -128,6 +128,15 @@ class Numbering:
             self._firsts.insert(run, first)
             self._owners.insert(run, node.name)
 
+    def assign(self, node: str, numbers: ProcSet) -> None:
+        """Record that a node has these processor numbers, as an earlier run of a service chose."""
+        self._kept[node] = self._kept.get(node, ProcSet()) - numbers
+        for first, last in numbers.intervals:
+            self._numbered = max(self._numbered, last + 1)
+            run = bisect_right(self._firsts, first)
+            self._firsts.insert(run, first)
+            self._owners.insert(run, node)
+
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
         """Which of these processors lie on which node, in the order of their numbers."""
         found: dict[str, ProcSet] = {}
@@ -229,6 +238,31 @@ class Machine:
         self.pools.offer(node.resources, -1)
         self._offer(node.processors, ProcSet())
         return node.processors
+
+    def restore(self, nodes: Iterable[Node], allocated: ProcSet) -> None:
+        """Take over the nodes of an earlier run of a service; this machine must have none yet.
+
+        Parameters
+        ----------
+        nodes : in the order of their first joining, with their processor numbers.
+        allocated : processors that jobs hold.
+        """
+        offered = ProcSet()
+        for node in nodes:
+            self.nodes[node.name] = node
+            self.numbering.assign(node.name, node.numbers)
+            self.installed += node.count
+            self.pools.install(node.resources)
+            if node.up:
+                self.pools.offer(node.resources)
+                offered |= node.processors
+            self._down |= node.numbers - (node.processors if node.up else ProcSet())
+        self._owed = allocated & self._down
+        self.whole = not self._down
+        self.processors = len(offered)
+        self.space.put(offered - allocated)
+        self.free_count = len(self.free)
+        self._placeable.clear()
 
     def _pool(self, node: Node, resources: Mapping[str, int]) -> None:
         """A node that joins holds these further resources now."""

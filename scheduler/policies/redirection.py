@@ -172,6 +172,23 @@ class Counters:
         bucket.jobs[job.id] = job, bucket.count
         self._of[job.id] = bucket
 
+    def counts(self) -> dict[int, int]:
+        """Return the count of each job, by number."""
+        return {number: bucket.counted(number) for number, bucket in self._of.items()}
+
+    def resume(self, job: Job, count: int) -> None:
+        """Let a job go on from a count that was recorded. Jobs are given in order of their starts.
+
+        The first of the jobs that always count alike has counted most.
+        """
+        key = self._key(job)
+        if key not in self._buckets:
+            self._buckets[key] = _Bucket()
+            self._buckets[key].count = count
+        bucket = self._buckets[key]
+        bucket.jobs[job.id] = job, bucket.count - count
+        self._of[job.id] = bucket
+
     def forget(self, job: int) -> None:
         """Stop counting for the job of this number."""
         bucket = self._of.pop(job)

@@ -7,6 +7,7 @@ prediction for a job that is overdue is corrected until it reaches the walltime.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -101,6 +102,13 @@ class _UserMeans:
         if job.misses > len(corrections):
             return walltime_s
         return min(job.first_estimate_s + corrections[job.misses - 1], walltime_s)
+
+    def learned(self) -> dict[str, list[float]]:
+        return {user: list(runs) for user, runs in self._runs.items()}
+
+    def relearn(self, learned: Mapping[str, list[float]]) -> None:
+        window = self._parameters.window
+        self._runs = {user: deque(runs, maxlen=window) for user, runs in learned.items()}
 
     def ended(self, job: Job) -> None:
         if job.started_at is not None and job.ended_at is not None:

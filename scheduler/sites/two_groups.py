@@ -41,6 +41,7 @@ from scheduler.policies.containment import ContainedSelection, Report, contained
 from scheduler.policies.redirection import Counted, Counters
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import of_redirection_group
+from scheduler.state.records import SiteRecord
 from scheduler.text.counts import noun
 
 S = JobState
@@ -255,6 +256,34 @@ class TwoGroupSite:
         if core is self.redirection:
             text = f"in the redirection group: {text}"
         return Reason(reason.rule, text, facts)
+
+    def record(self) -> SiteRecord:
+        """Return the scheduler state, apart from the jobs, for durable storage."""
+        counters = self._counters
+        return SiteRecord(
+            now=self.now,
+            principal=self.principal.record(),
+            redirection=self.redirection.record(),
+            counts={} if counters is None else counters.counts(),
+        )
+
+    def restore(self, record: SiteRecord, jobs: Iterable[Job]) -> None:
+        """Take over a recorded state, without any decision. Precondition: the site is new.
+
+        Parameters
+        ----------
+        record : see `record`.
+        jobs : all queued and live jobs as they were recorded, and any ended ones.
+        """
+        redirected: dict[bool, list[Job]] = {False: [], True: []}
+        for job in jobs:
+            redirected[job.redirected_at is not None].append(job)
+        now = record.now
+        self.principal.restore(now, record.principal, redirected[False])
+        self.redirection.restore(now, record.redirection, redirected[True])
+        if self._counters is not None:
+            for number, job in self.principal.live.items():
+                self._counters.resume(job, record.counts.get(number, 0))
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended; see `Core.forget`."""

@@ -8,11 +8,12 @@ None when it must be computed anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
 from scheduler.model.history import Moves
 from scheduler.model.job import FINAL, STARTING, Job, JobState
-from scheduler.model.machine import Machine, Selection
+from scheduler.model.machine import Machine, Node, Selection
 from scheduler.model.orders import Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
@@ -266,6 +267,45 @@ class SchedulerState:
         self.compression_due = True
         self.orders.append(Kill(job.id, reason))
 
+    def restore(self, now: float, nodes: Iterable[Node], jobs: Iterable[Job]) -> None:
+        """Take over recorded jobs and nodes. Precondition: the state has neither.
+
+        Parameters
+        ----------
+        now : time of the latest instant that was handled, s.
+        nodes : in the order of their first joining, with their processor numbers.
+        jobs : queued and live jobs, and ended ones that are still of interest.
+        """
+        self.now = now
+        jobs = list(jobs)
+        live = [job for job in jobs if job.state not in FINAL and job.state is not S.PENDING]
+        allocated = [processors for job in live for processors in job.groups.values()]
+        self.machine.restore(nodes, ProcSet.union(allocated))
+        self.jobs.update((job.id, job) for job in jobs)
+        for job in sorted(live, key=_start_order):
+            self.live[job.id] = job
+            if job.spec.resizable:
+                self.resizable[job.id] = job
+            if job.resize is not None and not job.resize.expands:
+                self.freeing += job.resize.old - job.resize.new
+            self.machine.pools.take(job.spec.resources)
+        if self.machine.pools.names:
+            self.multi_resource = True
+            self.releases = ExpectedReleases(self.quantity(0))
+        for job in self.live.values():
+            job.demand = self.quantity(job.processors, job)
+            self.expect(job)
+        for job in sorted(jobs, key=_queue_order):
+            if job.state is S.PENDING:
+                self.machine.pools.register(job.spec.resources)
+                self.queue.add(job, now)
+        if self.machine.pools.names:
+            self.count_resources()
+        else:
+            for job in self.queue.jobs.values():
+                job.demand = job.processors
+        self.processors_released()
+
     def count_resources(self) -> None:
         """Count all resources that nodes and jobs have named so far, not processors alone."""
         self.multi_resource = True
@@ -300,3 +340,11 @@ class SchedulerState:
             profile.advance(self.now)
             profile.cancel(self.quantity(job.size, job), self.now, end - self.now)
             profile.more_free_until = max(profile.more_free_until, end)
+
+
+def _start_order(job: Job) -> tuple[float, int]:
+    return (-inf if job.started_at is None else job.started_at, job.id)
+
+
+def _queue_order(job: Job) -> tuple[float, int]:
+    return (job.queued_at, job.id)

@@ -1,0 +1,142 @@
+"""Records of jobs and of the scheduler state, for durable storage.
+
+A service writes the record of each job that an instant changed together with the events and orders
+of that instant. Recovery loads the records; it decides nothing again, so the code that decided may
+have changed meanwhile. Records are encoded as MessagePack with field names: a later release may add
+fields with defaults. (JSON has no infinite numbers, which expected times need.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from reshape.topology import Topology
+from scheduler.model.events import JobSpec, ResizeTimes
+from scheduler.model.history import History, Moves
+from scheduler.model.job import Job, JobState, Resize
+from scheduler.model.machine import Node
+from scheduler.model.procset import ProcSet
+
+
+class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A job as it is stored; the fields are the attributes of `scheduler.model.job.Job`.
+
+    Times are seconds on the service's clock.
+    """
+
+    id: int
+    spec: JobSpec
+    state: JobState
+    submitted_at: float
+    queued_at: float
+    estimate_s: float
+    topology: Topology | None = None
+    groups: dict[int, ProcSet] = {}
+    started_at: float | None = None
+    ended_at: float | None = None
+    size: int = 0
+    resize: Resize | None = None
+    resizes: int = 0
+    first_group: int = 1
+    next_group: int = 1
+    restarts: int = 0
+    first_estimate_s: float = 0.0
+    misses: int = 0
+    backfilled: bool = False
+    sizes: tuple[tuple[float, int], ...] = ()
+    times: tuple[ResizeTimes, ...] = ()
+    cause: JobState | None = None
+    why: str = ""
+    exit_code: int = 0
+    signal: int = 0
+    redirected_at: float | None = None
+    history: History | None = None
+
+    @classmethod
+    def of(cls, job: Job) -> JobRecord:
+        """Record a job as it is now."""
+        fields: dict[str, Any] = {name: getattr(job, name) for name in _PLAIN}
+        return cls(history=job.recorded_history, **fields)
+
+    def job(self) -> Job:
+        """Make the job that this is the record of."""
+        job = Job(self.id, self.spec, self.submitted_at)
+        for name in _PLAIN:
+            setattr(job, name, getattr(self, name))
+        if self.history is not None:
+            job.recorded_history = self.history
+        return job
+
+
+_PLAIN = tuple(name for name in JobRecord.__struct_fields__ if name != "history")
+
+
+class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The scheduler state of a core, apart from its jobs.
+
+    Parameters
+    ----------
+    nodes : in the order of their first joining, with the processor numbers they have had.
+    resize_costs : costs of the latest resizes of all jobs.
+    reservations : start times of queued jobs, by job number, seconds.
+    predictor : what the run-time predictor has learned, in its own form; None if it has none.
+    """
+
+    nodes: list[Node] = []
+    resize_costs: Moves = msgspec.field(default_factory=Moves)
+    reservations: Mapping[int, float] = {}
+    predictor: Any = None
+
+
+class SiteRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The scheduler state of a site, apart from its jobs.
+
+    Parameters
+    ----------
+    now : time of the latest instant, seconds.
+    redirection : of the redirection group.
+    counts : waiting jobs that each running job has counted, by job number (REDIR, algorithm 2).
+    """
+
+    now: float
+    principal: CoreRecord
+    redirection: CoreRecord = CoreRecord()
+    counts: Mapping[int, int] = {}
+
+
+_encoder = msgspec.msgpack.Encoder()
+_job_decoder = msgspec.msgpack.Decoder(JobRecord, strict=False)
+_site_decoder = msgspec.msgpack.Decoder(SiteRecord, strict=False)
+
+
+def encode_job(job: Job) -> bytes:
+    """Encode the record of a job."""
+    return _encoder.encode(JobRecord.of(job))
+
+
+def decode_job(record: bytes) -> Job:
+    """Make a job from its encoded record.
+
+    Raises
+    ------
+    msgspec.DecodeError : the record is damaged, or of a release that wrote other fields.
+    """
+    return _job_decoder.decode(record).job()
+
+
+def encode_site(record: SiteRecord) -> bytes:
+    """Encode the record of a site."""
+    return _encoder.encode(record)
+
+
+def decode_site(record: bytes) -> SiteRecord:
+    """Decode the record of a site.
+
+    Raises
+    ------
+    msgspec.DecodeError : the record is damaged, or of a release that wrote other fields.
+    """
+    return _site_decoder.decode(record)
