@@ -105,9 +105,12 @@ class SystemMonitor:
         self._check(hello)
         events: list[Event] = []
         known = self.agents.get(hello.node)
-        last_pid = known.pid if known is not None else self._journal.agent_pid(hello.node)
-        if last_pid is not None and last_pid != hello.pid:
-            log.warning("agent replaced node=%s pid=%d->%d", hello.node, last_pid, hello.pid)
+        if known is not None:
+            replaced = known.pid != hello.pid
+        else:
+            replaced = self._journal.has_other_agent(hello.node, hello.pid)
+        if replaced:
+            log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
             events.append(NodeLost(at=now, node=hello.node))  # its groups ended with it
             self.agents.pop(hello.node, None)
             known = None
@@ -117,7 +120,7 @@ class SystemMonitor:
                     job=status.job, group=status.group, grace_s=0, why="its node was lost"
                 )
                 self._send(identity, kill)
-            self._journal.note_agent_pid(hello.node, hello.pid)
+            self._journal.note_agent(hello.node, hello.pid)
             if unwanted:
                 return events
             log.info("agent reports node=%s pid=%d", hello.node, hello.pid)

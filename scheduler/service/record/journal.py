@@ -180,12 +180,11 @@ class Journal(JournalReader):
         """Note the anchor of the clock."""
         self._note(_META, "clock", json.encode(anchor).decode())
 
-    def agent_pid(self, node: str) -> int | None:
-        """Return the process number of the latest agent of a node in this boot, None if unknown."""
-        pid, _, boot = (self._meta(f"agent {node}") or "").partition(" ")
-        return int(pid) if pid.isdecimal() and boot == boot_id() else None
+    def has_other_agent(self, node: str, pid: int) -> bool:
+        """Whether the latest agent of a node was another process, possibly before a reboot."""
+        return self._meta(f"agent {node}") not in (None, f"{pid} {boot_id()}")
 
-    def note_agent_pid(self, node: str, pid: int) -> None:
+    def note_agent(self, node: str, pid: int) -> None:
         """Note the process number of a node's agent."""
         self._note(_META, f"agent {node}", f"{pid} {boot_id()}")
 

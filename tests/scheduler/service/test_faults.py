@@ -17,7 +17,7 @@ import pytest
 import zmq
 from paths import SUPPORT
 
-from reshape.errors import ReshapeError
+from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
 
 FAULTY = ["python", str(SUPPORT / "faulty.py")]
@@ -26,6 +26,26 @@ processors: 8
 scenario: scripted:Scripted
 verify: true
 deadlines: {start_s: 6, ready_s: 6, join_s: 15}
+"""
+
+
+#: Runs `reshape serve` with a decision that fails the first time a job is cancelled.
+FAILING_ONCE = """
+import runpy, sys
+from scheduler.model.events import JobCancelled
+from scheduler.service.driver import Driver
+
+decide, failures = Driver.decide, []
+
+def failing(self, events):
+    if not failures and any(isinstance(event, JobCancelled) for event in events):
+        failures.append(1)
+        raise RuntimeError("injected")
+    return decide(self, events)
+
+Driver.decide = failing
+sys.argv[0] = "reshape"
+runpy.run_module("reshape", run_name="__main__")
 """
 
 
@@ -52,6 +72,15 @@ def stop_for(pid: int, seconds: float) -> None:
 
 def log_of(served: Any) -> str:
     return served.place.log("serve").read_text()
+
+
+def answers(served: Any) -> bool:
+    """Whether the service answers."""
+    try:
+        served.ask(m.ServerInfo(), 1.0)
+    except ServiceUnavailable:
+        return False
+    return True
 
 
 def ranks_of(served: Any, group: int) -> list[psutil.Process]:
@@ -205,6 +234,24 @@ def test_damaged_records_do_not_end_the_service(served: Any) -> None:
     assert "Unreadable:" in info.stdout
     assert "the submission of job 1 was left out" in info.stdout
     assert "journal record unreadable" in log_of(served)
+
+
+def test_the_service_recovers_from_an_unexpected_exception(served: Any) -> None:
+    served.start("--processors", "4")
+    number = served.submit(["sleep", "60"], 2)
+    served.until(number, "RUNNING")
+    served.kill()
+    command = ["-c", FAILING_ONCE, "serve", "--dir", str(served.directory), "--processors", "4"]
+    with served.place.log("serve").open("ab") as log:
+        served.process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
+    wait_until(lambda: answers(served))
+    with pytest.raises(ServiceUnavailable):
+        served.ask(m.Cancel(job=number), 5.0)
+    assert served.job(number).state == "RUNNING"
+    served.ask(m.Cancel(job=number))
+    assert served.wait(number).state == "CANCELLED"
+    assert "recovers from its journal" in log_of(served)
+    assert served.free() == 4
 
 
 def test_a_flood_of_malformed_messages_is_refused_and_logged_at_a_bounded_rate(

@@ -140,6 +140,17 @@ def test_facts_of_an_earlier_release_without_a_value_are_dropped(
     assert journal.facts(2) == {"verified": True}
 
 
+def test_the_latest_agent_of_a_node_is_known_to_the_next_service(path: Path) -> None:
+    first = Journal(path)
+    assert not first.has_other_agent("local", 7)
+    first.note_agent("local", 7)
+    first.close()
+    second = Journal(path)
+    assert not second.has_other_agent("local", 7)
+    assert second.has_other_agent("local", 8)
+    second.close()
+
+
 def test_files_belong_to_their_owner_alone(journal: Journal, path: Path) -> None:
     modes = {part.name: part.stat().st_mode & 0o777 for part in path.parent.iterdir()}
     assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm"], 0o600)
