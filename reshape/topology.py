@@ -185,6 +185,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _sizes(self, start: int, above: int, maximum: int) -> Iterator[int]:
         """Valid sizes s with above < s <= maximum, ascending."""
+        if self.divides is not None:
+            maximum = min(maximum, self.divides)  # no larger size divides it
         for size in takewhile(lambda size: size <= maximum, self._expansions(start, above)):
             if size > above and self._divides(size):
                 yield size

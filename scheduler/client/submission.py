@@ -125,7 +125,7 @@ def _check_sizes(processors: int, maximum: int | None, topology: Topology | None
         raise ReshapeError(f"--max {maximum} is below the {processors} processors to start with")
     if topology is not None:
         try:
-            topology.valid_sizes(processors, maximum or processors)
+            topology.valid_sizes(processors, processors)
         except ValueError as error:
             raise ReshapeError(str(error)) from None
 
