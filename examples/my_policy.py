@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.policies.api import Decision, Grow, Job, Reason, Shrink, Stay, View
+from scheduler.policies.api import Decision, Grow, JobView, Reason, Shrink, Stay, View
 
 
 class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.reserve < 0:
             raise ValueError(f"reserve must be >= 0, got {self.reserve}")
 
-    def decide(self, job: Job, view: View) -> Decision:
+    def decide(self, job: JobView, view: View) -> Decision:
         """Decide on a job at its resize point."""
         if view.head is not None:
             return self.make_room(job, view.head, view)
@@ -43,7 +43,7 @@ class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Stay(Reason("Patient", text, facts))
         return Grow(to, Reason("Patient", "no job is queued and {free} processors are idle", facts))
 
-    def make_room(self, job: Job, head: Job, view: View) -> Decision:
+    def make_room(self, job: JobView, head: JobView, view: View) -> Decision:
         """Contract the job to its starting size if the first queued job can start as a result."""
         start, coming = job.spec.processors, view.free + view.freeing
         facts = {"head": head.id, "needed": head.spec.processors, "coming": coming}

@@ -17,8 +17,8 @@ A policy reads jobs and the view and changes neither. ``examples/my_policy.py`` 
 in one file; ``docs/policies.md`` describes how a policy gets a name.
 """
 
-from scheduler.model.history import History
 from scheduler.model.job import Job, JobState
+from scheduler.model.job_view import HistoryView, JobView
 from scheduler.model.machine import Selection
 from scheduler.model.orders import Reason
 from scheduler.model.priority import Prioritised
@@ -35,9 +35,10 @@ __all__ = [
     "Decision",
     "Estimates",
     "Grow",
-    "History",
+    "HistoryView",
     "Job",
     "JobState",
+    "JobView",
     "Predictor",
     "Prioritised",
     "ProcSet",

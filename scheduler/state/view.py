@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from reshape.topology import Topology
 from scheduler.model.job import Job, JobState
+from scheduler.model.job_view import JobView
 from scheduler.model.priority import Prioritised, running_priority
 from scheduler.model.resources import processors_of
 from scheduler.state.earliest_place import EarliestPlace
@@ -40,17 +41,19 @@ class QueuedJobs:
         """Count the jobs."""
         return len(self._queue.jobs)
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[JobView]:
         """Iterate over the jobs."""
         return iter(self._queue)
 
-    def __getitem__(self, index: int) -> Job:
+    def __getitem__(self, index: int) -> JobView:
         """Job at a position of the queue."""
         return list(self._queue)[index]
 
 
 class View:
     """Scheduler state at one instant, for reading.
+
+    It gives out jobs as `JobView`, whose members cannot be assigned.
 
     Parameters
     ----------
@@ -92,12 +95,12 @@ class View:
         return QueuedJobs(self._state.queue)
 
     @property
-    def head(self) -> Job | None:
+    def head(self) -> JobView | None:
         """First queued job that the machine could run if every node was up and idle."""
         return self._state.head
 
     @property
-    def resizable(self) -> Iterator[Job]:
+    def resizable(self) -> Iterator[JobView]:
         """Running jobs that may be resized now: they are resizable and no resize is under way."""
         running = self._state.resizable.values()
         return (job for job in running if job.state is JobState.RUNNING)
@@ -137,30 +140,33 @@ class View:
             return self.free
         return min(self.free, reservation.spare)
 
-    def priority(self, job: Job) -> float:
+    def priority(self, job: JobView) -> float:
         """Priority of a job (PRIO 3.1): by queue order if queued, by the time left if running.
 
         For a queued job it is the user-assigned priority if the queue order gives none.
         """
+        assert isinstance(job, Job)
         if job.state is not JobState.PENDING:
             return running_priority(job, self.now)
         order = self._prioritised
         return job.spec.priority if order is None else order.priority(job, self.now)
 
-    def next_larger(self, job: Job) -> int | None:
+    def next_larger(self, job: JobView) -> int | None:
         """Next valid size above the present one; None without one or if it failed lately."""
+        assert isinstance(job, Job)
         spec = job.spec
         if not spec.resizable or job.topology is None or topology_fault(job):
             return None
         size = larger_size(job.topology, job.size, spec.processors, spec.max_processors or 0)
         return None if size is None or self.failed_lately(job, size) else size
 
-    def pause_s(self, job: Job) -> float | None:
+    def pause_s(self, job: JobView) -> float | None:
         """Expected pause of a resize of the job, s; None if no resize was measured yet."""
         return job.history.predict_pause_s(self._state.resize_costs)
 
-    def failed_lately(self, job: Job, size: int) -> bool:
+    def failed_lately(self, job: JobView, size: int) -> bool:
         """Whether a resize to this size failed fewer than `retry_after` resize points ago."""
+        assert isinstance(job, Job)
         failed = job.history.failures.get(size)
         return failed is not None and job.history.points - failed < self._retry_after
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.state.view import View
@@ -20,7 +20,7 @@ class Scripted(msgspec.Struct, frozen=True):
     steps: str = ""
     hold: int = 1
 
-    def decide(self, job: Job, view: View) -> Decision:
+    def decide(self, job: JobView, view: View) -> Decision:
         """Return the next step of the job, or stay if the hold is not over."""
         reason = Reason("scripted")
         steps = self.steps.split()

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from math import inf
 
-from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.resizing.interface import Grow, Stay
 from scheduler.state.view import View
 
 
 def max_benefit_priority(
-    job: Job, view: View, *, idle: int, window: int, min_potential: float, rule: str, short: str
+    job: JobView, view: View, *, idle: int, window: int, min_potential: float, rule: str, short: str
 ) -> Grow | Stay:
     """Expand the job "that is predicted to benefit most" (Max-Benefit-Priority, PRIO 3.2).
 
@@ -60,7 +60,7 @@ def max_benefit_priority(
 
 
 def _kept_for_others(
-    job: Job, view: View, potential: float, window: int, min_potential: float
+    job: JobView, view: View, potential: float, window: int, min_potential: float
 ) -> int:
     """Number of processors pre-allocated to jobs that rank higher (PRIO 3.2, steps 1 and 2)."""
     priority = job.spec.priority
@@ -80,11 +80,11 @@ def _kept_for_others(
     return kept
 
 
-def _potential(job: Job, window: int) -> float:
+def _potential(job: JobView, window: int) -> float:
     potential = job.history.expand_potential(window)
     return inf if potential is None else potential
 
 
-def _at_sweet_spot(job: Job) -> bool:
+def _at_sweet_spot(job: JobView) -> bool:
     spot = job.history.sweet_spot
     return spot is not None and job.size >= spot

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from scheduler.model.groups import leaving_groups
-from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.resizing.interface import Shrink
@@ -43,7 +43,7 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     higher: Higher = "priority"
     low: float = CLASSES["gold"]
 
-    def outranked_by(self, head: Job, view: View) -> Callable[[Job], bool]:
+    def outranked_by(self, head: JobView, view: View) -> Callable[[JobView], bool]:
         """Return a test of whether a running job is of lower priority than the head."""
         user = head.spec.priority
         if self.higher == "queued":
@@ -53,18 +53,18 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         priority = view.priority(head)
         return lambda job: view.priority(job) < priority
 
-    def is_high(self, job: Job) -> bool:
+    def is_high(self, job: JobView) -> bool:
         """Whether a job belongs to the high class."""
         return job.spec.priority > self.low
 
 
 #: Harvesting strategy: decides whether and how far the job at its resize point is contracted. The
 #: last argument is the rule to cite.
-Strategy: TypeAlias = Callable[[Job, View, Ranks, Harvest, str], Shrink | None]
+Strategy: TypeAlias = Callable[[JobView, View, Ranks, Harvest, str], Shrink | None]
 
 
 def fcfs_contract_priority(
-    job: Job, view: View, ranks: Ranks, harvest: Harvest, rule: str
+    job: JobView, view: View, ranks: Ranks, harvest: Harvest, rule: str
 ) -> Shrink | None:
     """Contract jobs "in the order they arrive at their resize point" (PRIO 3.2).
 
@@ -99,7 +99,7 @@ def fcfs_contract_priority(
 
 
 def least_impact_priority(
-    job: Job, view: View, ranks: Ranks, harvest: Harvest, rule: str
+    job: JobView, view: View, ranks: Ranks, harvest: Harvest, rule: str
 ) -> Shrink | None:
     """Contract jobs "in the ascending order of their expected performance impact" (PRIO 3.2).
 
@@ -143,7 +143,7 @@ def least_impact_priority(
 class _Steps:
     """Steps of one job of the list to its smaller configurations."""
 
-    def __init__(self, job: Job, ranks: Ranks) -> None:
+    def __init__(self, job: JobView, ranks: Ranks) -> None:
         self.job, self._high = job, ranks.is_high(job)
         self._taken, self.at = 0, job.size
 
@@ -165,7 +165,9 @@ class _Steps:
         return self._taken < len(self.job.smaller)
 
 
-def traverse(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[int, int, int]:
+def traverse(
+    job: JobView, listed: list[JobView], ranks: Ranks, wanted: int
+) -> tuple[int, int, int]:
     """Traverse the list of Least-Impact-Priority until so many processors are found.
 
     Parameters
@@ -197,13 +199,13 @@ def traverse(job: Job, listed: list[Job], ranks: Ranks, wanted: int) -> tuple[in
     return to, found, len(giving)
 
 
-def _impact(job: Job, size: int, to: int) -> float:
+def _impact(job: JobView, size: int, to: int) -> float:
     """Expected impact of a contraction: relative increase of the iteration time."""
     now_s, then_s = job.history.predict_s(size), job.history.predict_s(to)
     return then_s / now_s - 1.0 if now_s and then_s else 0.0
 
 
-def _facts(job: Job, head: Job, view: View, to: int) -> dict[str, int | float | str]:
+def _facts(job: JobView, head: JobView, view: View, to: int) -> dict[str, int | float | str]:
     return {
         "size": job.size,
         "to": to,

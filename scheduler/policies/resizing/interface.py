@@ -10,7 +10,7 @@ A resizing policy is a class of typed parameters with one method::
 
         reserve: int = 0  # processors to leave idle
 
-        def decide(self, job: Job, view: View) -> Decision:
+        def decide(self, job: JobView, view: View) -> Decision:
             to = view.next_larger(job)
             if to is not None and not view.queue and to - job.size <= view.free - self.reserve:
                 return Grow(to, Reason("Eager", "{free} processors idle", {"free": view.free}))
@@ -27,7 +27,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.state.view import View
 
@@ -67,5 +67,5 @@ Decision: TypeAlias = Grow | Shrink | Stay
 class Resizing(Protocol):
     """Resizing policy: decides at the resize points of resizable jobs."""
 
-    def decide(self, job: Job, view: View) -> Decision:
+    def decide(self, job: JobView, view: View) -> Decision:
         """Decide on a RUNNING job at its resize point; its history includes the last iteration."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from scheduler.model.groups import leaving_groups
-from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.resizing.allocation import max_benefit_priority
 from scheduler.policies.resizing.interface import Grow, Shrink, Stay
@@ -60,14 +60,14 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Citation of a bullet of PRIO 3.3."""
         return f"{self.title} 3.3 bullet {bullet}"
 
-    def keep_sweet_spot(self, job: Job, rule: str) -> Stay | None:
+    def keep_sweet_spot(self, job: JobView, rule: str) -> Stay | None:
         """Keep the size if it is at or above the sweet spot; None if it is not."""
         spot = job.history.sweet_spot
         if spot is None or job.size < spot:
             return None
         return Stay(Reason(rule, "{size} processors are its sweet spot", {"size": job.size}))
 
-    def undo_useless_expansion(self, job: Job, rule: str) -> Shrink | Stay | None:
+    def undo_useless_expansion(self, job: JobView, rule: str) -> Shrink | Stay | None:
         """Undo an expansion without benefit and record the sweet spot; None if it is not due."""
         history = job.history
         if history.settled < self.settle:
@@ -90,7 +90,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Stay(Reason(rule, text, times), sweet_spot=before)
         return Shrink(before, Reason(rule, text, times), groups, before)
 
-    def expand(self, job: Job, view: View, idle: int, rule: str, short: str) -> Grow | Stay:
+    def expand(self, job: JobView, view: View, idle: int, rule: str, short: str) -> Grow | Stay:
         """Expand the job by Max-Benefit-Priority on `idle` processors, or keep its size."""
         return max_benefit_priority(
             job,

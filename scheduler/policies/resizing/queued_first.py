@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
-from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.resizing.harvesting import (
@@ -53,7 +53,7 @@ class QueuedFirst(PrioResizing, frozen=True):
     grow_past: GrowPast = "any"
     protect_reservation: bool = True
 
-    def decide(self, job: Job, view: View) -> Decision:
+    def decide(self, job: JobView, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         head = view.head
         if head is not None:
@@ -88,7 +88,7 @@ class QueuedFirst(PrioResizing, frozen=True):
         # expand the current job using the Max-Benefit-Priority strategy."
         return self.expand(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
 
-    def _may_pass(self, job: Job, head: Job, view: View) -> bool:
+    def _may_pass(self, job: JobView, head: JobView, view: View) -> bool:
         """Whether the job may expand although another one is queued."""
         if self.grow_past == "lower":
             return not Ranks(self.higher, self.low).outranked_by(head, view)(job)

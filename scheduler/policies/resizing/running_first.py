@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from scheduler.model.job import Job
+from scheduler.model.job_view import JobView
 from scheduler.policies.resizing.interface import Decision
 from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
@@ -27,7 +27,7 @@ class MaxBPr(PrioResizing, frozen=True):
 
     protect_reservation: bool = False
 
-    def decide(self, job: Job, view: View) -> Decision:
+    def decide(self, job: JobView, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
         # PRIO 3.2: "A job that has reached its sweet spot is not eligible for additional processor
         # allocation"; without this rule a job would expand and contract in turn.
