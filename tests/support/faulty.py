@@ -1,7 +1,7 @@
 """A program under test that kills or hangs one of its processes at a chosen step of a resize.
 
 Its data are the indices of the elements plus the number of iterations, so that it can verify them.
-The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "newcomer" (a
+The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "joining" (a
 joining group) or "job" (its last rank) and FAULT is "none" or a function of one of the modules
 `resize_points`, `transaction` and `move` of `reshape.resizing`. With "hang:" before it, the process
 sleeps instead of being killed.
@@ -23,16 +23,16 @@ import reshape.resizing.resize_points
 import reshape.resizing.transaction
 
 fault, side, iterations = sys.argv[1], sys.argv[2], int(sys.argv[3])
-newcomer = os.environ.get("RESHAPE_ROLE") == "join"
+joining = os.environ.get("RESHAPE_ROLE") == "join"
 N = 300
 
 
 def inject_fault() -> None:
     """Kill or hang this process if it is the chosen one and the fault has not happened yet."""
     mark = Path(f"struck-{os.environ['RESHAPE_JOB']}")
-    if (side == "newcomer") != newcomer or mark.exists():
+    if (side == "joining") != joining or mark.exists():
         return
-    if newcomer or app.comm.rank == app.comm.size - 1:
+    if joining or app.comm.rank == app.comm.size - 1:
         mark.touch()
         if fault.startswith("hang:"):
             time.sleep(3600)
@@ -54,7 +54,7 @@ place = fault.removeprefix("hang:")
 for module in (reshape.resizing.resize_points, reshape.resizing.transaction, reshape.resizing.move):
     if hasattr(module, place):
         with_fault(module, place)
-if place == "start" and newcomer:
+if place == "start" and joining:
     mark = Path(f"struck-{os.environ['RESHAPE_JOB']}")
     if not mark.exists() or mark.read_text() in ("", os.environ["RESHAPE_GROUP"]):
         mark.write_text(os.environ["RESHAPE_GROUP"])

@@ -127,7 +127,7 @@ class Admission:
         if queue.max_processors is not None and most > queue.max_processors:
             raise ReshapeError(
                 f"queue {name} has jobs of {queue.max_processors} processors at most, this one"
-                f" wants {most}: ask for fewer, or take another queue"
+                f" asks for {most}: ask for fewer, or take another queue"
             )
         longest = queue.max_walltime_s
         if longest is not None and submission.walltime_s > longest:

@@ -109,7 +109,7 @@ def test_service_and_joining_group_die_within_the_join(
     config = tmp_path / "service.yaml"
     config.write_text(SCRIPTED)
     served.start("--config", str(config), "--set", "resizing.steps='4'")
-    number = served.submit([*FAULTY, f"hang:{place}", "newcomer", "12"], 2, max_processors=4)
+    number = served.submit([*FAULTY, f"hang:{place}", "joining", "12"], 2, max_processors=4)
     wait_until((served.work / f"struck-{number}").exists)
     served.kill()
     for rank in ranks_of(served, 2):
@@ -164,7 +164,7 @@ def test_an_agent_that_returns_to_a_lost_node_ends_the_jobs_it_lost(
 
 
 @pytest.mark.parametrize("first", ["agent", "service"])
-def test_the_loss_of_an_agent_is_the_same_whoever_dies_first(served: Any, first: str) -> None:
+def test_the_loss_of_an_agent_has_one_final_state_and_reason(served: Any, first: str) -> None:
     served.start("--processors", "4")
     number = served.submit(["sleep", "100"], 2)
     served.until(number, "RUNNING")

@@ -165,14 +165,14 @@ def test_a_live_service_outlives_a_policy_that_fails(served, failing):
     assert "Traceback" in log
     assert f"ZeroDivisionError at {place}" in log
 
-    failing.write_text(FAILING.replace("(2, 3)", "()"))  # the journal knows what failed
+    failing.write_text(FAILING.replace("(2, 3)", "()"))  # the journal holds what failed
     served.kill()
     served.start()
     assert served.story(job) == story
     with reading(served.place.journal) as records:
-        told = compare(records.batches())
-    assert told.difference is None
-    assert told.resizes == 1
+        comparison = compare(records.batches())
+    assert comparison.difference is None
+    assert comparison.resizes == 1
 
 
 def test_a_live_service_outlives_every_other_part_that_fails(served, failing):

@@ -97,7 +97,7 @@ def test_every_application_is_right_at_every_size(served, scripted, program):
 )
 def test_a_group_that_fails_before_the_join_costs_nothing(served, scripted, fault, words):
     scripted("4 4 4")
-    number = served.submit([*FAULTY, fault, "newcomer", "40"], 2, max_processors=4)
+    number = served.submit([*FAULTY, fault, "joining", "40"], 2, max_processors=4)
     job = served.when(number, lambda job: bool(job.resizes) and "rolled" in job.resizes[0].outcome)
     assert words in job.resizes[0].outcome
     job = served.wait(number)
@@ -125,16 +125,16 @@ def test_a_group_that_waits_too_long_is_released(served, scripted):
 @pytest.mark.parametrize(
     ("fault", "side"),
     [
-        ("connect", "newcomer"),
-        ("merge", "newcomer"),
-        ("introduce", "newcomer"),
-        ("run", "newcomer"),
-        ("commit", "newcomer"),
+        ("connect", "joining"),
+        ("merge", "joining"),
+        ("introduce", "joining"),
+        ("run", "joining"),
+        ("commit", "joining"),
         ("accept", "job"),
         ("run", "job"),
         ("commit", "job"),
         ("hang:run", "job"),
-        ("hang:merge", "newcomer"),
+        ("hang:merge", "joining"),
     ],
 )
 def test_a_death_within_the_join_costs_at_most_a_restart(served, scripted, fault, side):

@@ -73,11 +73,15 @@ def test_without_configured_users_any_priority_is_admitted() -> None:
         ("bob", {"priority": nan}, "a priority must be a finite number, got nan"),
         ("bob", {"queue": "nigth"}, "there is no queue 'nigth'; did you mean night?"),
         ("bob", {"queue": "express"}, "user bob may not submit to queue express, only ann, eve"),
-        ("ann", {"queue": "express", "processors": 5}, "of 4 processors at most, this one wants 5"),
+        (
+            "ann",
+            {"queue": "express", "processors": 5},
+            "of 4 processors at most, this one asks for 5",
+        ),
         (
             "ann",
             {"queue": "express", "max_processors": 8},
-            "4 processors at most, this one wants 8",
+            "4 processors at most, this one asks for 8",
         ),
         ("ann", {"queue": "express", "walltime_s": 601.0}, "walltimes of 00:10:00 at most"),
         ("ann", {"walltime_s": inf}, "must be above 0 s and have an end, got inf"),
