@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from core_life import SCENARIOS, AnyLife
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from test_core_invariants import SCENARIOS, AnyLife
 
 from scheduler.core.core import Core
 from scheduler.model.job import FINAL

@@ -1,13 +1,13 @@
-"""Redirection: two groups of one machine, whatever happens; counts as the paper's algorithm has."""
+"""A site of two groups under random events; its counts equal those of the paper's algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core_life import NODES, AnyLife
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
-from test_core_invariants import NODES, AnyLife
 
 from scheduler.core.event_order import instant_order
 from scheduler.model.events import (

@@ -1,0 +1,332 @@
+"""Random events for a core, also failures, repetitions and impossible ones, and its invariants."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from math import inf
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from reshape.topology import Topology
+from scheduler.core.core import Core
+from scheduler.model.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    Wakeup,
+)
+from scheduler.model.job import FINAL, TRANSITIONS, Job, JobState
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Continue, Contract, Expand, Order, Reason, Start
+from scheduler.model.procset import ProcSet
+from scheduler.model.resources import Quantity
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
+from scheduler.state.view import View
+
+NODES = {"n1": 4, "n2": 3, "n3": 5}
+MEMORY = {"n2": {"memory": 6}, "n3": {"memory": 4, "disk": 1}}
+
+
+class Chaos(msgspec.Struct, frozen=True):
+    """Decides anything, possible or not; the same for the same history."""
+
+    seed: int = 0
+
+    def decide(self, job: Job, view: View) -> Decision:
+        dice = random.Random(f"{self.seed} {job.id} {job.history.points}")
+        reason = Reason("chaos")
+        to = dice.randint(-1, 9)
+        groups = tuple(dice.sample([*job.groups, 99], dice.randint(0, len(job.groups))))
+        return dice.choice(
+            [
+                Grow(to, reason),
+                Grow(min(job.size + 1, 8), reason),
+                Shrink(to, reason, groups or None),
+                Shrink(dice.choice(job.history.visits), reason),
+                Shrink(job.size - len(job.groups[min(job.groups)]), reason, (min(job.groups),)),
+                Stay(reason, sweet_spot=to),
+            ]
+        )
+
+
+SCENARIOS = [
+    Scenario("chaos", resizing=Chaos()),
+    scenario("conservative", {"resizing": "fcfs-pr"}),
+    scenario("easy"),
+    scenario("easy", {"backfill.pick": "bb"}),
+    scenario("conservative", {"backfill.pick": "bl"}),
+    scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
+    scenario("fcfs-pr"),
+    scenario("easy", {"selection": "contiguous"}),
+    scenario("fcfs-pr", {"selection": "contiguous"}),
+    scenario("pba-pr"),
+    scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
+    scenario("max-b-pr", {"order.qfactor_weight": 0}),
+    scenario("fcfs-pr", {"backfill.reservations": 2, "resizing.remap_window_size": 1}),
+]
+
+
+class AnyLife(RuleBasedStateMachine):
+    """Drives a core by events that may come, and by some that should not."""
+
+    @initialize(
+        chosen=st.sampled_from(SCENARIOS),
+        order=st.sampled_from(["batch", "batch", "sequential"]),
+        kill=st.booleans(),
+    )
+    def begin(self, chosen: Scenario, order: str, kill: bool) -> None:
+        self.core = Core(chosen, Machine([("n1", 4)]), kill_at_walltime=kill, order=order)
+        self.start([self.core])
+
+    def start(self, cores: list[Core]) -> None:
+        self.cores = cores
+        self.time = 0.0
+        self.submitted: set[int] = set()
+        self.before: dict[int, JobState] = {}
+        self.waiting: list[Event] = []
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 3.0, 10.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.deliver()
+        self.time += seconds
+
+    @rule(
+        processors=st.integers(1, 6),
+        walltime_s=st.sampled_from([1.0, 5.0, 20.0, 100.0]),
+        more=st.sampled_from([0, 0, 1, 4]),
+        topology=st.sampled_from([None, Topology(), Topology("nearly-square")]),
+        resources=st.sampled_from([{}, {}, {"memory": 3}, {"memory": 6, "disk": 1}]),
+    )
+    def submit(
+        self,
+        processors: int,
+        walltime_s: float,
+        more: int,
+        topology: Topology | None,
+        resources: dict[str, int],
+    ) -> None:
+        job = len(self.submitted) + 1
+        self.submitted.add(job)
+        most = processors + more
+        spec = JobSpec(processors, walltime_s, most, topology, resources=resources)
+        self.waiting.append(JobSubmitted(self.time, job, spec))
+
+    @rule(data=st.data(), several=st.booleans())
+    def ordinary_life(self, data: st.DataObject, several: bool) -> None:
+        """Live jobs go one step on as their state suggests."""
+        self.step(data, several=several)
+
+    def step(self, data: st.DataObject, *, several: bool) -> None:
+        if self.core.live:
+            first = data.draw(st.sampled_from(sorted(self.core.live)), label="job")
+            for job in sorted(self.core.live) if several else [first]:
+                self.waiting.append(self.next_step(self.core.jobs[job], data))
+            self.time += 0.5
+            self.deliver()
+
+    @rule(data=st.data())
+    def more_of_it(self, data: st.DataObject) -> None:
+        """Weigh that rule more than the others."""
+        for _ in range(3):
+            self.step(data, several=True)
+
+    def next_step(self, job: Job, data: st.DataObject) -> Event:
+        if job.state is JobState.COMPLETING:
+            return JobEnded(self.time, job.id, signal=15)
+        if job.state is JobState.STARTING:
+            return JobStarted(self.time, job.id)
+        steps: list[Event] = [JobEnded(self.time, job.id), *[self.point(job, data)] * 3]
+        if job.resize is not None:
+            steps += [ResizeDone(self.time, job.id, job.resize.serial)] * 4
+            steps.append(ResizeFailed(self.time, job.id, job.resize.serial, "gone"))
+            steps.append(ResizeFailed(self.time, job.id, job.resize.serial, "gone", restart=True))
+        return data.draw(st.sampled_from(steps), label="step")
+
+    def point(self, job: Job, data: st.DataObject) -> ResizePoint:
+        seconds = data.draw(st.sampled_from([0.5, 1.0, 2.0]), label="iteration_s")
+        return ResizePoint(self.time, job.id, 1, seconds)
+
+    @rule(data=st.data())
+    def nonsense(self, data: st.DataObject) -> None:
+        """An event of any job, in whatever state, or of none."""
+        job = data.draw(st.integers(0, len(self.submitted) + 1), label="job")
+        serial = data.draw(st.integers(0, 3), label="serial")
+        events = [
+            JobStarted(self.time, job),
+            ResizePoint(self.time, job, 1, 1.0),
+            ResizeDone(self.time, job, serial),
+            ResizeFailed(self.time, job, serial, "nonsense", restart=bool(serial % 2)),
+            JobEnded(self.time, job, exit_code=serial),
+            JobCancelled(self.time, job),
+            Wakeup(self.time),
+        ]
+        self.waiting.append(data.draw(st.sampled_from(events), label="event"))
+
+    @rule(node=st.sampled_from(sorted(NODES)), lose=st.booleans())
+    def nodes(self, node: str, lose: bool) -> None:
+        self.waiting.append(NodeLost(self.time, node) if lose else self.joined(node))
+
+    def joined(self, node: str) -> NodeJoined:
+        return NodeJoined(self.time, node, NODES[node], resources=MEMORY.get(node, {}))
+
+    def deliver(self) -> None:
+        events, self.waiting = self.waiting, []
+        before = {job.id: job.state for job in self.core.jobs.values()}
+        orders = self.core.handle(events) if events else []
+        self.check_answers(events, orders)
+        for job in self.core.jobs.values():
+            old = before.get(job.id, JobState.PENDING)
+            assert job.state in reachable(old), f"job {job.id}: {old.name} -> {job.state.name}"
+
+    def check_answers(self, events: list[Event], orders: list[Order]) -> None:
+        asked = Counter(event.job for event in events if isinstance(event, ResizePoint))
+        told = Counter(o.job for o in orders if isinstance(o, Expand | Contract | Continue))
+        assert asked == told
+        assert msgspec.json.decode(msgspec.json.encode(orders), type=list[Order]) == orders
+        assert msgspec.json.decode(msgspec.json.encode(events), type=list[Event]) == events
+        for order in orders:
+            if not hasattr(order, "reason"):
+                continue
+            assert str(order.reason).endswith("]")
+            if isinstance(order, Start | Expand):
+                assert order.group < self.core.jobs[order.job].next_group
+
+    @invariant()
+    def every_processor_in_one_place(self) -> None:
+        everywhere: set[int] = set()
+        for core in self.cores:
+            machine, seen = core.machine, machine_numbers(core.machine)
+            held = [held for job in core.live.values() for held in job.groups.values()]
+            assert all(held)
+            taken: set[int] = set()
+            for part in [*held, machine.free]:
+                assert not taken & set(part), "given twice"
+                taken |= set(part)
+            up = {n for node in machine.nodes.values() if node.up for n in node.processors}
+            assert set(machine.free) <= up
+            assert up <= taken, "lost"
+            assert taken <= seen
+            assert machine.free_count == len(machine.free)
+            assert machine.processors == len(up)
+            assert not everywhere & seen, "in two groups"
+            everywhere |= seen
+
+    @invariant()
+    def every_job_in_one_place(self) -> None:
+        core = self.core
+        known = self.submitted - {e.job for e in self.waiting if isinstance(e, JobSubmitted)}
+        assert set(core.jobs) == known
+        for job in core.jobs.values():
+            queued = [job.id in core.queue for core in self.cores]
+            live = [job.id in core.live for core in self.cores]
+            places = [*queued, *live, job.state in FINAL]
+            assert sum(places) == 1, f"job {job.id} {job.state.name}: {places}"
+            assert any(queued) == (job.state is JobState.PENDING)
+            assert bool(job.groups) == any(live)
+            assert (job.ended_at is not None) == (job.state in FINAL)
+        for queue in [core.queue for core in self.cores]:
+            wanted = sum(job.spec.processors for job in queue if job.spec.processors <= 5)
+            assert not queue.demand_exceeds(wanted, 5)
+            assert wanted == 0 or queue.demand_exceeds(wanted - 1, 5)
+
+    @invariant()
+    def sizes_and_groups_agree(self) -> None:
+        for job in self.core.live.values():
+            joining = job.resize.group if job.resize is not None else None
+            computing = [held for group, held in job.groups.items() if group != joining]
+            if job.state is not JobState.COMPLETING:
+                assert sum(map(len, computing)) == job.size
+                assert job.spec.processors <= job.size
+                assert job.size <= (job.spec.max_processors or job.spec.processors)
+            assert (job.resize is not None) == (
+                job.state in {JobState.EXPANDING, JobState.CONTRACTING}
+            )
+            if job.resizes == 0:
+                assert job.size == job.spec.processors
+
+    @invariant()
+    def what_will_come_back_is_known(self) -> None:
+        for core in self.cores:
+            none = core.state.quantity(0)
+            expected: dict[int, Quantity] = {}
+            for _, job, quantity in core.state.releases:
+                expected[job] = expected.get(job, none) + quantity
+            returning = core.machine.count_usable
+            for job in core.live.values():
+                back = core.state.quantity(sum(map(returning, job.groups.values())), job)
+                assert expected.pop(job.id, none) == back
+            assert all(quantity == none for quantity in expected.values())
+            assert list(core.state.releases) == sorted(core.state.releases)
+            resizes = [job.resize for job in core.live.values() if job.resize is not None]
+            assert core.state.freeing == sum(r.old - r.new for r in resizes if not r.expands)
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        for core in self.cores:
+            head = core.state.head
+            if head is not None and head.demand <= core.state.free:
+                own = core.reservations.get(head.id, -inf)
+                if min(core.reservations.values(), default=inf) < own:
+                    continue  # another was promised its start while nodes were away
+                assert core.state.placing, "only the selection can have refused"
+                assert core.state.selection.select(core.machine.space, head.spec.processors) is None
+            for job in core.queue:
+                assert str(self.core.reason_pending(job.id))
+
+    @invariant()
+    def further_resources_are_held_once(self) -> None:
+        for core in self.cores:
+            pools, held, there = core.machine.pools, Counter(), Counter()
+            for job in core.live.values():
+                held.update(job.spec.resources)
+            for node in core.machine.nodes.values():
+                there.update(node.resources if node.up else {})
+            assert pools.held == [held[name] for name in pools.names]
+            assert pools.there == [there[name] for name in pools.names]
+            assert bool(pools.names) == core.state.multi_resource
+
+    def teardown(self) -> None:
+        """Every job told to end ends, and all processors of nodes that are there come back."""
+        if not hasattr(self, "core"):
+            return
+        self.deliver()
+        while self.core.live or any(len(core.queue) for core in self.cores):
+            self.time += 1
+            queued = [job for core in self.cores for job in core.queue]
+            self.waiting = [JobCancelled(self.time, job.id) for job in queued]
+            self.waiting += [JobEnded(self.time, job) for job in self.core.live]
+            self.deliver()
+        assert self.core.machine.free_count == self.core.machine.processors
+        for job in list(self.core.jobs):
+            self.core.forget(job)
+
+
+def machine_numbers(machine: Machine) -> set[int]:
+    numbers: list[int] = [n for node in machine.nodes.values() for n in node.numbers]
+    assert len(numbers) == len(set(numbers))
+    for node in machine.nodes.values():
+        assert machine.by_node(node.numbers) == {node.name: node.numbers}
+    assert isinstance(machine.free, ProcSet)
+    return set(numbers)
+
+
+def reachable(state: JobState) -> set[JobState]:
+    """States that one instant may lead to: it may hold several events of a job."""
+    found, new = {state}, {state}
+    while new:
+        new = {to for old in new for to in TRANSITIONS[old]} - found
+        found |= new
+    return found
