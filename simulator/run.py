@@ -17,6 +17,7 @@ from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
+from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
 from simulator.results.fragmentation import ExternalLoss, fragmentation
@@ -36,6 +37,7 @@ def run(
     counted: bool | None = None,
     first: int | None = None,
     contiguity_speedup: float | None = None,
+    watch: Watch | None = None,
 ) -> Schedule:
     """Simulate a workload.
 
@@ -51,6 +53,7 @@ def run(
     first : number of jobs to simulate, by submission; None: all.
     contiguity_speedup : gain of jobs of a trace on contiguous processors (`Contiguity`). The core
         then kills jobs at their request; the rules do not cut the run times beforehand.
+    watch : called with (time, events, orders) of each instant, for single jobs.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def run(
     """
     machine = platform.flat(machine) if isinstance(machine, int) else machine
     if isinstance(workload, Workload):
-        return _run_jobs(workload, machine, scenario, event_order)
+        return _run_jobs(workload, machine, scenario, event_order, watch)
     counted = True if counted is None else counted
     rules = Rules() if rules is None else rules
     trace = _with_resources_of(machine, workload)
@@ -73,7 +76,14 @@ def run(
     kill, resources = bool(cut_later), trace.capacities()
     site = _site(scenario, machine, resources, event_order, counted=counted, kill=kill)
     loss = ExternalLoss(site) if isinstance(site, Core) and site.state.placing else None
-    engine = Engine(site, jobs, allocations=not counted, watch=loss, contiguity=contiguity or None)
+    engine = Engine(
+        site,
+        jobs,
+        watch=loss,
+        allocations=not counted,
+        estimates=_predicts(scenario),
+        contiguity=contiguity or None,
+    )
     with no_collection():
         result = engine.run()
     schedule = Schedule.of(result, jobs, report)
@@ -84,15 +94,30 @@ def run(
 
 
 def _run_jobs(
-    workload: Workload, machine: Platform, scenario: Scenario, event_order: str
+    workload: Workload,
+    machine: Platform,
+    scenario: Scenario,
+    event_order: str,
+    watch: Watch | None,
 ) -> Schedule:
     """Simulate single jobs."""
     kill = workload.trace_jobs is None
     site = _site(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
     engine = Engine(
-        site, workload.jobs, cost=workload.cost, start_s=workload.start_s, end_s=workload.end_s
+        site,
+        workload.jobs,
+        cost=workload.cost,
+        start_s=workload.start_s,
+        end_s=workload.end_s,
+        watch=watch,
+        estimates=_predicts(scenario),
     )
     return Schedule.of(engine.run(), workload.columns())
+
+
+def _predicts(scenario: Scenario) -> bool:
+    """Whether estimates of run times differ from the requests."""
+    return scenario.estimates.predictor() is not None
 
 
 @contextmanager

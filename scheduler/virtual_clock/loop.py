@@ -12,7 +12,7 @@ forecast may take estimates for run times.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import nan
+from math import isnan, nan
 from typing import TypeAlias
 
 from scheduler.core.event_order import instant_order
@@ -60,6 +60,7 @@ class EventLoop:
     agenda, physics : the agenda into which the physics enters what jobs do.
     watch : called after each call of the site.
     keep_allocations : keep the processors of each rigid job.
+    keep_estimates : keep the estimate with which each job was submitted.
 
     Attributes
     ----------
@@ -67,6 +68,8 @@ class EventLoop:
     killed : numbers of the jobs that the site ended for good.
     redirected : (job, start, end) of each run that was ended to start again elsewhere.
     allocated : processors of each rigid job that started, by number; None if they are not kept.
+    first_estimates : estimate of each job at its submission, seconds, nan if it did not start; None
+        if they are not kept.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class EventLoop:
         *,
         watch: Watch | None = None,
         keep_allocations: bool = False,
+        keep_estimates: bool = False,
     ) -> None:
         self.site = site
         self.started = [nan] * len(submit_times)
@@ -86,6 +90,9 @@ class EventLoop:
         self.killed: set[int] = set()
         self.redirected: list[tuple[int, float, float]] = []
         self.allocated: dict[int, ProcSet] | None = {} if keep_allocations else None
+        self.first_estimates: list[float] | None = None
+        if keep_estimates:
+            self.first_estimates = [nan] * len(submit_times)
         self._submit_times, self._specs = submit_times, specs
         self._agenda, self._physics, self._watch = agenda, physics, watch
 
@@ -124,6 +131,8 @@ class EventLoop:
             self.started[number - 1] = self._agenda.now
             if self.allocated is not None and not self._specs[number - 1].resizable:
                 self.allocated[number] = order.processors
+            if self.first_estimates is not None and isnan(self.first_estimates[number - 1]):
+                self.first_estimates[number - 1] = self.site.jobs[number].first_estimate_s
             self._physics.start(order)
         elif isinstance(order, WakeAt):
             self._agenda.add(Wakeup(order.at))

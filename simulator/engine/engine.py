@@ -31,6 +31,7 @@ class Engine:
     rng : draws from measured costs; None: the mean each time.
     watch : called with (time, events, orders) after each call of the site.
     allocations : keep the processors of each rigid job.
+    estimates : keep the estimate with which each job was submitted.
     contiguity : gain of rigid jobs on contiguous processors.
     """
 
@@ -47,6 +48,7 @@ class Engine:
         rng: np.random.Generator | None = None,
         watch: Watch | None = None,
         allocations: bool = False,
+        estimates: bool = False,
         contiguity: Contiguity | None = None,
     ) -> None:
         submissions: Submissions = JobList(jobs) if isinstance(jobs, Iterable) else jobs
@@ -65,6 +67,7 @@ class Engine:
             rigid if self._programs is None else self._programs,
             watch=watch,
             keep_allocations=allocations,
+            keep_estimates=estimates,
         )
 
     def run(self) -> Result:
@@ -81,4 +84,5 @@ class Engine:
             killed=loop.killed,
             redirected=loop.redirected,
             allocated=loop.allocated,
+            first_estimates=loop.first_estimates,
         )

@@ -1,7 +1,8 @@
-"""``jobs.csv``: a line for each job, in the columns of Batsim that evalys reads, too.
+"""``jobs.csv``: a line for each job, in the columns of Batsim, which evalys reads as well.
 
-Where jobs can be resized there is one column more, their sizes over time: ``0:4 62.5:8`` is 4
-processors from second 0 on and 8 from 62.5 on, up to the end.
+For workloads of resizable jobs a column ``sizes`` follows: ``0:4 62.5:8`` is 4 processors from
+second 0 on and 8 from second 62.5 to the end. The last column is always ``first_prediction_s``, the
+run time that the scheduler expected when the job was submitted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import io
 from collections.abc import Sequence
 from itertools import pairwise
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ COLUMNS = (
 )  # fmt: skip
 REJECTED = "REJECTED"
 SIZES = "sizes"
+FIRST_PREDICTION = "first_prediction_s"
 
 
 class HeldSpans(NamedTuple):
@@ -117,17 +120,25 @@ def encode(schedule: Schedule, workload: str) -> bytes:
     """Write the jobs of a schedule; one that could not run is REJECTED."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    rows, sizes = _rows(schedule, workload), schedule.sizes
-    if sizes is None:
-        writer.writerow(COLUMNS)
-    else:
-        writer.writerow((*COLUMNS, SIZES))
-        rows = [(*row, _told(sizes.get(place, ()))) for place, row in enumerate(rows, 1)]
+    header: tuple[str, ...] = COLUMNS
+    rows = _rows(schedule, workload)
+    if schedule.sizes is not None:
+        header += (SIZES,)
+        sizes = [schedule.sizes.get(place, ()) for place in range(1, len(rows) + 1)]
+        rows = [(*row, _sizes_text(each)) for row, each in zip(rows, sizes, strict=True)]
+    if schedule.first_estimates is not None:
+        header += (FIRST_PREDICTION,)
+        predictions = schedule.first_estimates.tolist()
+        rows = [
+            (*row, "" if isnan(seconds) else seconds)
+            for row, seconds in zip(rows, predictions, strict=True)
+        ]
+    writer.writerow(header)
     writer.writerows(rows)
     return text.getvalue().encode()
 
 
-def _told(sizes: Sizes) -> str:
+def _sizes_text(sizes: Sizes) -> str:
     return " ".join(f"{at}:{size}" for at, size in sizes)
 
 

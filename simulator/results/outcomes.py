@@ -86,6 +86,8 @@ class Result(msgspec.Struct, frozen=True):
     killed : numbers of the jobs that the core ended for good.
     redirected : (job, start, end) of each run that was ended to start again elsewhere.
     allocated : processors of each rigid job that started, by number, if they were kept.
+    first_estimates : estimate of each job at its submission, seconds, nan if it did not start; if
+        they were kept.
     """
 
     outcomes: list[Outcome]
@@ -97,6 +99,7 @@ class Result(msgspec.Struct, frozen=True):
     killed: set[int] = set()
     redirected: list[tuple[int, float, float]] = []
     allocated: Mapping[int, ProcSet] | None = None
+    first_estimates: list[float] | None = None
 
     def metrics(self, tau: float = 60.0) -> Metrics:
         """Metrics of the jobs in `outcomes`; `tau` bounds run times in the slowdown, seconds."""

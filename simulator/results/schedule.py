@@ -42,6 +42,8 @@ class Schedule(msgspec.Struct, frozen=True):
     sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload.
     held_s : processor-seconds that jobs held, joining groups included; None: those of `processors`.
     fragmentation : if processors were told apart.
+    first_estimates : (n,) float64, estimate of each job at its submission, seconds; nan where a job
+        could not run. The request, unless the scenario predicts run times.
     report : on the cleaning of the trace, if it was cleaned for this run.
     """
 
@@ -55,6 +57,7 @@ class Schedule(msgspec.Struct, frozen=True):
     sizes: Mapping[int, Sizes] | None = None
     held_s: float | None = None
     fragmentation: Fragmentation | None = None
+    first_estimates: Floats | None = None
     report: CleaningReport | None = None
 
     @classmethod
@@ -73,6 +76,7 @@ class Schedule(msgspec.Struct, frozen=True):
             result.redirected,
             None if result.held_s is None else sizes,
             result.held_s,
+            first_estimates=_estimates(result, jobs),
             report=report,
         )
 
@@ -122,3 +126,9 @@ class Schedule(msgspec.Struct, frozen=True):
         columns["run"] = whole(np.where(np.isnan(run), self.jobs.run, run))
         columns["processors"] = self.jobs.processors
         return Trace(original.path, original.header, columns, original.oddities)
+
+
+def _estimates(result: Result, jobs: TraceJobs) -> Floats:
+    if result.first_estimates is not None:
+        return np.array(result.first_estimates)
+    return np.where(np.isnan(result.started), np.nan, jobs.estimate)

@@ -88,7 +88,7 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["plot", str(out), "--format", "png"])
     assert done.exit_code == 0, done.output
     text = (out / "jobs.csv").read_text()
-    (out / "jobs.csv").write_text(text.replace(":35\n", ":x\n", 1))
+    (out / "jobs.csv").write_text(text.replace(":35,", ":x,", 1))
     with pytest.raises(ReshapeError, match=r"jobs.csv:\d+: sizes: '.* [\d.]+:x' makes no sense"):
         jobs_csv.read(out / "jobs.csv")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from paths import SHARED, SMALL_TRACE
 
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
+from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces import swf
@@ -41,6 +43,18 @@ def test_every_start_of_a_known_schedule(machine: str, processors: int, policy: 
     waits = trace.columns["wait"][schedule.jobs.lines]
     assert len(waits) == len(trace)
     assert np.flatnonzero(waits != schedule.wait).tolist() == []
+
+
+@there
+@pytest.mark.parametrize(("machine", "processors"), [("KTH-SP2", 100), ("SDSC-SP2", 128)])
+def test_every_first_prediction_of_a_known_schedule(machine: str, processors: int) -> None:
+    """The last field of these schedules holds the first prediction of each job."""
+    trace = swf.read(SHARED / "golden" / f"{machine}.easy-plus-plus.swf.gz")
+    rules = Rules(ties="number")
+    schedule = run(trace, processors, known("easy-plus-plus"), rules, event_order="sequential")
+    _, *rows = csv.reader(jobs_csv.encode(schedule, machine).decode().splitlines())
+    predictions = trace.columns["think"][schedule.jobs.lines]
+    assert [float(row[-1]) for row in rows] == predictions.tolist()
 
 
 @there
