@@ -62,23 +62,25 @@ class Reads:
         self._under_way.append(_Read(peer, request, steps, finish))
 
     def advance(self, seconds: float = TURN_S) -> None:
-        """Work on the answers in turn for about this long."""
+        """Work on the answers in turn for about this long, one step at least."""
         until = time.monotonic() + seconds
-        while self._under_way and time.monotonic() < until:
+        while self._under_way:
             read = self._under_way.popleft()
-            try:
-                for _ in read.steps:
-                    if time.monotonic() >= until:
-                        break
-                else:
-                    answer = read.finish()
-                    answer.id = read.request
-                    self._send(read.peer, answer)
-                    continue
-            except Exception as error:
-                log.exception("a question could not be answered")
-                self._send(
-                    read.peer, m.Failure(id=read.request, message=f"internal error: {error}")
-                )
-                continue
-            self._under_way.append(read)
+            if not self._is_complete(read, until):
+                self._under_way.append(read)
+            if time.monotonic() >= until:
+                return
+
+    def _is_complete(self, read: _Read, until: float) -> bool:
+        """Take steps of an answer until a time; send the answer after the last step."""
+        try:
+            for _ in read.steps:
+                if time.monotonic() >= until:
+                    return False
+            answer = read.finish()
+        except Exception as error:  # one question must not end the service
+            log.exception("a question could not be answered")
+            answer = m.Failure(message=f"internal error of the service: {error!r}; see its log")
+        answer.id = read.request
+        self._send(read.peer, answer)
+        return True

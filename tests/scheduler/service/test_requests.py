@@ -1,0 +1,115 @@
+"""Requests without sockets and processes: waits, long answers, messages that raise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reshape.wire import messages as m
+from scheduler.config.settings import NodeConfig, ServeConfig
+from scheduler.node.directory import ServiceDirectory
+from scheduler.service.assembly import assemble
+from scheduler.service.driver import Driver
+from scheduler.service.reads import Reads
+from scheduler.service.requests import RequestHandler
+
+JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
+
+
+class Desk:
+    """A request handler whose answers a test reads; no node is up, so that jobs wait."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sent: list[tuple[bytes, m.Message]] = []
+        directory = ServiceDirectory(folder)
+        directory.create()
+        config = ServeConfig(nodes=(NodeConfig("local", 4),))
+        self.components = assemble(directory, config, lambda *sent: self.sent.append(sent))
+        self.driver = Driver(self.components)
+        self.handler = RequestHandler(self.components, self.driver)
+        self.driver.register_nodes(["local"])
+
+    def ask(self, peer: bytes, message: m.Message) -> list[m.Message]:
+        """Handle a message and the turn that follows; return the answers to the peer."""
+        self.sent.clear()
+        self.handler.handle(peer, m.encode(message))
+        self.turn()
+        return [answer for to, answer in self.sent if to == peer]
+
+    def turn(self) -> None:
+        self.handler.answer_waiting(self.driver.run_turn())
+        self.handler.reads.advance()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path / "service")
+    yield desk
+    desk.components.journal.close()
+
+
+def test_a_wait_is_answered_once(desk: Desk) -> None:
+    assert desk.ask(b"a", m.Submit(submission=JOB)) == [m.Submitted(job=1)]
+    assert desk.ask(b"a", m.Wait(job=1, id=4)) == []
+    assert desk.ask(b"a", m.Wait(job=1, id=5)) == []
+    answers = desk.ask(b"a", m.Cancel(job=1, id=6))
+    assert sorted(answer.id for answer in answers) == [5, 6]
+    desk.sent.clear()
+    desk.driver.changed_jobs.add(1)
+    desk.turn()
+    assert desk.sent == []
+    (ended,) = desk.ask(b"b", m.Wait(job=1, id=7))
+    assert isinstance(ended, m.Jobs)
+    assert ended.jobs[0].state == "CANCELLED"
+
+
+def test_a_peer_that_is_gone_gets_no_answer(desk: Desk) -> None:
+    desk.ask(b"a", m.Submit(submission=JOB))
+    for peer in (b"here", b"gone"):
+        desk.ask(peer, m.Wait(job=1))
+    desk.handler.probe_waiting(lambda peer: peer == b"here")
+    desk.ask(b"a", m.Cancel(job=1))
+    assert sorted(peer for peer, _ in desk.sent) == [b"a", b"here"]
+
+
+def test_a_message_that_raises_is_answered_and_the_next_one_too(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(self: object, submission: object) -> None:
+        raise KeyError("injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(desk.components.applications), "submit", explode)
+        (answer,) = desk.ask(b"a", m.Submit(submission=JOB, id=3))
+    assert isinstance(answer, m.Failure)
+    assert answer.id == 3
+    assert "internal error of the service: KeyError('injected')" in answer.message
+    assert desk.ask(b"a", m.Submit(submission=JOB)) == [m.Submitted(job=1)]
+
+
+def test_a_long_answer_takes_several_turns_and_delays_no_other() -> None:
+    sent: list[tuple[bytes, m.Message]] = []
+    reads = Reads(lambda *message: sent.append(message))
+    taken: list[int] = []
+    reads.add(b"long", 1, map(taken.append, range(1000)), m.Done)
+    reads.add(b"short", 2, iter(()), m.Done)
+    turns = 0
+    while reads.pending:
+        reads.advance(0.0)  # one step
+        turns += 1
+    assert taken == list(range(1000))
+    assert [(peer, answer.id) for peer, answer in sent] == [(b"short", 2), (b"long", 1)]
+    assert turns == 1002
+
+
+def test_a_long_answer_that_fails_is_answered() -> None:
+    sent: list[tuple[bytes, m.Message]] = []
+    reads = Reads(lambda *message: sent.append(message))
+    reads.add(b"a", 1, (1 // zero for zero in [0]), m.Done)
+    reads.advance()
+    assert not reads.pending
+    ((_, answer),) = sent
+    assert isinstance(answer, m.Failure)
+    assert answer.id == 1
