@@ -282,6 +282,23 @@ class ContainedPredictor:
         except Exception as error:
             self._report("estimates", self._predictor, "ended", error)
 
+    def learned(self) -> object:
+        """Data that the predictor has learned; None if it has none or fails."""
+        try:
+            learned = getattr(self._predictor, "learned", lambda: None)()
+            msgspec.json.encode(learned)
+        except Exception as error:
+            self._report("estimates", self._predictor, "learned", error)
+            return None
+        return learned
+
+    def relearn(self, learned: object) -> None:
+        """Let the predictor take over data that it had learned before."""
+        try:
+            getattr(self._predictor, "relearn", lambda data: None)(learned)
+        except Exception as error:
+            self._report("estimates", self._predictor, "relearn", error)
+
 
 def _within(estimate_s: float, least_s: float, most_s: float) -> float:
     """Return an estimate as a float.

@@ -16,7 +16,12 @@ from scheduler.model.job import Job
 
 
 class Predictor(Protocol):
-    """Predicts run times. A predictor may learn, so that each core has its own."""
+    """Predicts run times. A predictor may learn, so that each core has its own.
+
+    A predictor that learns may also have a method ``learned()``, which returns what it has learned
+    as data that JSON can hold, and a method ``relearn(data)``, which takes over such data after a
+    restart of the service.
+    """
 
     def estimate(self, job: Job) -> float:
         """Predicted run time of a job that is being submitted, seconds; at most its walltime."""
@@ -104,9 +109,11 @@ class _UserMeans:
         return min(job.first_estimate_s + corrections[job.misses - 1], walltime_s)
 
     def learned(self) -> dict[str, list[float]]:
+        """Latest run times of each user, seconds."""
         return {user: list(runs) for user, runs in self._runs.items()}
 
     def relearn(self, learned: Mapping[str, list[float]]) -> None:
+        """Take over run times that `learned` returned."""
         window = self._parameters.window
         self._runs = {user: deque(runs, maxlen=window) for user, runs in learned.items()}
 

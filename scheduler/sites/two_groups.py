@@ -15,7 +15,7 @@ Without a redirection rule and a redirection group the site behaves as its princ
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
@@ -41,61 +41,11 @@ from scheduler.policies.containment import ContainedSelection, Report, contained
 from scheduler.policies.redirection import Counted, Counters
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import of_redirection_group
+from scheduler.sites.two_group_machine import TwoGroupMachine
 from scheduler.state.records import SiteRecord
 from scheduler.text.counts import noun
 
 S = JobState
-
-
-class TwoGroupMachine:
-    """Nodes and processors of both groups together, for reading."""
-
-    def __init__(self, principal: Machine, redirection: Machine) -> None:
-        self._parts = principal, redirection
-        self.by_node = principal.numbering.by_node
-
-    @property
-    def nodes(self) -> dict[str, Node]:
-        """Nodes by name, each with its processors and resources in both groups."""
-        principal, redirection = self._parts
-        nodes = dict(principal.nodes)
-        for name, part in redirection.nodes.items():
-            other = nodes.get(name, Node(name))
-            parts = [node for node in (part, other) if node.up] or [part, other]
-            there = sum((Counter(node.resources) for node in parts), Counter())
-            nodes[name] = Node(
-                name,
-                part.numbers | other.numbers,
-                sum(node.count for node in parts),
-                part.up or other.up,
-                there,
-            )
-        return nodes
-
-    @property
-    def free_count(self) -> int:
-        """Number of processors that no job holds."""
-        return sum(part.free_count for part in self._parts)
-
-    @property
-    def installed(self) -> int:
-        """Number of processors of all known nodes, up or not."""
-        return sum(part.installed for part in self._parts)
-
-    @property
-    def processors(self) -> int:
-        """Number of processors of the nodes that are up."""
-        return sum(part.processors for part in self._parts)
-
-    @property
-    def resources(self) -> dict[str, tuple[int, int]]:
-        """Further resources of the nodes that are up, by name: (amount, free amount)."""
-        found: dict[str, tuple[int, int]] = {}
-        for part in self._parts:
-            for name, (there, free) in part.resources.items():
-                amounts = found.get(name, (0, 0))
-                found[name] = amounts[0] + there, amounts[1] + free
-        return found
 
 
 class TwoGroupSite:

@@ -113,6 +113,12 @@ class Foreteller:
     def ended(self, job: Any) -> None:
         self._fail("ended", 0.0)
 
+    def learned(self) -> Any:
+        return self._fail("learned", 7.0)
+
+    def relearn(self, learned: Any) -> None:
+        self._fail("relearn", learned)
+
 
 def site(chosen: Scenario, errors: Errors | None, processors: int = 4) -> TwoGroupSite:
     return TwoGroupSite(chosen, Machine([("n1", processors)]), report_error=errors)
@@ -241,6 +247,17 @@ def test_learning_that_fails_changes_nothing() -> None:
     core = site(Scenario("mine", estimates=Foretelling("ended")), errors)
     assert run(core, [submitted(0, 1, 4)], [submitted(1, 2, 4)], [JobEnded(5, 1)]) == [1, 2]
     assert "failed in ended with ZeroDivisionError: no history" in errors.sentences[0]
+
+
+@pytest.mark.parametrize("method", ["learned", "relearn"])
+def test_a_record_of_what_a_predictor_learned_that_fails(method: str) -> None:
+    errors = Errors()
+    chosen = Scenario("mine", estimates=Foretelling(method))
+    core, restored = site(chosen, errors), TwoGroupSite(chosen, report_error=errors)
+    run(core, [submitted(0, 1, 2)], [JobEnded(5, 1)])
+    restored.restore(core.record(), core.jobs.values())
+    assert restored.now == core.now
+    assert f"failed in {method} with ZeroDivisionError" in errors.sentences[0]
 
 
 def test_without_a_report_exceptions_are_raised() -> None:
