@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.messages import Submission
 from scheduler.client.tables import plain_name
+from scheduler.launchers.arguments import check_arguments
 
 OUTPUT = "reshape-%{JOB_ID}.out"
 
@@ -49,6 +50,7 @@ def prepare(
     environment = job_environment(os.environ if environment is None else environment)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
+    check_arguments([*argv, output, str(cwd)], environment)
     _check_program(argv[0], cwd, environment)
     _check_sizes(processors, max_processors, topology)
     if not walltime_s > 0:
@@ -58,8 +60,9 @@ def prepare(
         raise ReshapeError(f"the output's directory {folder} does not exist: create it first")
     if not os.access(folder, os.W_OK):
         raise ReshapeError(f"the output's directory {folder} is not writable: choose another one")
-    for word in argv:
-        _check_text(word)
+    path = cwd / output
+    if path.exists() and not path.is_file() and str(path) != os.devnull:
+        raise ReshapeError(f"the output {path} is not a regular file: choose another one")
     return Submission(
         argv=list(argv),
         processors=processors,
@@ -67,7 +70,7 @@ def prepare(
         max_processors=max_processors,
         topology=topology,
         name=name or plain_name(argv),
-        user=getpass.getuser(),
+        user=user_name(),
         priority=priority,
         queue=queue,
         cwd=str(cwd),
@@ -93,6 +96,14 @@ def earlier_output(submission: Submission, job: int, before: float) -> Path | No
     except OSError:
         return None
     return path if found.st_size > 0 and found.st_mtime < before else None
+
+
+def user_name() -> str:
+    """Name of the user of this process; environment variables do not change it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # the system has no entry for this user
+        return str(os.getuid())
 
 
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -136,8 +147,3 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _check_text(word: str) -> None:
-    if not _is_text(word):
-        raise ReshapeError(f"the argument {word!r} is not UTF-8 text")

@@ -10,6 +10,7 @@ from math import inf
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.wire.messages import Submission
 from scheduler.config.settings import QueueConfig, ServeConfig
+from scheduler.launchers.arguments import check_arguments
 from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
 from scheduler.text.times import format_time
@@ -161,12 +162,4 @@ def _check_text(submission: Submission) -> None:
         text = getattr(submission, field)
         if not text.isprintable():
             raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")
-    for argument in submission.argv:
-        if "\0" in argument:
-            raise ReshapeError(f"the argument {argument!r} holds a NUL character: leave it out")
-    for name, value in submission.environment.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise ReshapeError(
-                f"no process can have the environment variable {name!r}: its name must not be"
-                " empty or hold '=', and neither name nor value may hold a NUL character"
-            )
+    check_arguments(submission.argv, submission.environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -127,12 +128,17 @@ def test_the_directory_may_come_from_the_environment(tmp_path: Path) -> None:
         (["true"], 1, {"walltime_s": 0.0}, "the walltime must be above 0 s, got 0"),
         (["true"], 1, {"output": "logs/x.out"}, "output's directory {cwd}/logs does not exist"),
         (["true", "\udcff"], 1, {}, "is not UTF-8 text"),
+        (["echo", "a\0b"], 1, {}, "the argument 'a\\x00b' contains a null character"),
+        (["true"], 1, {"environment": {"A": "b\0"}}, "variable A contains a null character"),
+        (["true"], 1, {"environment": {"A=B": "c"}}, "variable 'A=B' has an invalid name"),
+        (["true"], 1, {"output": "pipe"}, "the output {cwd}/pipe is not a regular file"),
     ],
 )
 def test_a_submission_is_checked_before_it_is_sent(
     argv: list[str], processors: int, more: dict[str, object], says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "plain.py").write_text("print(1)\n")
+    os.mkfifo(tmp_path / "pipe")
     options: dict[str, object] = {"walltime_s": 60.0, "cwd": tmp_path, **more}
     with pytest.raises(ReshapeError) as caught:
         prepare(argv, processors, **options)  # type: ignore[arg-type]
@@ -226,3 +232,12 @@ def test_the_exit_status_of_a_job_is_that_of_a_shell(given: dict[str, object], s
 def _columns(table: tables.Table) -> tuple[list[str], list[str]]:
     (row,) = table.rows
     return list(table.headings), list(row)
+
+
+@pytest.mark.parametrize("variable", ["LOGNAME", "USER", "LNAME", "USERNAME"])
+def test_the_user_of_a_submission_does_not_depend_on_the_environment(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(variable, "ann")
+    found = prepare(["true"], 1, walltime_s=60.0, cwd=tmp_path)
+    assert found.user == pwd.getpwuid(os.getuid()).pw_name

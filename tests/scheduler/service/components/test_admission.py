@@ -93,9 +93,9 @@ def test_without_configured_users_any_priority_is_admitted() -> None:
         ("ann", {"argv": []}, "no program to run"),
         ("ann", {"name": "two\nlines"}, "name 'two\\nlines' holds a control character"),
         ("ann", {"output": "a\x1b[31m"}, "output 'a\\x1b[31m' holds a control character"),
-        ("ann", {"argv": ["echo", "a\0b"]}, "holds a NUL character"),
+        ("ann", {"argv": ["echo", "a\0b"]}, "contains a null character"),
         ("ann", {"environment": {"A=B": "x"}}, "the environment variable 'A=B'"),
-        ("ann", {"environment": {"A": "x\0"}}, "the environment variable 'A'"),
+        ("ann", {"environment": {"A": "x\0"}}, "variable A contains a null character"),
         ("ann", {"processors": 3, "topology": Topology("power-of-2")}, "3"),
     ],
 )

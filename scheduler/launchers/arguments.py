@@ -1,0 +1,40 @@
+"""Check whether the operating system can start a program with given arguments and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reshape.errors import ReshapeError
+
+
+def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raise an error if a program cannot be started (execve(2)).
+
+    Parameters
+    ----------
+    argv : program and arguments.
+    environment : names and values of the environment variables.
+
+    Raises
+    ------
+    ReshapeError : a text contains a null character, or a variable has an invalid name.
+    """
+    for word in argv:
+        _check_text(word, f"the argument {word!r}")
+    for name, value in environment.items():
+        if not name or "=" in name:
+            raise ReshapeError(
+                f"the environment variable {name!r} has an invalid name: names are not empty and"
+                " contain no '='"
+            )
+        _check_text(name, f"the name of the environment variable {name!r}")
+        _check_text(value, f"the value of the environment variable {name}")
+
+
+def _check_text(text: str, what: str) -> None:
+    if "\0" in text:
+        raise ReshapeError(f"{what} contains a null character: remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ReshapeError(f"{what} is not UTF-8 text") from None
