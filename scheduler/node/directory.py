@@ -1,28 +1,33 @@
-"""The service's directory: what lies where, and who may be there only once.
+"""The service directory: files and locks of a service.
 
-    server.json   endpoint, process and start of the service (removed when it ends)
-    secret        known to the service and its agents
-    journal.db    the event stream and what belongs to it (SQLite)
-    lock          held by the service; agent-NODE.lock likewise by each agent
-    *.log         what service and agents write
+    server.json     endpoint, process and start time of the service (removed when it ends)
+    secret          secret that the service and its agents share
+    memory-folder   name of the folder in /dev/shm that holds the shared memory of the jobs
+    socket-folder   name of the folder of the socket, if it is not in the directory itself
+    journal.db      the journal (SQLite)
+    lock            lock of the service; agent-NODE.lock is the lock of an agent
+    *.log           logs of the service and of the agents
 
-The directory belongs to its user alone (0700). The ZeroMQ socket lies in it too, unless its path
-would be longer than a socket's may be (107 bytes); then it lies in a folder of the user's under the
-system's temporary directory.
+Only its user can access the directory (mode 0700). It contains the ZeroMQ socket, unless the path
+would exceed the limit of the operating system (107 bytes). The socket is then in a folder below the
+system's temporary directory. Folders outside of the directory have random names, so that no other
+user can create them in advance; :mod:`scheduler.node.private_folder` verifies them.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 from reshape.errors import ReshapeError
+from scheduler.node.private_folder import make_private
 
 _LONGEST_SOCKET_PATH = 100
 
@@ -30,45 +35,73 @@ _LONGEST_SOCKET_PATH = 100
 class ServiceDirectory:
     """Paths and locks of one service.
 
-    Raises
-    ------
-    ReshapeError : the directory cannot be made, or belongs to another user.
+    Parameters
+    ----------
+    path : the directory; `create` makes it.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(os.path.abspath(Path(path).expanduser()))
-        self._digest = hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:10]
 
     def create(self) -> None:
-        """Make the directory, for its user only."""
+        """Create the directory for its user only, or verify an existing one.
+
+        Raises
+        ------
+        ReshapeError : the directory cannot be created, or belongs to another user.
+        """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if self.path.stat().st_uid != os.getuid():
-                raise ReshapeError(f"{self.path} belongs to another user: choose another --dir")
-            self.path.chmod(0o700)
-            self._socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._make_secret()
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._restrict()
+            self._write_once("secret", secrets.token_hex(16))
+            self._write_once("memory-folder", f"reshape-{secrets.token_hex(8)}")
+            if not self._socket_fits:
+                self._write_once("socket-folder", f"reshape-{secrets.token_hex(8)}")
+                make_private(self._socket.parent)
         except OSError as error:
             raise ReshapeError(f"cannot use the directory {self.path}: {error.strerror}") from None
 
-    def _make_secret(self) -> None:
-        secret = self.path / "secret"
-        if secret.exists():
+    def _restrict(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_uid != os.getuid():
+                raise ReshapeError(f"{self.path} belongs to another user: choose another --dir")
+            os.fchmod(descriptor, 0o700)
+        finally:
+            os.close(descriptor)
+
+    def _write_once(self, name: str, text: str) -> None:
+        """Write a file of the directory, unless it exists."""
+        path = self.path / name
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
             return
-        handle = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(handle, "w") as file:
-                file.write(secrets.token_hex(16))
-        except OSError:  # the disk is full: an empty secret is none
-            secret.unlink()
+                file.write(text)
+        except OSError:  # the disk is full; an empty file would count as written
+            path.unlink()
             raise
 
     @property
+    def _socket_fits(self) -> bool:
+        return len(os.fsencode(self.path / "socket")) <= _LONGEST_SOCKET_PATH
+
+    @property
     def _socket(self) -> Path:
-        here = self.path / "socket"
-        if len(os.fsencode(here)) <= _LONGEST_SOCKET_PATH:
-            return here
-        return Path(tempfile.gettempdir()) / f"reshape-{os.getuid()}-{self._digest}" / "socket"
+        if self._socket_fits:
+            return self.path / "socket"
+        return Path(tempfile.gettempdir()) / self._read("socket-folder") / "socket"
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text().strip()
+        except OSError as error:
+            raise ReshapeError(
+                f"cannot read {self.path / name}: {error.strerror}; start a service there with"
+                f" 'reshape serve --dir {self.path}'"
+            ) from None
 
     @property
     def endpoint(self) -> str:
@@ -77,35 +110,61 @@ class ServiceDirectory:
 
     @property
     def server_file(self) -> Path:
-        """Where clients look for the service."""
+        """File in which clients find the endpoint of the service."""
         return self.path / "server.json"
 
     @property
     def journal(self) -> Path:
-        """The journal's database."""
+        """Database of the journal."""
         return self.path / "journal.db"
 
     def log(self, name: str) -> Path:
-        """Where the service or an agent writes its log."""
+        """Return the log file of the service or of an agent."""
         return self.path / f"{name}.log"
 
+    @cached_property
+    def memory(self) -> Path:
+        """Folder in /dev/shm for the shared memory of all jobs of this service on this node."""
+        return Path("/dev/shm") / self._read("memory-folder")
+
     def shm(self, job: int) -> Path:
-        """Give the shared-memory folder of a job, on its node."""
-        return Path("/dev/shm") / f"reshape-{os.getuid()}-{self._digest}-{job}"
+        """Return the shared-memory folder of a job; `make_job_folder` creates it."""
+        return self.memory / f"job-{job}"
+
+    def make_job_folder(self, job: int) -> None:
+        """Create the shared-memory folder of a job, or verify the existing one.
+
+        Raises
+        ------
+        ReshapeError : the folder cannot be created, or other users have access to it.
+        """
+        try:
+            make_private(self.memory)
+            make_private(self.shm(job))
+        except OSError as error:
+            raise ReshapeError(f"cannot create {self.shm(job)}: {error.strerror}") from None
+
+    def jobs_with_folder(self) -> list[int]:
+        """Return the numbers of all jobs that have a shared-memory folder on this node."""
+        try:
+            names = os.listdir(self.memory)
+        except OSError:
+            return []
+        return sorted(int(name[4:]) for name in names if re.fullmatch(r"job-\d+", name))
 
     def read_secret(self) -> str:
-        """Give the secret that agents show to the service."""
-        return (self.path / "secret").read_text()
+        """Return the secret with which agents prove that they belong to the service."""
+        return self._read("secret")
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Hold the service's lock; False if another service holds it."""
+        """Hold the lock of the service; yields False if another service holds it."""
         with self._hold("lock") as locked:
             yield locked
 
     @contextmanager
     def agent_lock(self, node: str) -> Iterator[bool]:
-        """Hold the lock of the agent of a node; False if there is one already."""
+        """Hold the lock of the agent of a node; yields False if another agent holds it."""
         with self._hold(f"agent-{node}.lock") as locked:
             yield locked
 

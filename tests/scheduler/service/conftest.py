@@ -124,8 +124,9 @@ class Served:
 
     def segments(self) -> list[str]:
         """Return the shared-memory folders of the jobs of this service."""
-        prefix = self.place.shm(0).name.removesuffix("0")
-        return [name for name in os.listdir("/dev/shm") if name.startswith(prefix)]
+        if not (self.directory / "memory-folder").exists():  # it was never started
+            return []
+        return [path.name for path in self.place.memory.glob("job-*")]
 
     def end(self) -> None:
         """End the service and check that nothing of it is left."""
