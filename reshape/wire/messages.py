@@ -174,8 +174,9 @@ class GroupStatus(msgspec.Struct):
 class AgentHello(_Message):
     """All an agent knows, sent at every change and once a second as its heartbeat.
 
-    It repeats how groups ended until SweepJob, so that no news is lost with a service.
-    `restart_points` names the jobs whose restart point stands, that is, who are within a resize.
+    It repeats how groups ended until ForgetGroups or SweepJob, so that no news is lost with a
+    service. `folders` lists all jobs that have shared memory on the node, `restart_points` those of
+    them that have a restart point, which means that they are within a resize.
     """
 
     node: str
@@ -183,6 +184,7 @@ class AgentHello(_Message):
     secret: str
     groups: list[GroupStatus]
     restart_points: list[int]
+    folders: list[int] = []
 
 
 # ---------------------------------------------------------------- service -> agent
@@ -207,6 +209,13 @@ class KillGroup(_Message):
     group: int
     grace_s: float
     why: str = ""
+
+
+class ForgetGroups(_Message):
+    """The service has recorded the end of these groups; reports need not name them any more."""
+
+    job: int
+    groups: list[int]
 
 
 class WatchJoin(_Message):
@@ -437,6 +446,7 @@ Message: TypeAlias = (
     | AgentHello
     | StartGroup
     | KillGroup
+    | ForgetGroups
     | WatchJoin
     | CancelAccept
     | SweepJob
@@ -457,6 +467,14 @@ Message: TypeAlias = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
+
+
+class _StartNumbers(msgspec.Struct, tag="StartGroup"):
+    job: int
+    group: int
+
+
+_start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
@@ -483,3 +501,19 @@ def decode(frames: list[bytes]) -> Message:
         return _decoder.decode(frames[1])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(f"malformed message: {error}") from None
+
+
+def is_other_release(frames: list[bytes]) -> bool:
+    """Whether frames are a message of this protocol in another version."""
+    return len(frames) > 0 and frames[0].startswith(b"reshape/") and frames[0] != PROTOCOL
+
+
+def start_of(frames: list[bytes]) -> tuple[int, int] | None:
+    """Job and group that a malformed StartGroup of this version names; None if it names none."""
+    if len(frames) != 2 or frames[0] != PROTOCOL:
+        return None
+    try:
+        start = _start_decoder.decode(frames[1])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return start.job, start.group

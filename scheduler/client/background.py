@@ -39,10 +39,11 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
     place = ServiceDirectory(directory)
     place.create()
     log = place.log("serve")
+    command = [sys.executable, "-m", "reshape", "serve"]
     with log.open("ab") as file:
         written = file.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "reshape", "serve", "--dir", str(place.path), *options],
+            [*command, "--dir", str(place.path), "--log", str(log), *options],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

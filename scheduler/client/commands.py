@@ -65,6 +65,7 @@ WATCH_S = 2.0
     "--verify", is_flag=True, help="Verify all registered data by checksums around every resize."
 )
 @click.option("--background", is_flag=True, help="Return when the service answers; log to DIR.")
+@click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @example(
     "reshape serve --processors 8 --scenario fcfs-pr --background",
     "reshape serve --machine tree.yaml --scenario easy --set selection=tree",
@@ -78,6 +79,7 @@ def serve(
     parameters: tuple[str, ...],
     verify: bool,
     background: bool,
+    log: Path | None,
 ) -> None:
     """Start the scheduler service.
 
@@ -88,6 +90,7 @@ def serve(
     """
     from scheduler.config.sources import load_config  # late: clients do not need these
     from scheduler.node.directory import ServiceDirectory
+    from scheduler.node.logs import FORMAT, log_to_file
     from scheduler.service.server import serve as run
 
     if processors is not None and machine is not None:
@@ -101,9 +104,10 @@ def serve(
         process = start(directory, [*same, "--verify"] if verify else same)
         click.echo(f"service of {directory} is up, process {process.pid}")
         return
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    if log is not None:
+        log_to_file(log)
+    else:
+        logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
     run(ServiceDirectory(directory), settings)
 
 

@@ -1,80 +1,101 @@
-"""The node agent: the application monitor of one node (PRIO 2, System Monitor).
+"""The agent of a node: starts, watches and ends the groups of jobs (PRIO 2, System Monitor).
 
-It starts the mpiexec of every group, watches it, and keeps running when the service is gone, so
-that a service that comes back finds its jobs. It decides nothing. Once a second, and at every
-change, it says all it knows (:class:`~reshape.wire.messages.AgentHello`); the service compares that
-with what it wants and answers with commands, which may be repeated without harm.
+An agent makes no scheduling decisions. Once a second, and at every change, it reports all groups
+of its node (:class:`~reshape.wire.messages.AgentHello`). The service compares the report with the
+scheduler state and answers with commands, which may be repeated without harm. The agent continues
+without the service, so that a restarted service finds its jobs.
 
-A group is gone when its mpiexec *and* every process that ever descended from it are gone. The agent
-is a subreaper, so orphans come to it; if the agent itself is killed, the kernel takes its mpiexecs
-down with it.
+A group has ended when its mpiexec and all descendants of it have ended. The agent is a subreaper:
+it becomes the parent of descendants whose parents die. If the agent is killed, the kernel ends its
+mpiexecs, and the next agent of the node ends what is left (:mod:`scheduler.node.leftovers`).
+
+No single message or job can end or block the agent: it refuses messages that it cannot read, and a
+process of its own opens the files of each group that it starts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import click
-import psutil
 import zmq
 
-from reshape.errors import ReshapeError
+from reshape.errors import ProtocolError, ReshapeError
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
 from scheduler.launchers.local import start_mpiexec
 from scheduler.launchers.prctl import become_subreaper
+from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.processes import (
-    SEGMENT_YOUNG_S,
-    GroupProcesses,
-    remove_orphaned_segments,
-    wake_on_child,
-)
+from scheduler.node.logs import RefusalLog, log_to_file
+from scheduler.node.private_folder import make_private
+from scheduler.node.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree, wake_on_child
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
-#: An agent without groups whose service stays away this long has no reason to live.
-LONELY_S = 60.0
+#: Messages read in one turn of the loop.
+TURN = 256
+#: An agent without groups ends if its service has been silent for this long.
+IDLE_EXIT_S = 60.0
+#: Time limit for opening the output and entering the working directory of a group.
+START_S = 20.0
+#: Time limit of a stand-in.
+STAND_IN_S = 10.0
+#: A group is young for this long. Its processes still start others and create shared memory.
+YOUNG_S = 3.0
+#: Interval in seconds of searching the descendants of young groups, and of others.
+LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
+#: Delay before the files of MPI libraries are removed: another process may be about to map them.
+MPI_FILES_S = 1.0
 
 
 class Agent:
-    """Starts, watches and ends the groups of one node, as its service says.
+    """Starts, watches and ends the groups of one node on behalf of its service.
 
     Parameters
     ----------
-    directory : the service's directory; its endpoint and secret are read there.
+    directory : the directory of the service, which holds its endpoint and its secret.
     node : name of this node.
+    start_s : time limit in seconds for opening the files of a group.
+
+    Raises
+    ------
+    ReshapeError : the folder for shared memory is not safe to use.
     """
 
-    def __init__(self, directory: ServiceDirectory, node: str) -> None:
+    def __init__(self, directory: ServiceDirectory, node: str, start_s: float = START_S) -> None:
         self.directory = directory
         self.node = node
-        self.secret = directory.read_secret()
+        self.start_s = start_s
+        self.mark = f"{directory.memory.name}/{node}"
         self.groups: dict[tuple[int, int], GroupProcesses] = {}
         self.watches: dict[int, tuple[int, float]] = {}
-        self.helpers: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+        self.stand_ins: dict[tuple[int, int], ProcessTree] = {}
         self.stopping = False
-        self.heard = time.monotonic()
+        self._secret = directory.read_secret()
+        self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
+        self._heard = time.monotonic()
+        self._refusals = RefusalLog(log)
+        self._other_release = False
         self._changed = True
-        self._beat = 0.0
-        self._born = time.time()
-        self._tidy_at: float | None = None
+        self._reported = 0.0
+        self._mpi_files: dict[str, float] = {}  # name -> monotonic time of removal
+        make_private(directory.memory)
+        self._mpi_record = leftovers.MpiFileRecord(directory.memory / f"mpi-files-{node}")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._connect()
 
     def _connect(self) -> None:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
-        # Old beats are worthless: each says everything.
+        # A report holds the complete state, so old reports need no queue.
         self._socket.setsockopt(zmq.SNDHWM, 10)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.connect(self.directory.endpoint)
@@ -82,61 +103,99 @@ class Agent:
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Serve until told to stop, or until there is nothing to do and nobody to do it for."""
+        """Serve until the service asks to stop, or until there is neither a group nor a service."""
         try:
             become_subreaper()
         except OSError as error:
             log.warning("this agent cannot adopt orphans: %s", error.strerror)
+        leftovers.end_processes(self.mark)
+        self._mpi_record.remove_files()
         wake = wake_on_child()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
-        while not (self.stopping and not self._busy()):
-            if self._changed or time.monotonic() - self._beat > HEARTBEAT_S:
-                self._hello()
-            waits_for_death = self.stopping or any(
-                group.kill_at is not None or group.status is not None
-                for group in self.groups.values()
-                if not group.gone
-            )
-            for ready, _event in poller.poll(
-                20 if waits_for_death else 50 if self._changed else 500
-            ):
+        while not (self.stopping and not self._is_busy):
+            if self._changed or time.monotonic() - self._reported > HEARTBEAT_S:
+                self._report()
+            for ready, _event in poller.poll(self._poll_ms()):
                 if ready == wake:
                     os.read(wake, 4096)
-            while self._socket.poll(0):
-                self._take(self._socket.recv_multipart())
+            for _ in range(TURN):
+                if not self._socket.poll(0):
+                    break
+                self._receive(self._socket.recv_multipart())
             self._tick()
-            if not self._busy() and time.monotonic() - self.heard > LONELY_S:
-                log.info("no service and no group: ending")
-                return
-        self._hello()
-        if self._tidy_at is not None:
-            time.sleep(SEGMENT_YOUNG_S)
-            remove_orphaned_segments(self._born)
+            if self._may_exit():
+                break
+        self._report()
+        self._finish_mpi_files()
         self._socket.close(linger=500)
 
-    def _busy(self) -> bool:
+    def _poll_ms(self) -> int:
+        groups = [group for group in self.groups.values() if not group.gone]
+        if self.stopping or any(
+            group.kill_at is not None or group.tree.status is not None for group in groups
+        ):
+            return 20
+        now = time.monotonic()
+        if any(now - group.tree.started < YOUNG_S for group in groups):
+            return round(1000 * LOOK_YOUNG_S)
+        return 50 if self._changed else 500
+
+    @property
+    def _is_busy(self) -> bool:
         return any(not group.gone for group in self.groups.values())
 
-    def _hello(self) -> None:
-        self._beat, self._changed = time.monotonic(), False
-        jobs = {job for job, _ in self.groups}
+    def _may_exit(self) -> bool:
+        if self._is_busy:
+            return False
+        if self._other_release:
+            log.info("no group runs, and the service is of another release: ending")
+            return True
+        if time.monotonic() - self._heard > IDLE_EXIT_S:
+            log.info("no group runs, and there is no service: ending")
+            return True
+        return False
+
+    def _report(self) -> None:
+        self._reported, self._changed = time.monotonic(), False
+        folders = self.directory.jobs_with_folder()
         hello = m.AgentHello(
             node=self.node,
             pid=os.getpid(),
-            secret=self.secret,
+            secret=self._secret,
             groups=[group.report() for group in self.groups.values()],
-            restart_points=[job for job in jobs if has_restart_point(self.directory.shm(job))],
+            restart_points=[job for job in folders if has_restart_point(self.directory.shm(job))],
+            folders=folders,
         )
         try:
             self._socket.send_multipart(m.encode(hello), zmq.NOBLOCK)
         except zmq.Again:
-            self._changed = True  # nobody to tell it to: try again soon
+            self._changed = True  # not connected: retry soon
 
-    def _take(self, frames: list[bytes]) -> None:
-        message = m.decode(frames)
-        self.heard = time.monotonic()
+    def _receive(self, frames: list[bytes]) -> None:
+        """Carry out a message; one that cannot be read or carried out is refused and logged."""
+        try:
+            message = m.decode(frames)
+        except ProtocolError as error:
+            self._refuse(frames, str(error))
+            return
+        self._heard, self._other_release = time.monotonic(), False
+        try:
+            self._carry_out(message)
+        except Exception as error:
+            log.exception("cannot carry out %s", type(message).__name__)
+            if isinstance(message, m.StartGroup):
+                self._refuse_start(message.job, message.group, f"{type(error).__name__}: {error}")
+
+    def _refuse(self, frames: list[bytes], why: str) -> None:
+        jobs = sorted({job for (job, _), group in self.groups.items() if not group.gone})
+        self._refusals.add(f"{why}; jobs {jobs} continue" if jobs else why)
+        self._other_release = m.is_other_release(frames)
+        if (start := m.start_of(frames)) is not None:
+            self._refuse_start(*start, f"its agent cannot read the start: {why}")
+
+    def _carry_out(self, message: m.Message) -> None:
         match message:
             case m.StartGroup():
                 self.start_group(message)
@@ -144,6 +203,8 @@ class Agent:
                 group = self.groups.get((message.job, message.group))
                 if group is not None:
                     self._kill(group, message.grace_s, message.why)
+            case m.ForgetGroups():
+                self._forget(message.job, message.groups)
             case m.WatchJoin():
                 if message.deadline_s > 0:
                     deadline = time.monotonic() + message.deadline_s
@@ -151,112 +212,160 @@ class Agent:
                 else:
                     self.watches.pop(message.job, None)
             case m.CancelAccept():
-                self._cancel_accept(message)
+                self._start_stand_in(message)
             case m.SweepJob():
                 self._sweep(message.job)
             case m.AgentStop():
-                log.info("told to stop")
+                log.info("the service asks to stop")
                 self.stopping = True
                 for group in self.groups.values():
                     self._kill(group, 0.5, "the service was stopped")
             case m.Done():
                 pass
             case m.Failure():
-                log.error("the service says: %s", message.message)
+                self._refusals.add(f"the service answers: {message.message}")
             case _:
-                log.error("unexpected message %s", type(message).__name__)
+                self._refusals.add(f"unexpected message type {type(message).__name__}")
 
     # ------------------------------------------------------------------ groups
 
     def start_group(self, order: m.StartGroup) -> None:
-        """Start the mpiexec of a group, unless the group is known already."""
+        """Start the mpiexec of a group, unless it was started before."""
         key = (order.job, order.group)
-        if key in self.groups or self.stopping:
+        if key in self.groups or self.stopping or order.group <= self._forgotten.get(order.job, -1):
             return
-        group = self.groups[key] = GroupProcesses(order)
-        self._changed = True
+        own = {AGENT_VARIABLE: self.mark}
+        numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
+        tree = ProcessTree(own | numbers)
         try:
-            output = os.open(order.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            self._never_ran(group, f"cannot write the output: {error}")
-            return
-        try:
-            group.process = start_mpiexec(
-                order.environment, order.size, order.argv, cwd=order.cwd, output=output
+            if lack := mpi_memory.lack_of_room(order.size):
+                raise ReshapeError(lack)
+            self.directory.make_job_folder(order.job)
+            tree.start = start_mpiexec(
+                order.environment | own,
+                order.size,
+                order.argv,
+                cwd=order.cwd,
+                output=order.output,
             )
-        except (OSError, ReshapeError) as error:
-            self._never_ran(group, f"cannot start in {order.cwd}: {error}")
+        except (OSError, ValueError, ReshapeError) as error:
+            self._refuse_start(*key, f"cannot start: {error}")
             return
-        finally:
-            os.close(output)
-        group.pid, group.started = group.process.pid, time.monotonic()
-        log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, group.pid)
+        self.groups[key] = GroupProcesses(*key, tree)
+        self._changed = True
+        log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
+
+    def _refuse_start(self, job: int, number: int, why: str) -> None:
+        """Record a group that was never started, so that the service learns the reason."""
+        if (job, number) not in self.groups:
+            self.groups[job, number] = GroupProcesses(job, number, ProcessTree({}))
+            self._never_ran(self.groups[job, number], why)
 
     def _never_ran(self, group: GroupProcesses, why: str) -> None:
         group.gone, group.exit_code, group.why = True, 126, why
-        log.error("start job=%d group=%d: %s", group.order.job, group.order.group, why)
+        self._changed = True
+        log.error("start job=%d group=%d: %s", group.job, group.group, why)
 
     def _kill(self, group: GroupProcesses, grace_s: float, why: str) -> None:
         if group.gone or group.kill_at is not None:
             return
-        group.look()
+        group.tree.look()
         group.why = group.why or why
         group.kill_at = time.monotonic() + grace_s
-        log.info("kill job=%d group=%d: %s", group.order.job, group.order.group, why)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(group.pid, signal.SIGTERM if grace_s else signal.SIGKILL)
+        log.info("kill job=%d group=%d: %s", group.job, group.group, why)
+        group.tree.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
+
+    def _forget(self, job: int, numbers: list[int]) -> None:
+        """Drop groups that have ended and whose end the service has recorded."""
+        for number in numbers:
+            group = self.groups.get((job, number))
+            if group is not None and group.gone:
+                del self.groups[job, number]
+                self._forgotten[job] = max(number, self._forgotten.get(job, number))
+                self._changed = True
 
     def _tick(self) -> None:
-        """Reap the dead, finish the killing, look at what is new."""
+        """Reap children, finish kills, and enforce deadlines."""
         self._reap()
+        for group in list(self.groups.values()):
+            if not group.gone:
+                try:
+                    self._examine(group)
+                except Exception:
+                    log.exception("cannot examine group %d of job %d", group.group, group.job)
         now = time.monotonic()
-        for group in self.groups.values():
-            if group.gone:
-                continue
-            if group.status is None:
-                young = now - group.started < 5.0
-                if now - group.looked > (0.5 if young else 5.0):
-                    group.look()
-                if group.kill_at is not None and now > group.kill_at:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(group.pid, signal.SIGKILL)
-            if group.status is not None or (group.kill_at is not None and now > group.kill_at):
-                self._finish(group)
         for job, (serial, deadline) in list(self.watches.items()):
             if now > deadline:
                 self._join_overdue(job, serial)
-        if self._tidy_at is not None and now > self._tidy_at:
-            self._tidy_at = None
-            remove_orphaned_segments(self._born)
-        for pid, (_, deadline) in self.helpers.items():
-            if now > deadline:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for key, tree in list(self.stand_ins.items()):
+            self._examine_stand_in(key, tree)
+        self._mpi_record.note(self._files_in_use())
+        due = {name for name, at in self._mpi_files.items() if now > at}
+        for name in due:
+            del self._mpi_files[name]
+        mpi_memory.remove(due)
+
+    def _examine(self, group: GroupProcesses) -> None:
+        tree, now = group.tree, time.monotonic()
+        is_due = group.kill_at is not None and now > group.kill_at
+        if tree.status is None:
+            age = now - tree.started
+            if now - tree.looked > (LOOK_YOUNG_S if age < YOUNG_S else LOOK_S):
+                tree.look()
+            if age > self.start_s and group.kill_at is None and self._is_pending(group):
+                self._give_up_start(group)
+                return
+            if is_due:
+                tree.send_signal(signal.SIGKILL)
+        if tree.status is not None or is_due:
+            self._finish(group)
+
+    def _is_pending(self, group: GroupProcesses) -> bool:
+        return group.tree.start is not None and group.tree.start.is_pending
+
+    def _give_up_start(self, group: GroupProcesses) -> None:
+        """End a group whose files cannot be opened; its process may be impossible to kill."""
+        assert group.tree.start is not None
+        group.tree.send_signal(signal.SIGKILL)
+        group.tree.start.close()
+        self._never_ran(
+            group,
+            f"cannot open its output or enter its directory within {self.start_s:g} s: check that"
+            " their file systems respond",
+        )
 
     def _finish(self, group: GroupProcesses) -> None:
-        """End what outlived the group's mpiexec; the group is gone when all of it is."""
-        alive = group.living()
-        for process in alive:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        if alive or group.status is None:
+        """Kill the descendants of an mpiexec; the group has ended when all of them have."""
+        tree = group.tree
+        if tree.kill_descendants() or tree.status is None:
             return
-        code = os.waitstatus_to_exitcode(group.status)
+        code = os.waitstatus_to_exitcode(tree.status)
         group.exit_code, group.signal = (code, 0) if code >= 0 else (0, -code)
+        if tree.start is not None and tree.start.failure:
+            group.why = tree.start.failure
+        elif code in (signal.SIGBUS, -signal.SIGBUS, 128 + signal.SIGBUS) and not group.why:
+            free = shutil.disk_usage(mpi_memory.FOLDER).free >> 20
+            group.why = (
+                f"this code means a bus error if the program has not set it: {mpi_memory.FOLDER}"
+                f" may have been full ({free} MiB are free now)"
+            )
+        if tree.start is not None:
+            tree.start.close()
         if code != 0:
-            self._tidy_at = time.monotonic() + 2 * SEGMENT_YOUNG_S
+            self._remove_later(tree)
         group.gone = self._changed = True
         log.info(
             "end job=%d group=%d code=%d signal=%d %s",
-            group.order.job,
-            group.order.group,
+            group.job,
+            group.group,
             group.exit_code,
             group.signal,
             group.why,
         )
 
     def _reap(self) -> None:
-        by_pid = {group.pid: group for group in self.groups.values() if not group.gone}
+        trees = [group.tree for group in self.groups.values()] + [*self.stand_ins.values()]
+        by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -264,15 +373,30 @@ class Agent:
                 return
             if pid == 0:
                 return
-            # The agent reaps for itself (orphans come to it too), so Popen must not wait again.
-            if pid in by_pid:
-                by_pid[pid].status = status
-                process = by_pid[pid].process
-                assert process is not None
-                process.returncode = os.waitstatus_to_exitcode(status)
-            elif pid in self.helpers:
-                helper, _ = self.helpers.pop(pid)
-                helper.returncode = os.waitstatus_to_exitcode(status)
+            if pid in by_pid:  # other children are orphans that this agent has adopted
+                by_pid[pid].reaped(status)
+
+    # ------------------------------------------------------------------ MPI libraries
+
+    def _files_in_use(self) -> set[str]:
+        trees = [group.tree for group in self.groups.values() if not group.gone]
+        trees += self.stand_ins.values()
+        return set(self._mpi_files).union(*(tree.mpi_files for tree in trees))
+
+    def _remove_later(self, tree: ProcessTree) -> None:
+        """Remove the shared memory that the MPI library of killed processes has left."""
+        at = time.monotonic() + MPI_FILES_S
+        self._mpi_files |= dict.fromkeys(tree.mpi_files, at)
+
+    def _finish_mpi_files(self) -> None:
+        if self._mpi_files:
+            time.sleep(max(0.0, max(self._mpi_files.values()) - time.monotonic()))
+            mpi_memory.remove(self._mpi_files)
+        self._mpi_record.discard()
+        try:
+            self.directory.memory.rmdir()
+        except OSError:
+            log.debug("%s is in use", self.directory.memory)
 
     # ------------------------------------------------------------------ resizes
 
@@ -286,21 +410,40 @@ class Agent:
             if other == job:
                 self._kill(group, 0.5, f"resize {serial} did not finish in time")
 
-    def _cancel_accept(self, order: m.CancelAccept) -> None:
-        """Connect in place of a dead newcomer and say "cancel" (FIELD: a blocked Accept)."""
-        helper = start_mpiexec(
-            order.environment, 1, [sys.executable, "-m", "reshape.resizing.stand_in", order.port]
-        )
-        self.helpers[helper.pid] = (helper, time.monotonic() + 10.0)
+    def _start_stand_in(self, order: m.CancelAccept) -> None:
+        """Release a job that is blocked in Accept for a group that has died."""
+        key = (order.job, order.serial)
+        if key in self.stand_ins:
+            return
+        marker = {AGENT_VARIABLE: self.mark, "RESHAPE_STAND_IN": f"{order.job}.{order.serial}"}
+        program = [sys.executable, "-m", "reshape.resizing.stand_in", order.port]
+        start = start_mpiexec(order.environment | marker, 1, program)
+        self.stand_ins[key] = ProcessTree(marker, start)
         log.info("cancel accept of job=%d serial=%d", order.job, order.serial)
 
+    def _examine_stand_in(self, key: tuple[int, int], tree: ProcessTree) -> None:
+        now = time.monotonic()
+        if tree.status is None:
+            if now - tree.looked > 0.5:
+                tree.look()
+            if now - tree.started > STAND_IN_S:
+                tree.look()
+                tree.send_signal(signal.SIGKILL)
+        elif not tree.kill_descendants():
+            if tree.status != 0:
+                self._remove_later(tree)
+            if tree.start is not None:
+                tree.start.close()
+            del self.stand_ins[key]
+
     def _sweep(self, job: int) -> None:
-        """Remove what a finished job left in memory, and forget its groups."""
+        """Remove the shared memory of a job that has ended, and forget its groups."""
         if any(key[0] == job and not group.gone for key, group in self.groups.items()):
             return
         self.watches.pop(job, None)
+        self._forgotten.pop(job, None)
         self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
-        self._changed = True  # a second life of the job may wait for this
+        self._changed = True  # the next life of the job may wait for this
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)
 
 
@@ -308,11 +451,9 @@ class Agent:
 @click.option("--dir", "directory", required=True, type=click.Path(path_type=Path))
 @click.option("--node", required=True, help="Name of this node.")
 def main(directory: Path, node: str) -> None:
-    """Run the agent of one node (started by the service)."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    """Run the agent of one node; the service starts it."""
     place = ServiceDirectory(directory)
+    log_to_file(place.log(f"agent-{node}"))
     with place.agent_lock(node) as locked:
         if not locked:
             log.info("an agent of %s is already running", node)

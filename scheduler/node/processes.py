@@ -1,102 +1,148 @@
-"""Processes of a node as its agent handles them: mpiexec worlds, orphans, what the dead leave."""
+"""Processes of a node as its agent handles them: an mpiexec and all its descendants."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 
 from reshape.wire import messages as m
+from scheduler.launchers.local import MpiexecStart
+from scheduler.node import mpi_memory
 
-#: A segment of the MPI library may be so old, in seconds, before it is mapped.
-SEGMENT_YOUNG_S = 1.0
+#: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
+AGENT_VARIABLE = "RESHAPE_AGENT"
+
+
+@dataclass
+class ProcessTree:
+    """An mpiexec with every process that descended from it.
+
+    Attributes
+    ----------
+    marker : environment variables that only these processes have.
+    start : the mpiexec; None if it was never started.
+    started : time of the monotonic clock.
+    seen : descendants found so far, by process number.
+    looked : monotonic time at which descendants were searched last.
+    status : wait status of mpiexec; None while it has not been reaped.
+    mpi_files : names of files in shared memory that the processes mapped.
+    """
+
+    marker: Mapping[str, str]
+    start: MpiexecStart | None = None
+    started: float = field(default_factory=time.monotonic)
+    seen: dict[int, psutil.Process] = field(default_factory=dict)
+    looked: float = 0.0
+    status: int | None = None
+    mpi_files: set[str] = field(default_factory=set)
+
+    @property
+    def pid(self) -> int:
+        """Process number of mpiexec; 0 if it was never started."""
+        return 0 if self.start is None else self.start.process.pid
+
+    def look(self) -> None:
+        """Search the descendants of mpiexec, and the shared memory that they map."""
+        self.looked = time.monotonic()
+        if self.start is None or self.status is not None:
+            return
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self.pid).children(recursive=True):
+                self.seen.setdefault(process.pid, process)
+        self.mpi_files |= mpi_memory.mapped_by(self.seen)
+
+    def reaped(self, status: int) -> None:
+        """Record the end of mpiexec; its process number may be reused from now on."""
+        assert self.start is not None
+        self.status = status
+        self.start.process.returncode = os.waitstatus_to_exitcode(status)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to mpiexec, unless it has been reaped."""
+        if self.start is not None and self.status is None:
+            # A child that has not been reaped keeps its process number.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill_descendants(self) -> bool:
+        """Kill the descendants of mpiexec that still run; return whether there were any."""
+        alive = self._living()
+        self.mpi_files |= mpi_memory.mapped_by(process.pid for process in alive)
+        for process in alive:
+            with contextlib.suppress(psutil.Error):
+                process.kill()  # verifies the start time of the process first
+        return bool(alive)
+
+    def _living(self) -> list[psutil.Process]:
+        """Descendants that still run.
+
+        Those whose parents have died are children of the agent. Their environment tells to which
+        tree they belong; if a program has cleared its environment, its session does.
+        """
+        found = dict(self.seen)
+        for process in psutil.Process().children(recursive=True):
+            if process.pid != self.pid and process.pid not in found and self._owns(process):
+                found[process.pid] = process
+        return [process for process in found.values() if is_alive(process)]
+
+    def _owns(self, process: psutil.Process) -> bool:
+        try:
+            environment = process.environ()
+            if AGENT_VARIABLE in environment:
+                return self.marker.items() <= environment.items()
+            return os.getsid(process.pid) in {self.pid, *self.seen}
+        except (psutil.Error, OSError):
+            return False
 
 
 @dataclass
 class GroupProcesses:
-    """One mpiexec world of a job, with every process seen below it."""
+    """One group of a job: its processes, and how it ended.
 
-    order: m.StartGroup
-    process: subprocess.Popen[bytes] | None = None
-    pid: int = 0
-    started: float = 0.0
-    seen: dict[int, psutil.Process] = field(default_factory=dict)
-    looked: float = 0.0
-    status: int | None = None  # as waitpid gives it, once mpiexec is gone
+    Attributes
+    ----------
+    gone : whether all processes of the group have ended.
+    kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
+    """
+
+    job: int
+    group: int
+    tree: ProcessTree
     gone: bool = False
     exit_code: int = 0
     signal: int = 0
     why: str = ""
-    kill_at: float | None = None  # when SIGTERM is followed by SIGKILL
-
-    def look(self) -> None:
-        """Note the processes below mpiexec."""
-        self.looked = time.monotonic()
-        with contextlib.suppress(psutil.Error):
-            for process in psutil.Process(self.pid).children(recursive=True):
-                self.seen.setdefault(process.pid, process)
-
-    def living(self) -> list[psutil.Process]:
-        """Give the processes of the group that still run (the dead ones wait to be reaped).
-
-        Those whose parents are dead have come to the agent; their environment tells whose they are.
-        """
-        mine = {"RESHAPE_JOB": str(self.order.job), "RESHAPE_GROUP": str(self.order.group)}
-        found = dict(self.seen)
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if process.pid != self.pid and mine.items() <= process.environ().items():
-                    found.setdefault(process.pid, process)
-        alive = []
-        for process in found.values():
-            with contextlib.suppress(psutil.Error):
-                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                    alive.append(process)
-        return alive
+    kill_at: float | None = None
 
     def report(self) -> m.GroupStatus:
-        """Say what the agent knows of this group."""
+        """Status of the group for the service."""
         return m.GroupStatus(
-            job=self.order.job,
-            group=self.order.group,
+            job=self.job,
+            group=self.group,
             alive=not self.gone,
-            pid=self.pid,
+            pid=self.tree.pid,
             exit_code=self.exit_code,
             signal=self.signal,
             why=self.why,
         )
 
 
-def remove_orphaned_segments(since: float) -> None:
-    """Remove what the MPI library of killed processes left in shared memory.
-
-    Parameters
-    ----------
-    since : Unix time; older files, and those that some process maps or may be about to, stay.
-    """
-    left = []
-    for path in Path("/dev/shm").glob("mpich_shm_*"):
-        with contextlib.suppress(OSError):
-            stat = path.stat()
-            if stat.st_uid == os.getuid() and since < stat.st_ctime < time.time() - SEGMENT_YOUNG_S:
-                left.append(path)
-    mapped = ""
-    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
-        with contextlib.suppress(OSError):
-            mapped += maps.read_text()
-    for path in left:
-        if str(path) not in mapped:
-            path.unlink(missing_ok=True)
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def wake_on_child() -> int:
-    """Give a file descriptor that becomes readable when a child ends, so that polling wakes."""
+    """Return a file descriptor that becomes readable when a child ends, for use in a poller."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)

@@ -80,9 +80,23 @@ class JobStartup:
                     job.why or "the job does not have this group any more",
                 )
         left = known if job.state in FINAL else before
-        if left and not any(status.alive for _, status in known):
-            for node in {node for node, _ in left}:
+        nodes = {node for node, _ in left}
+        if job.state in FINAL:  # a new agent reports what the agent before it has left
+            nodes.update(self._monitor.nodes_with_folder(job.id))
+        if nodes and not any(status.alive for _, status in known):
+            for node in nodes:
                 self._command(node, job.id, -1, m.SweepJob(job=job.id))
+        if job.state is JobState.RUNNING and not before:
+            self._forget_ended(job, known)
+
+    def _forget_ended(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> None:
+        """Let agents drop the groups that left in earlier resizes, so that reports stay short."""
+        ended: dict[str, list[int]] = {}
+        for node, status in known:
+            if not status.alive and status.group not in job.groups:
+                ended.setdefault(node, []).append(status.group)
+        for node, groups in ended.items():
+            self._command(node, job.id, -1, m.ForgetGroups(job=job.id, groups=groups))
 
     def is_settled(self, job: Job) -> bool:
         """Whether exactly the groups of a job run, and no start or end is under way."""
@@ -90,7 +104,9 @@ class JobStartup:
         if job.state is JobState.RUNNING:
             alive = {status.group for _, status in known if status.alive}
             return alive == job.groups.keys() and len(known) == len(alive)
-        return not known and (job.state in FINAL or job.state is JobState.PENDING)
+        if job.state in FINAL:
+            return not known and not self._monitor.nodes_with_folder(job.id)
+        return not known and job.state is JobState.PENDING
 
     def kill(self, node: str, job: int, group: int, why: str, grace_s: float = GRACE_S) -> None:
         """Let an agent end a group; without grace mpiexec prints no error message either."""

@@ -41,6 +41,7 @@ class AgentState:
     heard_at: float
     groups: dict[int, dict[int, m.GroupStatus]] = field(default_factory=dict)
     restart_points: set[int] = field(default_factory=set)
+    folders: set[int] = field(default_factory=set)
 
 
 class SystemMonitor:
@@ -144,14 +145,16 @@ class SystemMonitor:
             groups.setdefault(status.job, {})[status.group] = status
         restart_points = set(hello.restart_points)
         before = AgentState(identity, hello.pid, 0.0) if known is None else known
+        folders = set(hello.folders)
         self.changed_jobs |= restart_points ^ before.restart_points
+        self.changed_jobs |= folders ^ before.folders
         self.changed_jobs.update(
             job
             for job in groups.keys() | before.groups.keys()
             if groups.get(job) != before.groups.get(job)
         )
         self.agents[hello.node] = AgentState(
-            identity, hello.pid, self._listened_s, groups, restart_points
+            identity, hello.pid, self._listened_s, groups, restart_points, folders
         )
 
     def joined_event(self, node: str, now: float) -> NodeJoined:
@@ -242,6 +245,10 @@ class SystemMonitor:
             for node, agent in self.agents.items()
             for status in agent.groups.get(job, {}).values()
         ]
+
+    def nodes_with_folder(self, job: int) -> list[str]:
+        """Nodes that hold shared memory of a job."""
+        return [node for node, agent in self.agents.items() if job in agent.folders]
 
     def has_restart_point(self, job: int) -> bool:
         """Whether an agent reports a restart point of this job."""

@@ -1,0 +1,68 @@
+"""Start one command in a process of its own: open its output, change directory, execute it.
+
+This file is executed as a script. A file system that does not respond, or a named pipe without a
+reader, therefore blocks only this process and never the agent that started it.
+
+    python -I -S starter.py STATUS CWD OUTPUT COMMAND [ARGUMENT]...
+
+STATUS is the number of an open file descriptor. It is closed when the command is executed;
+otherwise the reason of the failure is written to it and the exit code is 126. Empty texts for CWD
+and OUTPUT keep those of this process. COMMAND is searched on PATH.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import sys
+
+
+def main() -> None:
+    """Execute the command of the arguments."""
+    status = int(sys.argv[1])
+    os.set_inheritable(status, False)
+    cwd, output, *command = sys.argv[2:]
+    action = f"cannot write the output {output}"
+    try:
+        if output:
+            descriptor = open_output(output)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+        action = f"cannot start in {cwd}"
+        if cwd:
+            os.chdir(cwd)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by the interpreter
+            signal.signal(number, signal.SIG_DFL)
+        action = f"cannot start {command[0]}"
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(status, f"{action}: {error.strerror}".encode(errors="replace"))
+        os._exit(126)
+
+
+def open_output(path: str) -> int:
+    """Open a file to append to; return its descriptor.
+
+    Raises
+    ------
+    OSError : the file cannot be opened, or is neither a regular file nor /dev/null.
+    """
+    refused = OSError(errno.EINVAL, "not a regular file")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY
+    try:
+        # Without O_NONBLOCK, opening a named pipe waits for a reader.
+        descriptor = os.open(path, flags | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise refused if error.errno == errno.ENXIO else error from None
+    found = os.fstat(descriptor)
+    is_null = stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
+    if not stat.S_ISREG(found.st_mode) and not is_null:
+        raise refused
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""A real agent and real processes, under a service that the test plays."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from agent_driver import AgentDriver, is_running
+
+from reshape.resizing.restart_point import RESTART_FILE
+from reshape.wire import messages as m
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    os.closerange(3, 256)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+    if os.fork() == 0:
+        open(sys.argv[1] + ".new", "w").write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
+        time.sleep(1000)
+    os._exit(0)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[AgentDriver]:
+    with AgentDriver(tmp_path) as driver:
+        yield driver
+
+
+def daemon_of(driver: AgentDriver, job: int, sleep_s: float) -> int:
+    """Start a job with a process that leaves the tree of its mpiexec; return its number."""
+    file = driver.work / f"daemon-{job}"
+    driver.start(job, sys.executable, "-c", DAEMON, str(file), str(sleep_s))
+    end = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < end, driver.log()
+        time.sleep(0.02)
+    return int(file.read_text())
+
+
+def test_an_output_that_is_a_named_pipe_is_refused_and_other_jobs_run(driver):
+    driver.start_agent()
+    pipe = driver.work / "pipe"
+    os.mkfifo(pipe)
+    driver.start(1, "true", output=str(pipe))
+    driver.start(2, "true")
+    ended = driver.ended(1)
+    assert ended.exit_code == 126
+    assert ended.why == f"cannot write the output {pipe}: not a regular file"
+    assert driver.ended(2).exit_code == 0
+
+
+def test_the_null_device_is_an_output(driver):
+    driver.start_agent()
+    driver.start(1, "true", output=os.devnull)
+    assert driver.ended(1).exit_code == 0
+
+
+def test_a_start_that_hangs_fails_at_its_deadline_and_other_jobs_run(driver):
+    driver.start_agent(start_s=1.0)
+    pipe = driver.work / "library"
+    os.mkfifo(pipe)
+    driver.start(1, "true", LD_PRELOAD=str(pipe))  # the dynamic linker waits for a writer
+    driver.start(2, "true")
+    assert driver.ended(2).exit_code == 0
+    ended = driver.ended(1)
+    assert ended.exit_code == 126
+    assert "within 1 s: check that their file systems respond" in ended.why
+
+
+def test_a_program_keeps_the_default_action_of_a_broken_pipe(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "grep SigIgn /proc/self/status")
+    assert driver.ended(1).exit_code == 0
+    ignored = int((driver.work / "1.out").read_text().split()[1], 16)
+    assert not ignored & 1 << 12  # SIGPIPE is signal 13
+
+
+def test_no_message_ends_the_agent_or_its_jobs(driver):
+    hello = driver.start_agent()
+    driver.start(1, "sleep", "1000")
+    running = driver.running(1)
+    for frames in (
+        [b"reshape/999", b"\x81\xa4type\xabLaterThings"],
+        [m.PROTOCOL, msgspec.msgpack.encode({"type": "Unknown", "id": 0})],
+        [m.PROTOCOL, msgspec.msgpack.encode({"type": "KillGroup", "job": "one"})],
+        [m.PROTOCOL, b"\xff\x00 garbage"],
+        [b"garbage"],
+        [b"", b"", b"", b""],
+    ):
+        driver.send_frames(frames)
+    driver.send(m.Wait(job=1))
+    driver.send(m.Failure(message="refused"))
+    driver.start(2, "true")
+    assert driver.ended(2).exit_code == 0
+    assert driver.until(lambda _: True).pid == hello.pid
+    assert is_running(running.pid)
+    assert "refused: the peer speaks 'reshape/999'" in driver.log()
+    assert "jobs [1] continue" in driver.log()
+
+
+def test_many_refused_messages_write_few_lines(driver):
+    driver.start_agent()
+    for _ in range(500):  # fewer than a socket queues
+        driver.send_frames([m.PROTOCOL, b"garbage"])
+    driver.start(1, "true")
+    driver.ended(1)
+    assert driver.log().count("refused:") < 5
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"argv": ["echo", "a\0b"]}, "null"),
+        ({"environment": {"A": "a\0b"}}, "null"),
+        ({"environment": {"A=B": "c"}}, "illegal environment variable name"),
+        ({"cwd": "/no/such/folder"}, "cannot start in /no/such/folder: No such file or directory"),
+        ({"output": "/no/such/folder/out"}, "cannot write the output /no/such/folder/out"),
+        ({"size": 10**6}, "MPI needs 8000000 MiB to start 1000000 processes"),
+    ],
+)
+def test_a_group_that_cannot_start_is_reported_with_the_reason(driver, change, words):
+    driver.start_agent()
+    driver.send(msgspec.structs.replace(driver.order(1, "true"), **change))
+    ended = driver.ended(1)
+    assert ended.exit_code == 126
+    assert words in ended.why
+    driver.start(2, "true")
+    assert driver.ended(2).exit_code == 0
+
+
+def test_a_malformed_start_is_reported_with_the_reason(driver):
+    driver.start_agent()
+    fields = msgspec.to_builtins(driver.order(1, "true")) | {"environment": ["not a mapping"]}
+    driver.send_frames([m.PROTOCOL, msgspec.msgpack.encode(fields)])
+    ended = driver.ended(1)
+    assert (ended.exit_code, "malformed message" in ended.why) == (126, True)
+
+
+def test_an_idle_agent_ends_for_a_service_of_another_release(driver):
+    driver.start_agent()
+    driver.send_frames([b"reshape/999", b""])
+    assert driver.agents[-1].wait(30) == 0
+
+
+def test_processes_that_left_the_tree_end_with_their_group(driver):
+    driver.start_agent()
+    daemon = daemon_of(driver, 1, sleep_s=0.0)
+    assert driver.ended(1).exit_code == 0
+    assert not is_running(daemon)
+
+
+def test_a_new_agent_ends_what_the_old_one_left_before_it_reports(driver):
+    old = driver.start_agent()
+    daemon = daemon_of(driver, 1, sleep_s=1000.0)
+    driver.kill_agent()
+    assert is_running(daemon)
+    new = driver.start_agent()
+    assert new.pid != old.pid
+    assert not is_running(daemon)
+
+
+def test_a_new_agent_reports_restart_points_and_removes_folders_on_request(driver):
+    driver.start_agent()
+    for job in (1, 2):
+        driver.start(job, "sleep", "1000")
+        driver.running(job)
+        (driver.place.shm(job) / "u.e0.r0").write_bytes(b"data")
+    (driver.place.shm(2) / RESTART_FILE).write_bytes(b"")
+    driver.kill_agent()
+    hello = driver.start_agent()
+    assert (hello.groups, hello.folders, hello.restart_points) == ([], [1, 2], [2])
+    driver.send(m.SweepJob(job=1))
+    driver.until(lambda hello: hello.folders == [2])
+    driver.send(m.SweepJob(job=2))
+    driver.until(lambda hello: hello.folders == [])
+    assert not driver.place.shm(2).exists()
+
+
+def test_groups_that_the_service_has_recorded_leave_the_reports(driver):
+    driver.start_agent()
+    driver.start(1, "true")
+    driver.start(2, "sleep", "1000")
+    driver.ended(1)
+    driver.send(m.ForgetGroups(job=1, groups=[1]))
+    driver.send(m.ForgetGroups(job=2, groups=[1]))  # it runs, and must stay
+    left = driver.until(lambda hello: len(hello.groups) == 1)
+    assert [(status.job, status.alive) for status in left.groups] == [(2, True)]
+    driver.start(1, "true")  # a late repetition starts nothing
+    driver.start(3, "true")
+    driver.ended(3)
+    assert 1 not in [status.job for status in driver.until(lambda _: True).groups]
+
+
+def test_only_shared_memory_of_killed_groups_is_removed(driver):
+    driver.start_agent()
+    foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")  # as if in use in another container
+    ready = driver.work / "ready"
+    program = (
+        "from mpi4py import MPI; import pathlib, time, sys;"
+        "time.sleep(0.5); pathlib.Path(sys.argv[1]).touch(); time.sleep(1000)"
+    )
+    driver.start(1, sys.executable, "-c", program, str(ready))
+    pid = driver.running(1).pid
+    try:
+        foreign.touch()
+        end = time.monotonic() + 30
+        while not ready.exists():
+            assert time.monotonic() < end, driver.log()
+            time.sleep(0.02)
+        rank = next(p for p in _descendants(pid) if "python" in p.name())
+        maps = Path(f"/proc/{rank.pid}/maps").read_text()
+        own = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich_shm_")}
+        assert own
+        assert all(path.exists() for path in own)
+        rank.kill()
+        assert driver.ended(1).exit_code != 0
+        end = time.monotonic() + 30
+        while any(path.exists() for path in own):
+            assert time.monotonic() < end, driver.log()
+            driver.until(lambda _: True)
+        assert foreign.exists()
+    finally:
+        foreign.unlink(missing_ok=True)
+
+
+def _descendants(pid: int):
+    import psutil
+
+    return psutil.Process(pid).children(recursive=True)
