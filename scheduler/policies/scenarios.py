@@ -74,8 +74,8 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
                 place[step] = msgspec.to_builtins(_PARTS[step]())
             elif place[step] is None:
                 if last != "policy":
-                    mend = f"choose one first, as in {step}={known(_POLICIES[step])[0]}"
-                    raise ConfigError(f"there is no {step} policy; {mend}", field=field)
+                    fix = f"choose one first, as in {step}={known(_POLICIES[step])[0]}"
+                    raise ConfigError(f"there is no {step} policy; {fix}", field=field)
                 place[step] = {}
             place = place[step]
         if last == "policy" and place.get("policy") != value:

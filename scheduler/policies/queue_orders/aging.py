@@ -126,5 +126,5 @@ def _prioritised(order: object, whose: str) -> Prioritised:
         return order
     raise ValueError(
         f"the order of {whose}, {type(order).__name__}, gives no number, so that its jobs cannot"
-        " stand in one line with those of queues of another order; take aging for both"
+        " be compared with those of queues of another order; take aging for both"
     )

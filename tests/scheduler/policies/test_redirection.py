@@ -1,4 +1,4 @@
-"""The rule of redirection: its parameters, and how they are named."""
+"""The redirection rule: its parameters, their errors, and its counts."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0
         ("teta", 3, "redirection.teta: unknown field 'teta'; did you mean theta?"),
     ],
 )
-def test_what_is_wrong_is_named(field: str, value: object, words: str) -> None:
+def test_errors_name_the_field_and_the_value(field: str, value: object, words: str) -> None:
     with pytest.raises(ConfigError, match="redirection") as raised:
         scenario("easy", {f"redirection.{field}": value})
     assert words in str(raised.value)
 
 
-def test_alpha_or_processors() -> None:
+def test_the_size_of_the_group_follows_from_alpha_or_processors() -> None:
     assert Redirection(alpha=0.29).group_size(100) == 29
     assert Redirection().group_size(100) == 15
     assert Redirection(processors=7).group_size(3) == 7
@@ -52,7 +52,7 @@ def test_alpha_or_processors() -> None:
         Redirection(alpha=0.1).group_size(9)
 
 
-def test_as_options_and_as_data() -> None:
+def test_the_rule_can_be_set_by_options_and_written_as_data() -> None:
     chosen = scenario("easy", {"redirection.theta": "25", "redirection.scenario": "fcfs"})
     assert chosen.redirection == Redirection(theta=25, scenario="fcfs")
     assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(chosen)))) == chosen
@@ -72,7 +72,7 @@ def test_as_options_and_as_data() -> None:
         ("latest-end", 4),
     ],
 )
-def test_conflicts(conflict: str, number: int) -> None:
+def test_the_conflict_policy_chooses_one_job(conflict: str, number: int) -> None:
     jobs = [
         (job(4, 2, 50.0, 90.0), 3),
         (job(3, 2, 100.0, 10.0), 3),
@@ -83,7 +83,7 @@ def test_conflicts(conflict: str, number: int) -> None:
     assert Redirection(conflict=conflict).choose(jobs[::-1])[0].id == number
 
 
-def test_counts() -> None:
+def test_counts_of_the_running_jobs() -> None:
     counters = Counters(Redirection(theta=1))
     counters.started(job(1, 4, 10.0))
     assert counters.arrived(job(9, 5, 1.0), 8) == []
@@ -99,7 +99,7 @@ def test_counts() -> None:
     assert 2 in counters
 
 
-def test_groups_of_two_machines() -> None:
+def test_the_machines_of_the_groups_must_share_their_numbering() -> None:
     with pytest.raises(ValueError, match="must share their numbering"):
         TwoGroupSite(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))
 

@@ -1,4 +1,4 @@
-"""Scenarios by name and in data; a user's policy from outside."""
+"""Scenarios by name and as data; user-defined policies from files and packages."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def registered(my_policy: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
-def test_the_scenarios_we_bring() -> None:
+def test_the_built_in_scenarios() -> None:
     assert set(registry.known("scenario")) == {
         *("conservative", "easy", "easy++", "fcfs", "static", "pba-pr", "fcfs-pr", "max-b-pr"),
         *("pba", "fcfs-max-benefit", "max-b"),
@@ -111,13 +111,13 @@ def test_the_scenarios_we_bring() -> None:
 
 
 @pytest.mark.parametrize("name", registry.known("scenario"))
-def test_written_down_and_read_back(name: str) -> None:
+def test_a_scenario_as_data_is_read_back(name: str) -> None:
     there = scenario(name, {"retry_after": 7})
     text = msgspec.json.encode(to_data(there))
     assert from_data(msgspec.json.decode(text)) == there
 
 
-def test_fields_change_by_name() -> None:
+def test_fields_are_changed_by_name() -> None:
     base = scenario("fcfs-pr")
     dotted = changed(base, {"resizing.min_benefit": "0.1", "backfill.reservations": "2"})
     nested = changed(base, {"resizing": {"min_benefit": 0.1}, "backfill": {"reservations": 2}})
@@ -155,7 +155,7 @@ def test_fields_change_by_name() -> None:
         ({"queues": 3}, "queues: must be a mapping, got 3"),
     ],
 )
-def test_wrong_changes_are_told_by_name(changes: dict[str, object], says: str) -> None:
+def test_errors_of_changes_name_the_field(changes: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         changed(scenario("fcfs-pr"), changes)
     assert says in str(caught.value)
@@ -166,7 +166,7 @@ def test_a_parameter_without_its_policy() -> None:
         changed(scenario("easy"), {"resizing.min_benefit": 0.5})
 
 
-def test_unknown_name() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown scenario 'eazy'; did you mean easy"):
         scenario("eazy")
     with pytest.raises(ConfigError, match="'nowhere'; put its folder on PYTHONPATH"):
@@ -185,7 +185,7 @@ def test_a_policy_in_one_file(my_policy: str) -> None:
         scenario("easy", {"order": "my_policy:Ageless"})
 
 
-def test_what_is_no_decision_is_told_and_the_job_goes_on(my_policy: str) -> None:
+def test_an_invalid_decision_is_reported_and_the_job_keeps_its_size(my_policy: str) -> None:
     core = Core(scenario("my_policy:Mute"), Machine([("n", 8)]))
     core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])
     core.handle([JobStarted(1, 1)])
@@ -237,7 +237,7 @@ def test_the_original_group_leaves_if_the_policy_says_so() -> None:
     assert core.machine.free_count == 8
 
 
-def test_register_refuses_what_is_no_policy() -> None:
+def test_register_refuses_an_object_that_is_not_a_policy() -> None:
     with pytest.raises(ConfigError, match="'three' is 3, but a policy is"):
         registry.register("three", 3)
 
@@ -251,10 +251,10 @@ def test_a_registered_scenario() -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_another_scenario_in_the_middle_of_life() -> None:
+def test_the_scenario_of_a_core_can_be_replaced() -> None:
     core = Core(scenario("fcfs"), Machine([("n", 4)]), kill_at_walltime=False)
     core.handle([JobSubmitted(n, n, JobSpec(processors, 9)) for n, processors in ((1, 3), (2, 2))])
-    assert core.handle([JobSubmitted(3, 3, JobSpec(1, 5))]) == [], "nobody passes under FCFS"
+    assert core.handle([JobSubmitted(3, 3, JobSpec(1, 5))]) == [], "no job passes in FCFS"
     core.scenario = scenario("easy", {"order": "lcfs"})
     core.kill_at_walltime = True
     started = [o.job for o in core.handle([Wakeup(3.5)]) if isinstance(o, Start)]
@@ -265,7 +265,7 @@ def test_another_scenario_in_the_middle_of_life() -> None:
 
 
 @given(st.integers(1, 5), st.floats(0, 1), st.booleans())
-def test_any_parameters_survive(settle: int, min_benefit: float, protect: bool) -> None:
+def test_any_parameters_are_read_back(settle: int, min_benefit: float, protect: bool) -> None:
     resizing = FcfsPr(settle=settle, min_benefit=min_benefit, protect_reservation=protect)
     there = Scenario("x", resizing=resizing)
     assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(there)))) == there
@@ -286,7 +286,7 @@ def test_each_queue_resizes_its_jobs_by_its_own_rules() -> None:
     ]
 
 
-def test_queues_of_orders_that_cannot_be_compared() -> None:
+def test_queues_whose_orders_cannot_be_compared() -> None:
     there = msgspec.structs.replace(scenario("easy"), queues={"a": QueueRules(Aging())})
     with pytest.raises(ConfigError, match="the order of the server, Fcfs, gives no number"):
         from_data(to_data(there))

@@ -1,4 +1,4 @@
-"""Predictions: what they are learned from, and how they are corrected."""
+"""Predictions of run times: learning and corrections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def submit(core: Core, at: float, job: int, user: str, walltime_s: float = 1000.
     return core.jobs[job].estimate_s
 
 
-def test_the_mean_of_the_last_two_of_the_same_user() -> None:
+def test_the_prediction_is_the_mean_of_the_last_two_jobs_of_the_user() -> None:
     core = core_of()
     assert submit(core, 0, 1, "ann") == submit(core, 0, 2, "ann") == 1000
     core.handle([JobEnded(10, 1)])
@@ -36,7 +36,7 @@ def test_the_mean_of_the_last_two_of_the_same_user() -> None:
     assert core.jobs[4].estimate_s == 15, "fixed at submission"
 
 
-def test_corrections() -> None:
+def test_an_exceeded_prediction_is_corrected() -> None:
     core = core_of()
     for job in (1, 2):
         submit(core, 0, job, "ann")
@@ -48,10 +48,10 @@ def test_corrections() -> None:
         assert core.jobs[3].estimate_s == estimate
         assert order == WakeAt(100.0 + estimate)
     assert core.jobs[3].misses == 3
-    assert core.handle([Wakeup(600)]) == [], "the walltime is over; nobody is killed here"
+    assert core.handle([Wakeup(600)]) == [], "jobs may exceed their walltimes here"
 
 
-def test_wrong_parameters() -> None:
+def test_parameters_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="window must be >= 1, got 0"):
         Tsafrir(window=0)
     with pytest.raises(ValueError, match="corrections must ascend from above 0"):

@@ -1,4 +1,4 @@
-"""Priorities of PRIO 3.1: the numbers, what the weights must be, and orders that never starve."""
+"""Priorities of PRIO 3.1: their values, the ranges of the weights, and no starvation."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_the_aging_priority_is_the_papers_sum() -> None:
     assert limited.priority(waited, 220) == pytest.approx(7 * (1 + 120 / 400) + 11)
 
 
-def test_short_jobs_gain_most_by_waiting() -> None:
+def test_the_priority_of_short_jobs_grows_fastest() -> None:
     aging, short, long = Aging(), job(walltime_s=60), job(walltime_s=6000)
     assert aging.priority(short, 0) == aging.priority(long, 0)
     assert aging.priority(short, 60) == 10 * 2 + 1
     assert aging.priority(long, 60) == pytest.approx(10 * 1.01 + 1)
 
 
-def test_the_running_priority_is_the_part_of_the_walltime_gone() -> None:
+def test_the_running_priority_is_the_elapsed_share_of_the_walltime() -> None:
     assert running_priority(started(200, at=50), 50) == 0
     assert running_priority(started(200, at=50), 100) == 25
     assert running_priority(started(200, at=50, priority=1000), 100) == 1025
@@ -54,7 +54,7 @@ def test_the_running_priority_is_the_part_of_the_walltime_gone() -> None:
     assert running_priority(started(inf, at=50, priority=3), 900) == 3, "a walltime without end"
 
 
-def test_a_walltime_without_end_has_a_qfactor_of_one() -> None:
+def test_an_infinite_walltime_has_a_qfactor_of_one() -> None:
     assert Aging(wait_weight=0).priority(job(walltime_s=inf), 1e6) == 10
 
 
@@ -69,7 +69,7 @@ def test_a_walltime_without_end_has_a_qfactor_of_one() -> None:
         ({"refresh_s": -1}, "refresh_s must be >= 0, got -1"),
     ],
 )
-def test_wrong_weights(fields: dict[str, float], says: str) -> None:
+def test_weights_out_of_range_are_refused(fields: dict[str, float], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Aging(**fields)
 
@@ -91,7 +91,7 @@ specs = st.builds(
 
 
 @given(weights, st.lists(st.tuples(st.integers(0, 50), specs), max_size=12), st.integers(0, 500))
-def test_the_queue_is_sorted_by_the_numbers(
+def test_the_queue_is_sorted_by_priority(
     aging: Aging, submissions: list[tuple[int, JobSpec]], later: int
 ) -> None:
     """Whether the order is sorted anew or kept, it is that of the priorities of the moment."""
@@ -108,7 +108,7 @@ def test_the_queue_is_sorted_by_the_numbers(
 
 
 @given(weights, specs, st.floats(0, 1e6), st.floats(0, 1e6))
-def test_priorities_are_numbers_and_waiting_never_lowers_one(
+def test_priorities_are_finite_and_never_decrease_with_the_wait(
     aging: Aging, spec: JobSpec, wait: float, more: float
 ) -> None:
     waiting = Job(1, spec, 0.0)

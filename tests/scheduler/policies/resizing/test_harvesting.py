@@ -1,4 +1,4 @@
-"""Least-Impact-Priority's list against an obvious twin that sorts it anew for every step."""
+"""The list of Least-Impact-Priority against a slow version that sorts it before every step."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ jobs = st.lists(
 
 
 @given(jobs, st.integers(1, 40), st.data())
-def test_the_list_equals_its_twin(
+def test_the_traversal_equals_the_slow_version(
     drawn: list[tuple[int, list[tuple[int, float]], float]], wanted: int, data: st.DataObject
 ) -> None:
     listed = [grown(number, *job) for number, job in enumerate(drawn)]
@@ -71,7 +71,7 @@ def test_the_list_equals_its_twin(
     assert traverse(job, listed, Ranks(), wanted) == slow(job, listed, wanted)
 
 
-def test_what_a_job_may_contract_to() -> None:
+def test_configurations_to_which_a_job_may_contract() -> None:
     job = grown(1, 2, [(2, 8.0), (4, 5.0)], 0.0)
     assert job.smaller == (4, 2)
     whole = grown(2, 2, [(2, 8.0)], 0.0)

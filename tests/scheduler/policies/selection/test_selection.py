@@ -1,4 +1,4 @@
-"""Selections against slow obvious twins."""
+"""Processor selections against slow, simple versions."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ TWINS: list[tuple[Selection, Twin]] = [
 @pytest.mark.parametrize(("selection", "twin"), TWINS)
 @settings(max_examples=60)
 @given(data=st.data(), tree=st.sampled_from(TREES))
-def test_choices_over_a_life(selection: Selection, twin: Twin, data: st.DataObject, tree: Tree):
-    """What is found is found by the twin, whenever it exists, however the space came about."""
+def test_choices_on_a_machine(selection: Selection, twin: Twin, data: st.DataObject, tree: Tree):
+    """The selection and the slow version choose the same processors, or both refuse."""
     installed = data.draw(st.sets(st.integers(0, tree.processors - 1), min_size=1))
     space, free, held = Space(ProcSet.of(installed), tree), set(installed), []
     for _ in range(data.draw(st.integers(1, 12))):
@@ -99,7 +99,7 @@ def test_choices_over_a_life(selection: Selection, twin: Twin, data: st.DataObje
 
 @pytest.mark.parametrize("selection", [s for s, _ in TWINS[1:]])
 @given(data=st.data(), tree=st.sampled_from(TREES))
-def test_who_keeps_what_is_to_be_kept_has_a_place_then(
+def test_processors_that_are_kept_provide_a_place_later(
     selection: Selection, data: st.DataObject, tree: Tree
 ) -> None:
     """Whatever others take of the rest, the job can start when the others have come back."""
@@ -121,7 +121,7 @@ def test_who_keeps_what_is_to_be_kept_has_a_place_then(
 
 
 @given(data=st.data(), size=st.integers(1, 5))
-def test_groups(data: st.DataObject, size: int) -> None:
+def test_counts_of_free_processors_in_groups(data: st.DataObject, size: int) -> None:
     free = data.draw(st.sets(st.integers(0, 40)))
     groups = Groups(size, ProcSet.of(free))
     for _ in range(4):
@@ -164,6 +164,6 @@ def test_levels_of_the_paper() -> None:
         ((2, 10**9), "at most 16777216 leaves"),
     ],
 )
-def test_trees_that_are_none(numbers: tuple[int, ...], says: str) -> None:
+def test_numbers_that_describe_no_tree_are_refused(numbers: tuple[int, ...], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Tree(*numbers)
