@@ -1,8 +1,8 @@
-"""What is compiled when the project is installed, if there is a C compiler.
+"""Build hook: what is compiled at installation if there is a C compiler.
 
-redistribution/copies/kernel.c, which copies blocks, and by mypyc the modules that
-scheduler/compiled.py names. Without a compiler the package is pure Python: NumPy copies, and
-simulations take longer.
+These are redistribution/copies/kernel.c, which copies blocks, and the modules that
+scheduler/compiled.py names, by mypyc. Without a compiler the package is pure Python: NumPy copies,
+and simulations take longer.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE, LIBRARY = "redistribution/copies/kernel.c", "redistribution/copies/_kernel.so"
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
-#: What mypyc is told: few of the project's dependencies are there while it is built.
+#: Configuration of mypyc: most dependencies of the project are missing in the build environment.
 MYPY = "[mypy]\nignore_missing_imports = True\n"
 
 
 class Compile(BuildHookInterface):
-    """Puts what is compiled beside its sources, for wheels and for editable installations."""
+    """Puts compiled files beside their sources, for wheels and for editable installations."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; leave nothing behind where that is not possible."""
+        """Compile; where that is not possible, remove older compiled files."""
         if self.target_name != "wheel":
             return
         root = Path(self.root)
@@ -42,11 +42,11 @@ class Compile(BuildHookInterface):
             return
         if self._kernel(root, compiler):
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"  # loaded by ctypes: any Python will do
+            build_data["tag"] = f"py3-none-{platform}"  # loaded by ctypes, so by any Python
             build_data["pure_python"] = False
             build_data["artifacts"].append(LIBRARY)
         made = self._modules(root)
-        if made and version != "editable":  # there, the files are found beside their sources
+        if made and version != "editable":  # an editable installation uses the files in place
             build_data.pop("tag", None)
             build_data["infer_tag"] = True
             build_data["pure_python"] = False
@@ -60,21 +60,23 @@ class Compile(BuildHookInterface):
             new.unlink(missing_ok=True)
             self.app.display_warning(f"{SOURCE} not compiled:\n{done.stderr}")
             return False
-        new.rename(root / LIBRARY)  # a process that has the old one mapped keeps it
+        new.rename(root / LIBRARY)  # processes that use the old file keep it
         return True
 
     def _modules(self, root: Path) -> list[Path]:
-        """Compile the modules, unless these very sources were, and tell which files that made."""
+        """Compile the modules unless their present sources are compiled; return the files."""
         compiled = _compiled(root)
         sources = [compiled.source(module) for module in compiled.MODULES]
-        there = [*root.glob(f"*__mypyc{EXTENSION}")]
-        there += [
-            path for path in (each.with_suffix(EXTENSION) for each in sources) if path.exists()
-        ]
-        if compiled.is_current() and len(there) == len(sources) + 1:
-            return [*there, compiled.DIGEST]
-        compiled.DIGEST.unlink(missing_ok=True)  # so none of the old ones is used
-        for old in there:
+        digest = compiled.digest()
+        # Modules that are no longer compiled may have left files, too.
+        found = [*root.glob(f"*__mypyc{EXTENSION}")]
+        for package in sorted({module.partition(".")[0] for module in compiled.MODULES}):
+            found += sorted((root / package).rglob(f"*{EXTENSION}"))
+        wanted = {each.with_suffix(EXTENSION) for each in sources}
+        if compiled.is_current() and len(found) == len(sources) + 1 and wanted <= set(found):
+            return [*found, compiled.DIGEST]
+        compiled.DIGEST.unlink(missing_ok=True)  # no old file is used from here on
+        for old in found:
             old.unlink()
         files = [str(path.relative_to(root)) for path in sources]
         with tempfile.TemporaryDirectory() as folder:
@@ -90,18 +92,18 @@ class Compile(BuildHookInterface):
                 check=False,
             )
             if done.returncode:
-                said = (done.stdout + done.stderr)[-2000:]
-                self.app.display_warning(f"the decision core is not compiled:\n{said}")
+                output = (done.stdout + done.stderr)[-2000:]
+                self.app.display_warning(f"the decision core is not compiled:\n{output}")
                 return []
             made = []
             for path in sorted(out.rglob(f"*{EXTENSION}")):
                 made.append(root / path.relative_to(out))
                 shutil.move(path, made[-1])
-        compiled.DIGEST.write_text(compiled.digest())
+        compiled.DIGEST.write_text(digest)
         return [*made, compiled.DIGEST]
 
 
-#: In a process of its own: mypyc ends it if it does not like what it reads.
+#: Runs in a process of its own: mypyc exits on errors in the sources.
 _PROGRAM = """
 from mypyc.build import mypycify
 from setuptools import Distribution
@@ -115,7 +117,7 @@ command.run()
 
 
 def _compiled(root: Path) -> ModuleType:
-    """Import scheduler/compiled.py without the packages, whose dependencies are not there."""
+    """Import scheduler/compiled.py alone: dependencies of its package are missing here."""
     spec = importlib.util.spec_from_file_location("compiled", root / "scheduler/compiled.py")
     assert spec is not None
     assert spec.loader is not None

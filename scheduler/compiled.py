@@ -1,9 +1,9 @@
-"""Which modules are compiled when the project is installed, and when their sources run instead.
+"""Which modules are compiled at installation, and when their sources run instead.
 
-The decision core and what drives it in a simulation are plain Python. mypyc translates the modules
-named here, as they are, where a C compiler is at hand; without one everything works, more slowly.
-An edit counts at once: if a source is not what was compiled, all sources run until the project is
-installed again. RESHAPE_COMPILED=0 has them run in any case.
+The decision core and its driver in a simulation are plain Python. If there is a C compiler, mypyc
+compiles the modules named here; without one everything works, more slowly. Edits take effect at
+once: if a source differs from what was compiled, all sources run until the project is installed
+again. With RESHAPE_COMPILED=0 the sources always run.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ MODULES = (
 ROOT = Path(__file__).parent.parent
 
 
-#: Holds the `digest` of what was compiled.
+#: File with the `digest` of the compiled sources.
 DIGEST = ROOT / "scheduler/compiled.digest"
 
 
 def source(module: str) -> Path:
-    """File of a module."""
+    """Source file of a module."""
     return ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def digest() -> str:
-    """Tell the sources as they are from others."""
+    """Checksum of the present sources, with the kind of extension modules."""
     crc = 0
     for module in MODULES:
         crc = crc32(source(module).read_bytes(), crc)
@@ -62,12 +62,12 @@ def digest() -> str:
 
 
 def is_current() -> bool:
-    """Whether the sources are what was compiled."""
+    """Whether the present sources are the compiled ones."""
     return DIGEST.exists() and DIGEST.read_text() == digest()
 
 
 def state() -> str:
-    """Whether the compiled modules run: "compiled", or in a few words why not."""
+    """Whether the compiled modules run: "compiled", or the reason why not."""
     if os.environ.get("RESHAPE_COMPILED") == "0":
         return "not used, RESHAPE_COMPILED=0"
     if not DIGEST.exists():
@@ -76,13 +76,13 @@ def state() -> str:
 
 
 class _Sources(PathFinder):
-    """Finds the sources of the modules, though there are compiled ones."""
+    """Finds the sources of the modules although there are compiled ones."""
 
     @classmethod
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find one of the modules; all others are for other finders."""
+        """Find one of the modules, and no others."""
         if name not in MODULES:
             return None
         file = str(source(name))
@@ -91,7 +91,7 @@ class _Sources(PathFinder):
         return spec
 
 
-#: What `state` said when the first module was to be imported; so it is for this process.
+#: The result of `state` before the first import of a module; it holds for this process.
 STATE = state()
 if STATE != "compiled":
     sys.meta_path.insert(0, _Sources)

@@ -1,10 +1,9 @@
-"""What happens: the ordered stream of events that every decision is a function of.
+"""Events: every decision is a function of the ordered stream of them.
 
 A live service receives them from sockets and agents, the simulator from a trace and a virtual
-clock, a replay from a journal. Times are seconds on whatever clock the driver keeps; the core
-never reads one.
+clock, a replay from a journal. Times are in seconds on the driver's clock; the core reads no clock.
 
-Events of one instant are handed over together and taken in the order of
+Events of one instant are handled together, in the order of
 :func:`scheduler.core.event_order.instant_order`.
 """
 
@@ -20,21 +19,21 @@ from scheduler.model.resources import checked
 
 
 class JobSpec(msgspec.Struct, frozen=True, gc=False):
-    """What a user asks for.
+    """What a user requests.
 
     Parameters
     ----------
     processors : processors of the starting configuration, >= 1.
     walltime_s : estimated (and, unless configured otherwise, enforced) run time in seconds.
     max_processors : largest configuration; None or `processors` means the job is rigid.
-    topology : valid sizes; None leaves it to what the program declares, "arbitrary" if nothing.
-    name, user, queue : labels for people, policies and tables.
+    topology : valid sizes; None: those that the program declares, "arbitrary" without any.
+    name, user, queue : labels for users, policies and tables.
     priority : user-assigned priority (PRIO 3.1), larger is more urgent.
-    resources : what it holds besides processors from start to end, by name, whole numbers.
+    resources : amounts that it holds besides processors from start to end, by name.
 
     Raises
     ------
-    ValueError : a number no job can have.
+    ValueError : a number is out of range.
     """
 
     processors: int
@@ -48,7 +47,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     resources: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
-        """Check what cannot be checked later."""
+        """Check the numbers."""
         if self.processors < 1:
             raise ValueError(f"processors must be >= 1, got {self.processors}")
         if not self.walltime_s > 0:
@@ -82,12 +81,12 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def pause_s(self) -> float:
-        """Time the application stood still for the resize."""
+        """Time for which the application was stopped by the resize, s."""
         return self.join_s + self.plan_s + self.move_s + self.resume_s
 
 
 class JobSubmitted(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A job enters the queue. Numbers are given by the driver, ascending."""
+    """A job enters the queue. The driver numbers jobs in ascending order."""
 
     at: float
     job: int
@@ -95,21 +94,21 @@ class JobSubmitted(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class JobStarted(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The first group of a job is up (after `Start`, also after a restart)."""
+    """The first group of a job has started (after `Start`, also after a restart)."""
 
     at: float
     job: int
 
 
 class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A job stands between two iterations and reports the last one.
+    """A job is between two iterations and reports the last one.
 
-    `iteration` counts the iterations finished so far, `iteration_s` is the time of the last, or the
-    mean time of those since the job's last resize point of which the core was told.
-    `topology` is what the program declares; it counts where the submission names none.
+    `iteration` is the number of iterations finished so far, `iteration_s` the time of the last one,
+    or the mean time of those since the last resize point that was reported.
+    `topology` is what the program declares; it is used if the submission names none.
     `data_bytes` is what a resize would have to move, over all processes; 0 if not known.
-    `failed` is added by a live driver when the policy raised an exception: a sentence on it. Where
-    it is given the job goes on, and no policy is asked.
+    `failed` describes an exception of the policy; a live driver adds it when it handles the event
+    again. The job then continues, and the policy is not called.
     """
 
     at: float
@@ -122,7 +121,7 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A resize is committed, and the processes that left are gone."""
+    """A resize is committed, and the leaving processes have ended."""
 
     at: float
     job: int
@@ -133,7 +132,7 @@ class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):
 class ResizeFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A resize was rolled back: the job keeps its old configuration.
 
-    With `restart` its processes are gone too, and it must be started again, on its old
+    With `restart` its processes have ended too, and it must be started again, on its old
     processors, from the state at the resize point.
     """
 
@@ -145,7 +144,7 @@ class ResizeFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """All processes of a job are gone. `signal` is 0 unless one ended it (Slurm's code:signal)."""
+    """All processes of a job have ended, by `signal` if it is not 0 (Slurm's code:signal)."""
 
     at: float
     job: int
@@ -155,7 +154,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A user takes a job back, queued or running."""
+    """A user cancels a job, queued or running."""
 
     at: float
     job: int
@@ -163,10 +162,10 @@ class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A node offers its processors (for the first time, or again) and what else it holds.
+    """A node joins, for the first time or again, with its processors and further resources.
 
-    So many of them as are `reserved` belong to the redirection group, if there is one, and as large
-    a part of the rest.
+    `reserved` of the processors belong to the redirection group, if there is one, and the same
+    fraction of the further resources.
     """
 
     at: float
@@ -177,14 +176,14 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A node and every process on it are gone."""
+    """A node and all processes on it are lost."""
 
     at: float
     node: str
 
 
 class Wakeup(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The moment asked for by a `WakeAt` order has come."""
+    """The time of a `WakeAt` order has come."""
 
     at: float
 

@@ -1,7 +1,7 @@
-"""Which groups of a job can leave so that exactly a wanted size stays.
+"""Which groups of a job can leave in a contraction.
 
-A group is one mpiexec world and leaves whole. So a job of groups 2+2+4 can go from 8 to 6, 4 or 2,
-and a job of one group cannot contract at all.
+A group is one `MPI_COMM_WORLD` and leaves as a whole. So a job of groups 2+2+4 can contract from 8
+to 6, 4 or 2 processors, and a job of one group cannot contract at all.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from scheduler.model.procset import ProcSet
 
 
 def leaving_groups(groups: Mapping[int, ProcSet], processors: int) -> tuple[int, ...] | None:
-    """Groups of so many processors together, the newest where there is a choice.
+    """Groups that have so many processors together; the newest of several choices.
 
     Parameters
     ----------
     groups : group number -> processors, oldest first.
-    processors : how many shall leave, >= 1 and fewer than the job has.
+    processors : how many are to leave, >= 1 and fewer than the job has.
 
     Returns
     -------
-    numbers of the leaving groups, oldest first, or None if no subset has exactly that many.
+    numbers of the leaving groups, oldest first; None if no subset has exactly so many processors.
     """
     sizes = [(group, len(held)) for group, held in groups.items()]
     # Bit s of sums[i]: some subset of the i oldest groups has s processors together.

@@ -1,4 +1,4 @@
-"""The performance profiler: what is known of a job's speed on the configurations it ran on.
+"""Performance profiler: the measured speed of a job on the configurations it ran on.
 
 PRIO (Sudarsan and Ribbens, Priority scheduling for resizable applications) section 2: it
 "maintains lists of the various processor sizes each application has run on and the performance of
@@ -7,9 +7,9 @@ last expansion, the sweet spot, the expand potential and the time of the next re
 section 2 adds "the redistribution time for mapping the distributed data", from which that of a
 planned resize is predicted.
 
-Noise of iteration times is delay: caches that are cold after a start or resize, another program on
-the node. So first iterations are kept apart and compared with first ones, and of several times the
-lower median counts, which half of them may exceed at will.
+Noise makes iterations slower, not faster: caches are cold after a start or resize, another program
+runs on the node. So first iterations are recorded separately and compared with first iterations,
+and of several times the lower median is used, which slow outliers do not change.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ KEPT = 32  # iteration times kept per size: a long job must not grow the schedul
 
 
 class Timing(msgspec.Struct, eq=False):
-    """Iteration times on one size, seconds: the first after each start or resize kept apart."""
+    """Iteration times on one size, s: the first after each start or resize, and the later ones."""
 
     first: list[float] = []
     later: list[float] = []
 
     def add(self, iteration_s: float, first: bool) -> None:
-        """Take in one measurement, the oldest of too many dropped."""
+        """Add a measurement; only the latest `KEPT` are kept."""
         times = self.first if first else self.later
         times.append(iteration_s)
         del times[:-KEPT]
 
     @property
     def typical_s(self) -> float:
-        """Lower median; first iterations (cold caches) count only if there is no other."""
+        """Lower median, s; of first iterations (cold caches) only if there are no others."""
         return median_low(self.later or self.first)
 
     @property
     def first_s(self) -> float | None:
-        """Lower median of first iterations alone; None if there is none."""
+        """Lower median of first iterations, s; None without any."""
         return median_low(self.first) if self.first else None
 
 
 class Moves(msgspec.Struct, eq=False):
-    """What resizes cost so far, of one job or of all, the latest `KEPT` of them.
+    """Measured costs of the latest `KEPT` resizes, of one job or of all jobs.
 
     Parameters
     ----------
-    fixed_s : what a pause takes whatever the data: join, plan and resume, seconds.
-    byte_s : the move, in seconds for each byte of the job's data.
+    fixed_s : time of a pause that does not depend on the data: join, plan and resume, s.
+    byte_s : time of the move per byte of the job's data, s.
     """
 
     fixed_s: list[float] = []
     byte_s: list[float] = []
 
     def add(self, times: ResizeTimes, data_bytes: int) -> None:
-        """Take in a resize of a job of so much data (0: not known)."""
+        """Add a resize of a job with so many bytes of data (0: not known)."""
         self.fixed_s.append(times.join_s + times.plan_s + times.resume_s)
         del self.fixed_s[:-KEPT]
         if data_bytes > 0:
@@ -70,7 +70,7 @@ class Moves(msgspec.Struct, eq=False):
             del self.byte_s[:-KEPT]
 
     def pause_s(self, data_bytes: int) -> float | None:
-        """Expected pause of a resize that moves so much data, seconds; None if nothing is known."""
+        """Expected pause of a resize that moves so many bytes, s; None without measurements."""
         if not self.fixed_s or (data_bytes > 0 and not self.byte_s):
             return None
         return median(self.fixed_s) + data_bytes * median(self.byte_s or [0.0])
@@ -83,13 +83,13 @@ class History(msgspec.Struct, eq=False):
     ----------
     visits : configurations in the order visited, the starting one first.
     points : resize points seen so far.
-    settled : iterations measured on the present configuration since the job came to it.
+    settled : iterations measured since the job came to its present configuration.
     next_point_at : expected time of the next resize point, seconds: the last one, or the resize
         after it, plus the iteration time expected on the present size.
     sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
-    failures : size -> `points` when an expansion to it last failed.
+    failures : size -> `points` when a resize to it last failed.
     data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
-    moves : what its resizes cost.
+    moves : measured costs of its resizes.
     """
 
     visits: list[int] = []
@@ -103,17 +103,17 @@ class History(msgspec.Struct, eq=False):
     _timings: dict[int, Timing] = {}
     _typical_s: dict[int, float] = {}
     _potential: float | None = None
-    _potential_window: int = -1  # for which `_potential` holds; -1: to be worked out anew
+    _potential_window: int = -1  # for which `_potential` is valid; -1: none
 
     def configured(self, size: int, at: float) -> None:
-        """Note that the job now runs on this many processors: started, restarted or resized."""
+        """Record the present size after a start, a restart or a resize."""
         if not self.visits or self.visits[-1] != size:
             self.visits.append(size)
         self.settled = 0
         self._look_ahead(at)
 
     def record(self, iteration_s: float, at: float) -> None:
-        """Take in the iteration time measured at a resize point on the present configuration."""
+        """Record an iteration time that was measured on the present configuration."""
         size = self.visits[-1]
         timing = self._timings.setdefault(size, Timing())
         timing.add(iteration_s, first=self.settled == 0)
@@ -123,15 +123,15 @@ class History(msgspec.Struct, eq=False):
         self._look_ahead(at)
 
     def failed(self, size: int) -> None:
-        """Note that a resize to this size failed."""
+        """Record that a resize to this size failed."""
         self.failures[size] = self.points
 
     def time_s(self, size: int) -> float | None:
-        """Typical iteration time on a size it ran on, seconds; None if never measured."""
+        """Typical iteration time on a size it ran on, s; None if it was not measured."""
         return self._typical_s.get(size)
 
     def expanded_from(self) -> int | None:
-        """Size from which the job last expanded to its present one; None if it never did."""
+        """Size from which the job last expanded to its present one; None if it did not."""
         present = self.visits[-1]
         for before, after in zip(self.visits[-2::-1], self.visits[:0:-1], strict=True):
             if after == present and before < present:
@@ -139,7 +139,7 @@ class History(msgspec.Struct, eq=False):
         return None
 
     def contractions(self) -> list[int]:
-        """Sizes below the present one on which it already ran, the largest first (PRIO 2)."""
+        """Sizes below the present one on which the job already ran, the largest first (PRIO 2)."""
         present = self.visits[-1]
         return sorted({size for size in self.visits if size < present}, reverse=True)
 
@@ -148,13 +148,13 @@ class History(msgspec.Struct, eq=False):
 
         Parameters
         ----------
-        min_benefit : the part of a perfect gain it must exceed. A gain is how many times faster
-            minus one, and perfect is as many times faster as there are more processors; so 0 is
-            any improvement (PRIO 3.3) and 1 a linear speedup.
+        min_benefit : fraction of the perfect gain that the gain must exceed. The gain is the ratio
+            of the old to the new iteration time minus one; the perfect gain is the ratio of the new
+            to the old size minus one. So 0 is any improvement (PRIO 3.3), 1 a linear speedup.
 
         Returns
         -------
-        None if there is nothing to judge: never expanded to this size, or not yet measured on both.
+        None if the job never expanded to this size or was not measured on both sizes yet.
         """
         before = self.expanded_from()
         if before is None:
@@ -163,7 +163,7 @@ class History(msgspec.Struct, eq=False):
         if old is None or new is None:
             return None
         old_s, new_s = old.typical_s, new.typical_s
-        if not new.later and old.first_s is not None:  # like with like: both with cold caches
+        if not new.later and old.first_s is not None:  # compare cold caches with cold caches
             old_s = old.first_s
         if new_s <= 0:
             return None
@@ -197,11 +197,12 @@ class History(msgspec.Struct, eq=False):
         return fsum(map(mul, weights, speedups))
 
     def predict_s(self, size: int) -> float | None:
-        """Expected iteration time on a size, seconds; None before the first measurement.
+        """Expected iteration time on a size, s; None before the first measurement.
 
-        On a size it ran on: what was measured. Elsewhere: a power law through the measured size
-        that lies nearest (on a log scale), whose exponent is the median of those to the next three,
-        so that one size measured badly does not decide; perfect scaling if there is one size only.
+        It is the measured time on a size that the job ran on. For other sizes it is a power law
+        through the nearest measured size (on a log scale). The exponent is the median of the
+        exponents between that size and the next three, so that one bad measurement has little
+        influence; with one measured size only, scaling is taken as perfect.
         """
         known = self.time_s(size)
         if known is not None or not self._typical_s:
@@ -218,17 +219,17 @@ class History(msgspec.Struct, eq=False):
         return float(near_s * (near / size) ** (median(slopes) if slopes else 1.0))
 
     def predict_pause_s(self, everybody: Moves) -> float | None:
-        """Expected pause of a planned resize, seconds; None if nothing like it was seen.
+        """Expected pause of a planned resize, s; None without measurements.
 
         Parameters
         ----------
-        everybody : resizes of all jobs, for one that has had none of its own.
+        everybody : costs of the resizes of all jobs, used if the job has none of its own.
         """
         pause_s = self.moves.pause_s(self.data_bytes)
         return everybody.pause_s(self.data_bytes) if pause_s is None else pause_s
 
     def _look_ahead(self, at: float) -> None:
-        """What follows from the past is another now; the potential is worked out when asked for."""
+        """Update the expected next resize point; invalidate the expand potential."""
         self._potential_window = -1
         iteration_s = self.predict_s(self.visits[-1])
         self.next_point_at = -inf if iteration_s is None else at + iteration_s

@@ -1,4 +1,4 @@
-"""Sorted inclusive intervals of processor numbers: what the operations on sets of them come to.
+"""Set operations on sorted inclusive intervals of processor numbers.
 
 Intervals are (first, last) pairs, ascending, with a gap between any two.
 """
@@ -13,7 +13,7 @@ Intervals: TypeAlias = tuple[Interval, ...]
 
 
 def count(a: Intervals) -> int:
-    """How many numbers there are."""
+    """Number of processors in the intervals."""
     total = 0
     for first, last in a:
         total += last - first + 1
@@ -21,7 +21,7 @@ def count(a: Intervals) -> int:
 
 
 def joined(pairs: list[Interval]) -> Intervals:
-    """Sorted pairs, with those that touch or overlap made one."""
+    """Merge sorted pairs that touch or overlap."""
     done: list[Interval] = []
     for first, last in pairs:
         if done and first <= done[-1][1] + 1:
@@ -33,7 +33,7 @@ def joined(pairs: list[Interval]) -> Intervals:
 
 
 def union(a: Intervals, b: Intervals) -> Intervals:
-    """Those of either."""
+    """Union."""
     if not b:
         return a
     if not a:
@@ -47,7 +47,7 @@ def union(a: Intervals, b: Intervals) -> Intervals:
 
 
 def common(a: Intervals, b: Intervals) -> Intervals:
-    """Those of both."""
+    """Intersection."""
     found: list[Interval] = []
     i = j = 0
     while i < len(a) and j < len(b):
@@ -62,7 +62,7 @@ def common(a: Intervals, b: Intervals) -> Intervals:
 
 
 def minus(a: Intervals, gone: Intervals) -> Intervals:
-    """Those of the one that are not of the other."""
+    """Difference."""
     n = len(gone)
     if n and gone[:-1] == a[: n - 1] and n <= len(a):
         first, last = a[n - 1]
@@ -86,7 +86,7 @@ def minus(a: Intervals, gone: Intervals) -> Intervals:
 
 
 def lowest(a: Intervals, wanted: int) -> Intervals | None:
-    """So many of the lowest numbers; None if there are fewer."""
+    """The lowest numbers, so many of them; None if there are fewer."""
     if wanted <= 0:
         return ()
     missing = wanted
@@ -98,7 +98,7 @@ def lowest(a: Intervals, wanted: int) -> Intervals | None:
 
 
 def _put(intervals: list[Interval], first: int, last: int) -> None:
-    """Unite one interval with sorted ones, in place."""
+    """Merge one interval into sorted ones, in place."""
     i = bisect_left(intervals, (first, first))
     if i and intervals[i - 1][1] >= first - 1:
         i -= 1

@@ -1,4 +1,4 @@
-"""The life of a job: its states, the legal transitions, and the record the core keeps.
+"""Jobs: their states, the legal transitions, and the record that the core keeps.
 
                       +------------------------------- ResizeFailed(restart) ----------------+
                       v                                                                      |
@@ -10,8 +10,8 @@
                                |
     PENDING (requeued) <-------+
 
-A job in COMPLETING was told to end and still holds its processors. One that was told so in order to
-be redirected goes back to PENDING then, and begins a second life. Names follow Slurm's.
+A job in COMPLETING has been ordered to end and still holds its processors. A job that ends in order
+to be redirected then becomes PENDING again. The names are those of Slurm.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class JobState(Enum):
     TIMEOUT = "TO"
     NODE_FAIL = "NF"
 
-    __hash__ = object.__hash__  # each is there once; Enum's own hash is slow in the tables below
+    __hash__ = object.__hash__  # members are singletons; the hash of Enum is slow
 
 
 S = JobState
-#: Those that every job passes, for where it counts: Enum takes its time to look them up.
+#: States of every job, for hot paths: looking up a member of an Enum is slow.
 PENDING: Final = S.PENDING
 STARTING: Final = S.STARTING
 COMPLETED: Final = S.COMPLETED
 FINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED, S.TIMEOUT, S.NODE_FAIL})
 RESIZING = frozenset({S.EXPANDING, S.CONTRACTING})
-#: States in which the application computes (an expansion grows in the background).
+#: States in which the application computes (an expansion starts its group in the background).
 ACTIVE = frozenset({S.RUNNING}) | RESIZING
 _ENDINGS = FINAL | {S.COMPLETING}
 
@@ -89,30 +89,29 @@ class Resize(NamedTuple):
 
 
 class Job:
-    """What the core knows of a job. Policies read it; only the core writes it.
+    """Record of a job. Only the core changes it.
 
-    A plain class whose rare fields stand in the class until they are set: a simulation makes a
-    million of them.
+    Fields that few jobs use are class attributes until they are set: a simulation makes a million
+    jobs.
 
     Attributes
     ----------
-    processors : of its starting configuration, as its `spec` has them.
-    estimate_s : how long it is expected to run, seconds: the walltime, or less if the scenario
-        predicts run times.
+    processors : processors of its starting configuration, as in its `spec`.
+    estimate_s : expected run time, s: the walltime, or less if the scenario predicts run times.
     demand : amounts of all resources that the job requests, processors included.
     queue_position : sort key in the queue: the key of the queue order, then the job number.
-    groups : group number -> processors it holds, oldest first; a group that is coming up or
-        leaving still holds its own.
-    size : processors of the committed configuration (those the application computes on).
-    sizes : (time, size) each time the committed size changed, the start first.
-    first_estimate_s, misses : what was predicted at submission, seconds (0: nothing was), and the
-        times that the prediction ran out.
+    groups : group number -> processors that the group holds, oldest first; joining and leaving
+        groups are included.
+    size : processors of the committed configuration, on which the application computes.
+    sizes : (time, size) of the start and of each change of the committed size.
+    first_estimate_s, misses : prediction at submission, s (0: there was none), and how often the
+        prediction expired.
     backfilled : whether it started before the head of the queue.
-    times : where each of its resizes spent its time.
-    cause, why : why a job in COMPLETING ends (the state it will take) and the words for it.
-    queued_at, redirected_at : when it came to the queue in which it stands or stood last; when it
-        left an earlier one to be started again in the redirection group, None if it did not.
-    first_group : number of the first group of its present life.
+    times : times of the phases of each of its resizes.
+    cause, why : final state that a job in COMPLETING will take, and a sentence on the cause.
+    queued_at, redirected_at : when it entered the queue that it was in last; when it left the
+        queue of the principal group to be redirected, None if it was not.
+    first_group : number of the first group since its last redirection.
     """
 
     state: JobState
@@ -138,7 +137,7 @@ class Job:
     signal: int = 0
     redirected_at: float | None = None
     _history: History | None = None
-    _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # for which state, what
+    _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # (key, sizes)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         self.id = id
@@ -152,7 +151,7 @@ class Job:
         self.groups: dict[int, ProcSet] = {}
 
     def become(self, state: JobState) -> None:
-        """Take a legal transition.
+        """Change to a state by a legal transition.
 
         Raises
         ------
@@ -163,10 +162,10 @@ class Job:
         self.state = state
 
     def redirect(self, at: float) -> None:
-        """Begin a second life: PENDING again, and nothing of the first one counts for it.
+        """Become PENDING again, as if newly submitted.
 
-        Numbers of groups and of resizes go on, so that no two in the life of a job are the same;
-        so does the list of its sizes, with a 0 between the lives.
+        Group numbers and resize serials continue, so that they stay unique; so does `sizes`, with a
+        size of 0 for the time in the queue.
         """
         self.become(S.PENDING)
         self.redirected_at = self.queued_at = at
@@ -179,7 +178,7 @@ class Job:
 
     @property
     def history(self) -> History:
-        """What the performance profiler keeps for this job."""
+        """Performance history of the job."""
         if self._history is None:
             self._history = History()
         return self._history
@@ -195,10 +194,10 @@ class Job:
 
     @property
     def smaller(self) -> tuple[int, ...]:
-        """Configurations a running job may contract to, the largest first (PRIO 2).
+        """Sizes that a running job may contract to, the largest first (PRIO 2).
 
-        It ran on them before, they are not below its starting one, and some of its groups make up
-        the difference. Kept until it is resized or restarted: a decision asks it of every job.
+        The job ran on them before, they are not below its starting size, and some of its groups
+        make up the difference. The result is cached: a decision reads it for every running job.
         """
         state = self.resizes, self.restarts, self.size
         if self._smaller is None or self._smaller[0] != state:
@@ -209,12 +208,12 @@ class Job:
 
     @property
     def expected_end(self) -> float:
-        """Time by which a started job is over if its walltime is right."""
+        """Time (s) by which a started job ends if its walltime is right."""
         assert self.started_at is not None
         return self.started_at + self.spec.walltime_s
 
     @property
     def estimated_end(self) -> float:
-        """Time by which a started job is over if its estimate is right."""
+        """Time (s) by which a started job ends if its estimate is right."""
         assert self.started_at is not None
         return self.started_at + self.estimate_s

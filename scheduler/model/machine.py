@@ -1,8 +1,8 @@
-"""The machine: nodes that come and go, and the pool of free processors.
+"""The machine: nodes that join and are lost, and the free processors.
 
-Processors are numbered once and for all. A node that rejoins under its old name gets its old
-numbers; a processor of a lost node does not come back to the pool before its node does, and one
-that a job still holds not before the job gave it back.
+A processor keeps its number. A node that rejoins under its old name gets its old numbers. A
+processor of a lost node becomes free only when the node has rejoined and the job that held the
+processor has released it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from scheduler.model.space import NONE, Space
 class Selection(Protocol):
     """Chooses the processors of a group: a class with typed parameters and this method.
 
-    It may also have an attribute `anywhere`, true if it never refuses when there are enough free
-    processors, an attribute `needs_network`, true if it works on a machine with a network alone,
-    and methods ``keep(then, now, processors) -> ProcSet`` and ``fits(space, processors) -> bool``;
-    see the functions of these names.
+    It may also have an attribute `anywhere`, true if it accepts any free processors, an attribute
+    `needs_network`, true if it needs a machine with a network, and methods
+    ``keep(then, now, processors) -> ProcSet`` and ``fits(space, processors) -> bool``; see the
+    functions of these names.
     """
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many of the free processors (there are enough); None: no choice will do.
+        """Choose so many of the free processors, of which there are enough; None to refuse.
 
-        Where something is acceptable, something must be so if more processors are free.
+        If it accepts some processors, it must also accept some when more are free.
         """
 
 
 def anywhere(selection: Selection) -> bool:
-    """Whether a selection never refuses when there are enough free processors."""
+    """Whether a selection accepts any free processors, if there are enough."""
     return bool(getattr(selection, "anywhere", False))
 
 
 def fits(selection: Selection, space: Space, processors: int) -> bool:
-    """Whether `select` would find something; a selection may know a cheaper way to tell."""
+    """Whether `select` would accept processors; a selection may have a cheaper test for it."""
     cheaper = getattr(selection, "fits", None)
     if cheaper is not None:
         return bool(cheaper(space, processors))
@@ -50,17 +50,17 @@ def fits(selection: Selection, space: Space, processors: int) -> bool:
 
 
 def keep(selection: Selection, then: Space, now: Space, processors: int) -> ProcSet:
-    """Which of the processors free now must stay so for a job that is to start `then`.
+    """Processors free now that must stay free for a job that is to start later.
 
-    A selection may have an opinion on this; otherwise it is those that it would choose then.
+    A selection may have a method for this; otherwise they are those that it would choose then.
 
     Parameters
     ----------
-    then : what will be free; `select` accepts so many of it.
+    then : what will be free when the job starts; `select` accepts so many of it.
     """
-    opinion = getattr(selection, "keep", None)
-    if opinion is not None:
-        kept: ProcSet = opinion(then, now, processors)
+    own_rule = getattr(selection, "keep", None)
+    if own_rule is not None:
+        kept: ProcSet = own_rule(then, now, processors)
         return kept
     chosen = selection.select(then, processors)
     return ProcSet() if chosen is None else chosen & now.free
@@ -68,7 +68,7 @@ def keep(selection: Selection, then: Space, now: Space, processors: int) -> Proc
 
 @cache
 def some(processors: int) -> ProcSet:
-    """Set that stands for so many processors, wherever they are."""
+    """Set that stands for any so many processors."""
     return ProcSet.span(0, processors)
 
 
@@ -78,9 +78,9 @@ class Node(msgspec.Struct):
     Parameters
     ----------
     numbers : every processor number the node ever had, ascending.
-    count : how many processors it offers (or offered last): the lowest of its numbers.
-    up : whether it is there.
-    resources : what else it holds (or held last), by name.
+    count : how many processors it has, or had last; they have the lowest of its numbers.
+    up : whether the node is up.
+    resources : amounts of further resources that it has, or had last, by name.
     """
 
     name: str
@@ -91,18 +91,18 @@ class Node(msgspec.Struct):
 
     @property
     def processors(self) -> ProcSet:
-        """Processors it offers while it is up."""
+        """Processors of the node while it is up."""
         return self.numbers.first(self.count)
 
 
 class Numbering:
-    """Gives processors their numbers, each once, and knows whose they are.
+    """Numbers processors, each once, and maps numbers to nodes.
 
     Parameters
     ----------
-    places : numbers kept for the processors of nodes, by name; given in the order in which machines
-        that share the numbering ask for them.
-    behind : others are numbered from here on, or behind the places, as they come.
+    places : numbers reserved for the processors of nodes, by name; machines that share the
+        numbering take them in the order of their requests.
+    behind : other processors are numbered from here on, or from the end of the places.
     """
 
     def __init__(self, places: Mapping[str, ProcSet] | None = None, behind: int = 0) -> None:
@@ -115,7 +115,7 @@ class Numbering:
             self._numbered = max(self._numbered, numbers.intervals[-1][1] + 1)
 
     def give(self, node: Node, more: int) -> None:
-        """Give numbers to so many more processors of a node."""
+        """Number so many more processors of a node."""
         kept = self._kept.get(node.name, ProcSet())
         numbers = kept.first(min(more, len(kept)))
         self._kept[node.name] = kept - numbers
@@ -138,7 +138,7 @@ class Numbering:
             self._owners.insert(run, node)
 
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
-        """Which of these processors lie on which node, in the order of their numbers."""
+        """Processors by node name, in the order of their numbers."""
         found: dict[str, ProcSet] = {}
         for first, last in processors.intervals:
             run = bisect_right(self._firsts, first) - 1
@@ -156,23 +156,22 @@ class Machine:
 
     Parameters
     ----------
-    nodes : (name, number of processors) of the nodes that are there from the beginning.
-    network : how the nodes hang together.
-    places : numbers kept for the processors of nodes, by name: where they are in the network.
-        Other processors are numbered behind the network, as they come.
-    counted : processors are counted, not told apart: a set then says how many, never which. For
-        simulations that do not ask; the nodes of such a machine stay.
-    numbering : that of another machine, which offers other processors of the same nodes; it knows
-        their places already.
+    nodes : (name, number of processors) of the nodes that are up at the beginning.
+    network : how the nodes are connected.
+    places : numbers reserved for the processors of nodes, by name: their position in the network.
+        Other processors are numbered after those of the network.
+    counted : processors are counted, not distinguished: a set then tells only how many there are.
+        For simulations that need no more; the nodes of such a machine cannot be lost.
+    numbering : numbering of another machine with other processors of the same nodes.
     resources : further resources that belong to no node (licences, a shared disk), by name.
 
     Attributes
     ----------
-    nodes : name -> node, in order of their first joining.
-    space : processors that may be taken now, by place.
-    free_count, processors, installed : how many are free, belong to nodes that are up, belong to
-        any node known, up or not.
-    whole : whether every processor known is offered by its node.
+    nodes : name -> node, in the order in which they first joined.
+    space : free processors and their network.
+    free_count, processors, installed : number of processors that are free, of nodes that are up,
+        of all known nodes.
+    whole : whether no numbered processor is missing.
     pools : the further resources of all nodes together.
     """
 
@@ -195,23 +194,23 @@ class Machine:
         self.space = Space(network=network)
         self.free_count = self.processors = self.installed = 0
         self.whole = True
-        self._down = ProcSet()  # numbers that no node offers now
-        self._owed = ProcSet()  # of nodes lost at some time: still held by a job
+        self._down = ProcSet()  # numbers of missing processors
+        self._owed = ProcSet()  # of nodes that were lost: still held by a job
         self._placeable: dict[int, bool] = {}
         for name, processors in nodes:
             self.join(name, processors)
 
     @property
     def free(self) -> ProcSet:
-        """Processors that may be taken now."""
+        """Free processors."""
         return self.space.free
 
     def join(self, name: str, processors: int, resources: Mapping[str, int] | None = None) -> None:
-        """Let a node offer what it holds: for the first time, again, or another number of it.
+        """Add a node, or change the processors and resources of a known one.
 
         Raises
         ------
-        ValueError : a node of no processors; an amount below 0.
+        ValueError : fewer than 1 processor; an amount below 0.
         """
         if processors < 1:
             raise ValueError(f"node {name} must offer at least 1 processor, got {processors}")
@@ -228,7 +227,7 @@ class Machine:
         self._offer(before, node.processors)
 
     def lose(self, name: str) -> ProcSet:
-        """Take a node out, and tell which processors went with it (none if it was not up)."""
+        """Remove a node and return its processors, none if it was not up."""
         node = self.nodes.get(name)
         if node is None or not node.up:
             return ProcSet()
@@ -265,7 +264,7 @@ class Machine:
         self._placeable.clear()
 
     def _pool(self, node: Node, resources: Mapping[str, int]) -> None:
-        """A node that joins holds these further resources now."""
+        """Set the further resources of a node that joins."""
         self.pools.install(node.resources, -1)
         if node.up:
             self.pools.offer(node.resources, -1)
@@ -282,25 +281,25 @@ class Machine:
 
     @property
     def free_amounts(self) -> Amounts:
-        """How much of each resource may be taken now."""
+        """Free amount of each resource."""
         return self.pools.free(self.free_count)
 
     @property
     def up_amounts(self) -> Amounts:
-        """How much of each resource the nodes hold that are up."""
+        """Amount of each resource on the nodes that are up."""
         return Amounts((self.processors, *self.pools.there))
 
     @property
     def installed_amounts(self) -> Amounts:
-        """How much of each resource the nodes hold that are known."""
+        """Amount of each resource on all known nodes."""
         return Amounts((self.installed, *self.pools.installed))
 
     def allocate(
         self, selection: Selection, processors: int, avoiding: ProcSet = NONE
     ) -> ProcSet | None:
-        """Take so many processors, of which there are enough, as the selection chooses them.
+        """Take so many processors, of which enough are free, as the selection chooses them.
 
-        None if it finds no acceptable ones, or only with some that are to be avoided.
+        None if it refuses without the processors to avoid.
         """
         if self.counted:
             self.free_count -= processors
@@ -318,7 +317,7 @@ class Machine:
         return chosen
 
     def release(self, processors: ProcSet) -> None:
-        """Put processors back into the pool, those of lost nodes excepted."""
+        """Make processors free again, except those of lost nodes."""
         if self.counted:
             self.free_count += processors.intervals[0][1] + 1  # as `some` makes them
             return
@@ -330,7 +329,7 @@ class Machine:
         self.free_count += processors.count()
 
     def can_place(self, selection: Selection, processors: int) -> bool:
-        """Whether so many processors would be acceptable if every node was there and idle."""
+        """Whether the selection would accept so many processors if every node was up and idle."""
         if processors > self.installed:
             return False
         if self.counted or anywhere(selection):
@@ -347,19 +346,19 @@ class Machine:
         return placeable
 
     def usable(self, processors: ProcSet) -> ProcSet:
-        """Which of these would come into the pool if they were released now."""
+        """Those of the processors that would be free if they were released now."""
         return processors - self._down if self._down else processors
 
     def count_usable(self, processors: ProcSet) -> int:
-        """How many of these would come into the pool if they were released now."""
+        """Number of the processors that would be free if they were released now."""
         return len(self.usable(processors))
 
     def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
-        """Which of these processors lie on which node, in the order of their numbers."""
+        """Processors by node name, in the order of their numbers."""
         return self.numbering.by_node(processors)
 
     def _offer(self, before: ProcSet, after: ProcSet) -> None:
-        """A node that offered `before` now offers `after`."""
+        """Update the free processors: a node that had `before` now has `after`."""
         gone, come = before - after, after - before
         self._owed |= gone - self.free
         self._down = (self._down | gone) - come

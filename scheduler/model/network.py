@@ -1,8 +1,8 @@
-"""The network between the nodes, as data: k-ary n-trees.
+"""Networks between the nodes: k-ary n-trees.
 
-A k-ary n-tree has n levels of switches of k ports down, so k**n leaves; a node hangs at each leaf
-that is installed. With p processors a node, the node at leaf i has the numbers from ``i * p`` on,
-so what lies below one switch is one aligned range of numbers.
+A k-ary n-tree has n levels of switches with k ports down, so k**n leaves, each for one node. With p
+processors per node, the node at leaf i has the numbers from ``i * p`` on, so the processors below
+one switch are one aligned range of numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    k : ports down of a switch, >= 2.
-    levels : of switches (n).
-    processors_per_node : processors at a leaf.
+    k : number of ports down of a switch, >= 2.
+    levels : number of levels of switches (n), >= 1.
+    processors_per_node : processors at each leaf, >= 1.
 
     Raises
     ------
@@ -42,7 +42,7 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def leaves(self) -> int:
-        """Places for nodes."""
+        """Number of leaves: positions for nodes."""
         return int(self.k**self.levels)
 
     @property
@@ -51,15 +51,15 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.leaves * self.processors_per_node
 
     def below(self, level: int) -> int:
-        """Processors below a switch of this level, if all are installed; level 0 is one node."""
+        """Processors below a switch of a level if all leaves are installed; level 0 is a node."""
         return int(self.processors_per_node * self.k**level)
 
     def level(self, processors: int) -> int | None:
-        """Smallest level of which one switch reaches so many processors; None: not even the top.
+        """Smallest level at which one switch has so many processors below it; None without one.
 
-        LOC (Pascual, Miguel-Alonso) figure 1, which counts nodes of one processor: as printed it
-        never raises the level; read as the smallest l with k**l >= x, at least 1. A job that one
-        node holds is of level 0.
+        LOC (Pascual, Miguel-Alonso) figure 1, which counts nodes of one processor. The printed
+        algorithm never raises the level; it is read as the smallest l >= 1 with k**l >= x. A job
+        that fits on one node has level 0.
         """
         level, below = 0, self.processors_per_node
         if below == 1:
@@ -69,7 +69,7 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return level if level <= self.levels else None
 
     def contiguous(self, processors: ProcSet) -> bool:
-        """Whether these processors lie below one switch of the level of so many."""
+        """Whether the processors are below one switch of the `level` of their number."""
         if not processors:
             return True
         level = self.level(processors.count())

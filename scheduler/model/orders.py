@@ -1,4 +1,4 @@
-"""What shall be done: the orders that the core answers events with, each with its reason."""
+"""Orders: what the core tells its driver to do, each with its reason."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Facts: TypeAlias = Mapping[str, int | float | str]
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):
-    """Why: the rule that decided and the numbers it saw.
+    """The rule that decided, a sentence, and the numbers that the rule saw.
 
-    `text` is a format string over `facts`; it is filled only when somebody asks, so that a
-    reason costs a decision next to nothing.
+    `text` is a format string over `facts`. It is formatted only on request, so that reasons add
+    little to the cost of a decision.
 
     Parameters
     ----------
@@ -31,11 +31,11 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def sentence(self) -> str:
-        """The text with its numbers."""
+        """The text with the facts filled in."""
         return self.text.format(**self.facts)
 
     def __str__(self) -> str:
-        """Give the sentence, then the rule in brackets."""
+        """The sentence, then the rule in brackets."""
         return f"{self.sentence} [{self.rule}]" if self.text else f"[{self.rule}]"
 
 
@@ -50,7 +50,7 @@ class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Expand(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Start `group` on `processors` in the background and join it to the job, which then has `to`.
+    """Start `group` on `processors` and join it to the job, which then has `to` processors.
 
     `serial` numbers the resizes of a job from 1.
     """
@@ -64,7 +64,7 @@ class Expand(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Contract(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Let these groups of the job leave, so that `to` processors stay."""
+    """Let these groups of the job leave, so that it keeps `to` processors."""
 
     job: int
     serial: int
@@ -74,7 +74,7 @@ class Contract(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Continue(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Go on with the next iteration on the present configuration."""
+    """Continue with the next iteration on the present configuration."""
 
     job: int
     reason: Reason
@@ -95,7 +95,7 @@ class Requeue(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Hand over a `Wakeup` at this time (the earliest asked for so far is enough)."""
+    """Send a `Wakeup` at this time (s); only the earliest one asked for is needed."""
 
     at: float
 

@@ -1,6 +1,6 @@
-"""Sets of processor numbers, kept as intervals: a machine of 100 000 costs no more than one of 8.
+"""Sets of processor numbers, stored as intervals, so that the cost does not grow with the machine.
 
-Written and read the way Batsim and evalys do: ``0-3 7``.
+The text form is that of Batsim and evalys: ``0-3 7``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
     Parameters
     ----------
     intervals : inclusive (first, last) pairs, ascending, with a gap between any two. Make sets
-        with `span`, `of` or `parse`, which see to that.
+        with `span`, `of` or `parse`, which keep this form.
     """
 
     intervals: tuple[tuple[int, int], ...] = ()
@@ -72,11 +72,11 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
         return self.count()
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether the set is not empty."""
         return bool(self.intervals)
 
     def __iter__(self) -> Iterator[int]:
-        """Go through the numbers, ascending."""
+        """Iterate over the numbers, ascending."""
         for first, last in self.intervals:
             yield from range(first, last + 1)
 
@@ -97,7 +97,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
         return ProcSet(minus(self.intervals, other.intervals))
 
     def between(self, first: int, last: int) -> ProcSet:
-        """Those of the numbers from `first` to `last`, in logarithmic time and what it gives."""
+        """Processors from `first` to `last`, found by bisection."""
         intervals = self.intervals
         i = bisect_left(intervals, (first + 1,))
         if i and intervals[i - 1][1] >= first:
@@ -110,7 +110,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
         return ProcSet(tuple(part))
 
     def last(self, count: int) -> ProcSet:
-        """Choose the `count` highest numbers, all if there are not as many."""
+        """The `count` highest numbers, or all if there are fewer."""
         if count <= 0:
             return ProcSet()
         missing, intervals = count, self.intervals
@@ -122,7 +122,7 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
         return self
 
     def first(self, count: int) -> ProcSet:
-        """Choose the `count` lowest numbers.
+        """The `count` lowest numbers.
 
         Raises
         ------

@@ -1,12 +1,12 @@
-"""Several resources at once: processors and whatever else nodes hold (memory, licences, disk).
+"""Several resources: processors and others that nodes have (memory, licences, disk).
 
 A further resource is a pool of the whole machine, as in Leinberger, Karypis and Kumar, "Job
-scheduling in the presence of multiple resource requirements" (KRES) section 1: what the nodes bring
-is added up, and a job takes its part from wherever it is. Amounts are whole numbers of some unit.
+scheduling in the presence of multiple resource requirements" (KRES) section 1: the amounts of all
+nodes are added up, and a job takes its share from any of them. Amounts are whole numbers.
 
-Whatever reckons with processors (expected ends, profiles, reservations, backfilling) reckons with a
-`Quantity`: a plain number as long as there are processors alone, which costs nothing extra, and
-`Amounts` as soon as a node or a job names another resource. Both add, subtract and compare.
+Expected releases, profiles, reservations and backfilling compute with a `Quantity`: a plain number
+with processors as the only resource, which adds no cost, and `Amounts` as soon as a node or a job
+names another resource. Both can be added, subtracted and compared.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from typing import Any, Protocol, Self, cast
 
 
 class Quantity(Protocol):
-    """How much: a number of processors, or so much of each resource.
+    """Number of processors, or an amount of each resource.
 
-    ``needed <= free`` says that it suffices and ``needed > free`` that it does not, everywhere.
+    ``needed <= free`` is true if enough is free, and ``needed > free`` is its negation.
     """
 
     def __add__(self, other: Any, /) -> Self:
-        """Put together."""
+        """Add."""
 
     def __sub__(self, other: Any, /) -> Self:
-        """Take away."""
+        """Subtract."""
 
     def __neg__(self) -> Self:
-        """Owe."""
+        """Negate."""
 
     def __le__(self, other: Any, /) -> bool:
-        """Whether there is no more of anything than in the other."""
+        """Whether no amount exceeds the other's."""
 
     def __lt__(self, other: Any, /) -> bool:
-        """Whether it does not reach the other."""
+        """Whether some amount falls short of the other's."""
 
     def __ge__(self, other: Any, /) -> bool:
-        """Whether there is no less of anything than in the other."""
+        """Whether no amount falls short of the other's."""
 
     def __gt__(self, other: Any, /) -> bool:
-        """Whether it exceeds the other."""
+        """Whether some amount exceeds the other's."""
 
 
 class Amounts(tuple[int, ...]):
-    """So much of each resource, processors first.
+    """Amount of each resource, processors first.
 
-    Not every two can be ordered: ``a < b`` is ``not a >= b`` (some part falls short), and ``a > b``
-    is ``not a <= b`` (some part exceeds).
+    The order is partial: ``a < b`` is ``not a >= b`` (some part falls short), and ``a > b`` is
+    ``not a <= b`` (some part exceeds).
     """
 
     __slots__ = ()
@@ -83,7 +83,7 @@ class Amounts(tuple[int, ...]):
 
 
 def highest(quantities: Sequence[Quantity]) -> Quantity:
-    """Most there is at any time of each resource; there must be one quantity at least."""
+    """Largest amount of each resource in at least one quantity."""
     if isinstance(quantities[0], Amounts):
         parts = zip(*cast("Sequence[Amounts]", quantities), strict=True)
         return Amounts(map(max, parts))
@@ -91,7 +91,7 @@ def highest(quantities: Sequence[Quantity]) -> Quantity:
 
 
 def excess(there: Quantity, needed: Quantity) -> Quantity:
-    """What is left over, nothing where it does not suffice."""
+    """Difference, with 0 for each resource of which there is too little."""
     left = there - needed
     if isinstance(left, Amounts):
         return Amounts(max(0, part) for part in left)
@@ -99,7 +99,7 @@ def excess(there: Quantity, needed: Quantity) -> Quantity:
 
 
 def processors_of(quantity: Quantity) -> int:
-    """The processors in it."""
+    """Number of processors in a quantity."""
     return quantity[0] if isinstance(quantity, Amounts) else cast("int", quantity)
 
 
@@ -108,10 +108,10 @@ class Pools:
 
     Attributes
     ----------
-    names : every resource that a node held or a job asked for, in the order of their coming.
-    installed : amount of each on all nodes known, up or not.
-    there : amount on the nodes that are up, and what belongs to no node.
-    held : amount that jobs hold; it may exceed `there` for a moment when a node was lost.
+    names : resources that nodes had or jobs requested, in the order in which they were first named.
+    installed : amount of each on all known nodes, up or down.
+    there : amount on the nodes that are up, and amounts that belong to no node.
+    held : amount that jobs hold; after the loss of a node it may exceed `there` for a while.
     """
 
     def __init__(self, resources: Mapping[str, int] | None = None) -> None:
@@ -123,7 +123,7 @@ class Pools:
         self.offer(resources or {})
 
     def register(self, names: Iterable[str]) -> bool:
-        """Give these resources a place, and tell whether one is new."""
+        """Register names of resources; return whether one is new."""
         new = [name for name in names if name not in self.names]
         if not new:
             return False
@@ -133,15 +133,15 @@ class Pools:
         return True
 
     def install(self, resources: Mapping[str, int], sign: int = 1) -> None:
-        """Count resources that a node holds, whether it is up or not."""
+        """Add what a node has, whether it is up or down (sign -1: subtract it)."""
         self._count(self.installed, resources, sign)
 
     def offer(self, resources: Mapping[str, int], sign: int = 1) -> None:
-        """Let a node that is up bring its resources, or take them away (-1)."""
+        """Add what a node that is up has (sign -1: subtract it)."""
         self._count(self.there, resources, sign)
 
     def take(self, resources: Mapping[str, int], sign: int = 1) -> None:
-        """Let a job hold resources, or give them back (-1)."""
+        """Let a job hold resources (sign -1: release them)."""
         self._count(self.held, resources, sign)
 
     def _count(self, column: list[int], resources: Mapping[str, int], sign: int) -> None:
@@ -150,15 +150,15 @@ class Pools:
             column[self.names.index(name)] += sign * amount
 
     def demand(self, processors: int, resources: Mapping[str, int]) -> Amounts:
-        """Give processors and these resources in the order of the names."""
+        """Amounts of processors and of these resources, in the order of `names`."""
         return Amounts((processors, *(resources.get(name, 0) for name in self.names)))
 
     def free(self, processors: int) -> Amounts:
-        """So many free processors, and what nobody holds of the rest."""
+        """Free processors, as given, and the free amount of each other resource."""
         return Amounts((processors, *map(sub, self.there, self.held)))
 
     def format_quantity(self, quantity: Quantity) -> int | str:
-        """Write a quantity for a reason: a number, or words where there are several."""
+        """Quantity as a fact of a reason: a number, or words for several resources."""
         if not isinstance(quantity, Amounts):
             return cast("int", quantity)
         parts = zip(["processors", *self.names], quantity, strict=True)
@@ -166,11 +166,11 @@ class Pools:
 
 
 def checked(resources: Mapping[str, int]) -> None:
-    """Look at resources that somebody named.
+    """Check the names and amounts of resources.
 
     Raises
     ------
-    ValueError : a name that is empty or means the processors, or an amount below 0.
+    ValueError : a name is empty or means the processors, or an amount is below 0.
     """
     for name, amount in resources.items():
         if not name or name == "processors":

@@ -1,7 +1,7 @@
-"""What a selection sees of a machine: its free processors, by place.
+"""What a processor selection sees of a machine: its free processors and their network.
 
-The machine keeps one `Space` up to date. A copy of it may be changed: so one finds out what will be
-free when some jobs have ended, or what is left if some processors are kept back.
+The machine keeps one `Space` up to date. A copy of it can be changed to find out what will be free
+when some jobs have ended, or what is left without some processors.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ NONE = ProcSet()
 
 
 class Groups:
-    """How many processors are free in each aligned group of so many numbers.
+    """Number of free processors in each aligned range of `size` numbers.
 
-    A tree of maxima stands over the counts, so that the first group with enough free ones is found,
-    and a change entered, in a time that grows with the logarithm of the number of groups.
+    A tree of maxima over the counts finds the first group with enough free processors, and takes a
+    change, in time logarithmic in the number of groups.
 
     Parameters
     ----------
     size : processors of a group; group i holds the numbers from ``i * size`` on.
     free : processors that are free.
-    count : number of groups; more are made when they are needed.
+    count : number of groups; more are added when they are needed.
     """
 
     def __init__(self, size: int, free: ProcSet = NONE, count: int = 1) -> None:
@@ -31,13 +31,13 @@ class Groups:
         self.change(free, 1)
 
     def copy(self) -> Groups:
-        """Groups of their own."""
+        """Independent copy."""
         other = Groups(self.size)
         other._leaves, other._most = self._leaves, self._most.copy()
         return other
 
     def most(self) -> int:
-        """Free processors of the group that has most."""
+        """Free processors of the group that has most of them."""
         return self._most[1]
 
     def first(self, processors: int) -> int | None:
@@ -52,7 +52,7 @@ class Groups:
         return node - leaves
 
     def change(self, processors: ProcSet, by: int) -> None:
-        """Count these as free (`by` 1) or taken (-1) from now on; they were the opposite before."""
+        """Count these processors as free (`by` 1) or taken (-1); they were the opposite before."""
         size = self.size
         for first, last in processors.intervals:
             i, j = first // size, last // size
@@ -91,18 +91,18 @@ class Groups:
 
 
 class Space:
-    """Free processors by place.
+    """Free processors and their network.
 
     Parameters
     ----------
     free : processors that are free.
-    network : how the nodes hang together; None: nothing is known but their numbers.
+    network : how the nodes are connected; None: only processor numbers matter.
     """
 
     def __init__(self, free: ProcSet = NONE, network: Tree | None = None) -> None:
         self.network = network
         self._free = free
-        self._back: list[ProcSet] = []  # to be joined to `_free` when somebody asks
+        self._back: list[ProcSet] = []  # to be joined to `_free` on the next access
         self._groups: dict[int, Groups] = {}
         self._version = 0  # counts the changes
         self._original: Space | None = None
@@ -110,7 +110,7 @@ class Space:
         self._changes: list[tuple[ProcSet, int]] = []  # of a copy
 
     def copy(self) -> Space:
-        """Space of its own (which costs less while this one stays as it is)."""
+        """Independent copy; it is cheaper to use while the original does not change."""
         other = Space(self.free, self.network)
         other._original, other._copied = self, self._version
         return other
@@ -127,7 +127,7 @@ class Space:
         return self._free
 
     def groups(self, size: int) -> Groups:
-        """Counts of free processors in aligned groups of this size; they are kept up to date."""
+        """Free processors in aligned groups of this size, kept up to date."""
         groups = self._groups.get(size)
         if groups is None:
             original = self._original
@@ -141,12 +141,12 @@ class Space:
         return groups
 
     def put(self, processors: ProcSet) -> None:
-        """Count these, which are not, as free."""
+        """Count these processors, which are taken, as free."""
         self._back.append(processors)
         self._change(processors, 1)
 
     def take(self, processors: ProcSet) -> None:
-        """Count these, which are free, as taken."""
+        """Count these processors, which are free, as taken."""
         self._free = self.free - processors
         self._change(processors, -1)
 

@@ -3,7 +3,7 @@
 A script is a sequence of blocks, an empty line between them: input lines, a line ``----``, and the
 output expected. The first block sets up (``scenario NAME field=value ...``, ``machine NODE:N ...``,
 ``core order=sequential kill=no``). In the others each line is an event, an enquiry or a comment;
-the events of a block that have the same time are handed over together.
+events of a block with the same time are handled together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P]
     @TIME started JOB | ended JOB [exit=N] [signal=N] | cancel JOB | wake
@@ -40,7 +40,7 @@ from scheduler.sites.two_groups import TwoGroupSite
 
 
 def replay(path: Path) -> str:
-    """Run a script and give its text with the output that came of it."""
+    """Run a script and return its text with the output that it has now."""
     core: Site | None = None
     blocks = []
     for block in path.read_text().strip("\n").split("\n\n"):
@@ -68,9 +68,9 @@ def set_up(commands: list[str]) -> Site:
         elif what == "scenario":
             chosen = scenario(rest[0], dict(part.split("=", 1) for part in rest[1:]))
         elif what == "core":
-            options = dict(part.split("=", 1) for part in rest)
+            options = read_words(command, rest, {"order", "kill"})[1]
         else:
-            raise ValueError(f"{command!r} cannot stand in the first block")
+            raise ValueError(f"unknown word {what!r} in the first block: {command!r}")
     order = options.get("order", "batch")
     kind = Core if chosen.redirection is None else TwoGroupSite
     return kind(chosen, machine, kill_at_walltime=options.get("kill") != "no", order=order)
@@ -96,14 +96,48 @@ def run(core: Site, commands: list[str]) -> list[str]:
     return output
 
 
+#: Event -> words and named words that it may have besides its numbers.
+EVENTS: dict[str, tuple[set[str], set[str]]] = {
+    "submit": (set(), {"n", "walltime", "max", "topology", "priority"}),
+    "started": (set(), set()),
+    "ended": (set(), {"exit", "signal"}),
+    "cancel": (set(), set()),
+    "wake": (set(), set()),
+    "point": (set(), {"topology"}),
+    "done": (set(), set()),
+    "failed": ({"restart"}, set()),
+    "join": (set(), {"reserved"}),
+    "lose": (set(), set()),
+}
+
+
+def read_words(line: str, words: list[str], names: set[str]) -> tuple[list[str], dict[str, str]]:
+    """Separate plain words from NAME=VALUE ones, whose names must be among `names`."""
+    plain = [word for word in words if "=" not in word]
+    named = dict(word.split("=", 1) for word in words if "=" in word)
+    unknown = named.keys() - names
+    if unknown:
+        raise ValueError(f"unknown word {min(unknown)!r} in {line!r}")
+    return plain, named
+
+
 def read_event(line: str) -> Event:
     at, what, *rest = line[1:].split()
+    if what not in EVENTS:
+        raise ValueError(f"unknown event {what!r} in {line!r}")
+    flags, names = EVENTS[what]
     time = float(at)
-    words = [word for word in rest if "=" not in word]
-    named = dict(word.split("=", 1) for word in rest if "=" in word)
+    words, named = read_words(line, rest, names)
     topology = Topology.parse(named["topology"]) if "topology" in named else None
-    numbers = [int(word) for word in words if word.isdigit()]
-    if what == "submit":
+    if what == "join":
+        node, processors = words
+        return NodeJoined(time, node, int(processors), int(named.get("reserved", 0)))
+    if what == "lose":
+        (node,) = words
+        return NodeLost(time, node)
+    numbers = [float(word) for word in words if word not in flags]
+    job, *others = [int(number) for number in numbers] or [0]
+    if what == "submit" and not others:
         most = int(named["max"]) if "max" in named else None
         spec = JobSpec(
             int(named["n"]),
@@ -112,19 +146,19 @@ def read_event(line: str) -> Event:
             topology,
             priority=float(named.get("priority", 0)),
         )
-        return JobSubmitted(time, numbers[0], spec)
+        return JobSubmitted(time, job, spec)
     if what == "point":
-        return ResizePoint(time, numbers[0], numbers[1], float(words[2]), topology)
-    if what == "ended":
-        return JobEnded(time, *numbers, int(named.get("exit", 0)), int(named.get("signal", 0)))
+        _, iteration, seconds = numbers
+        return ResizePoint(time, job, int(iteration), seconds, topology)
+    if what == "ended" and not others:
+        return JobEnded(time, job, int(named.get("exit", 0)), int(named.get("signal", 0)))
     if what == "failed":
-        return ResizeFailed(time, *numbers, "the group did not come up", "restart" in words)
-    if what == "join":
-        return NodeJoined(time, words[0], int(words[1]), int(named.get("reserved", 0)))
-    if what == "lose":
-        return NodeLost(time, words[0])
+        (serial,) = others
+        return ResizeFailed(time, job, serial, "the group did not come up", "restart" in words)
     plain = {"started": JobStarted, "done": ResizeDone, "cancel": JobCancelled, "wake": Wakeup}
-    return plain[what](time, *numbers)
+    if what not in plain:
+        raise ValueError(f"too many numbers in {line!r}")
+    return plain[what](time, *(int(number) for number in numbers))
 
 
 def order_line(order: Order) -> str:
