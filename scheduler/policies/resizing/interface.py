@@ -2,7 +2,7 @@
 
 A resizing policy is a class of typed parameters with one method::
 
-    from scheduler.policies.api import Decision, Grow, Job, Reason, Stay, View
+    from scheduler.policies.api import Decision, Grow, JobView, Reason, Stay, View
 
 
     class Eager(msgspec.Struct, frozen=True):
