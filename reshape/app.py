@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from redistribution import Cuts
 from reshape.data.arrays import Array, declare
-from reshape.data.job import Fact, Job, Role, identity, plain_facts
+from reshape.data.job_context import Fact, JobContext, plain_facts
 from reshape.data.ragged import Items
 from reshape.data.segments import Order
 from reshape.data.sparse import Csr, declare_csr
 from reshape.errors import ReshapeError
 from reshape.resizing.registry import NOT_YET, Registry
 from reshape.topology import Topology
+from reshape.wire.identity import Role, identity
 from reshape.wire.pace import Pace
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Application:
         self.is_fresh_start = True
         self._topology = topology
         self._verify = verify
-        self._job: Job | None = None
+        self._job: JobContext | None = None
         self._link: Link | None = None
         self._role: Role = "first"
         self._registry: Registry | None = None
@@ -119,7 +120,7 @@ class Application:
         who = identity()
         world = MPI.COMM_WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
-        job = Job(world, group, folder, (group,) * world.size, topology=self._topology)
+        job = JobContext(world, group, folder, (group,) * world.size, topology=self._topology)
         self._job = job
         job.verify = bool(self._verify)
         self._registry = Registry(job, "first")
@@ -169,7 +170,7 @@ class Application:
         if self._job is not None:
             self._close()
 
-    def _here(self) -> Job:
+    def _here(self) -> JobContext:
         if self._job is None:
             raise ReshapeError("use the application as 'with reshape.application() as app:'")
         return self._job
@@ -382,7 +383,7 @@ class Application:
             join_when_asked(job, self._link)
         return self._steps(job)
 
-    def _steps(self, job: Job) -> Iterator[int]:
+    def _steps(self, job: JobContext) -> Iterator[int]:
         if self._link is not None:
             from reshape.resizing.resize_points import resize_point
 

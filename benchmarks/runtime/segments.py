@@ -34,7 +34,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="benchmark-") as folder:
         for epoch in range(options.repeats):
             began = time.perf_counter()
-            segment = segments.create(Path(folder), "A", epoch, 0, (size,), "u1", "C")
+            segment = segments.create(
+                segments.RankMemory(Path(folder), epoch, 0), "A", (size,), "u1", "C"
+            )
             created = time.perf_counter()
             np.copyto(segment.array, source)
             copied = time.perf_counter()

@@ -11,20 +11,16 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts
 from reshape.data import segments
-from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
+from reshape.data.arrays import Array, Declaration, RaggedCuts
+from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from reshape.data.job import Job
 
 Counts: TypeAlias = NDArray[np.int64]
 Received: TypeAlias = Mapping[str, NDArray[Any]]
@@ -82,7 +78,7 @@ class Ragged:
         return RaggedCuts(rows.offsets, entries.offsets)
 
     def place(
-        self, job: Job, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
+        self, memory: RankMemory, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
     ) -> None:
         """Let copies of these be this process's data.
 
@@ -90,12 +86,12 @@ class Ragged:
         ------
         MemoryError : there is no room for them.
         """
-        rank, size = job.comm.rank, job.comm.size
+        rank, size = memory.rank, len(cuts.rows) - 1
         for part, contents in zip(self.parts, (counts, *values), strict=True):
             part.vacate(self._absent)  # first, for the new file has the old one's name
             layout = part.declaration.layout(size, {self.name: cuts})
-            where = (job.folder, part.name, job.epoch, rank, layout.local_shape(rank))
-            segment = segments.create(*where, part.dtype, "C")
+            shape = layout.local_shape(rank)
+            segment = segments.create(memory, part.name, shape, part.dtype, "C")
             segment.array[...] = contents
             part.place(layout, segment)
 
@@ -198,53 +194,3 @@ def cuts_at(rows: Sequence[int], counts: Counts) -> RaggedCuts:
     """Cuts at these rows, given the entries of all rows."""
     heaped = np.concatenate(([0], np.cumsum(counts)))
     return RaggedCuts(tuple(rows), tuple(heaped[list(rows)].tolist()))
-
-
-def next_cuts(
-    job: Job, comm: MPI.Intracomm, sources: Sequence[int], size: int
-) -> tuple[AllCuts, AllCuts]:
-    """Collective over comm. Cuts of all ragged arrays, today's and those on `size` processes.
-
-    Extra memory: 16 bytes for each row of the whole array, on the first source.
-    """
-    now, then = dict[str, RaggedCuts](), dict[str, RaggedCuts]()
-    if not job.ragged:
-        return now, then
-    root, is_source = sources[0], comm.rank in sources
-    mine = {name: r.counts.local for name, r in job.ragged.items()} if is_source else {}
-    told = comm.gather(mine, root)
-    if told is not None:
-        for name, ragged in job.ragged.items():
-            counts = np.concatenate([told[rank][name] for rank in sources])
-            now[name] = ragged.cuts
-            then[name] = cuts_at(ragged.next_rows(counts, size).offsets, counts)
-    now, then = comm.bcast((now, then), root)
-    return now, then
-
-
-def pack_all(job: Job) -> str:
-    """Collective over job.comm. Bring what is no plain memory, such as items, into its parts.
-
-    Returns
-    -------
-    why this process cannot; empty if it can.
-    """
-    packed: dict[str, tuple[Counts, list[NDArray[Any]]]] = {}
-    why = ""
-    for name, ragged in job.ragged.items():
-        try:
-            if (found := ragged.pack()) is not None:
-                packed[name] = found
-        except Exception as error:  # pickling runs code of the user's classes
-            why = f"items {name!r} cannot be pickled: {error}"
-    sizes = {name: (len(counts), len(values[0])) for name, (counts, values) in packed.items()}
-    told = job.comm.allgather(None if why else sizes)
-    if why or None in told:
-        return why
-    try:
-        for name, (counts, values) in packed.items():
-            rows, entries = zip(*(each[name] for each in told), strict=True)
-            job.ragged[name].place(job, cuts_of_sizes(rows, entries), counts, values)
-    except MemoryError as error:
-        why = f"no memory to pickle items on rank {job.comm.rank}: {error}"
-    return why

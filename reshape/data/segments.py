@@ -1,9 +1,9 @@
-"""Memory that outlives its processes: the local parts of a job's arrays.
+"""Segments: files in shared memory that hold the local parts of a job's arrays.
 
-Each local part is a file in the job's folder (on a memory file system such as ``/dev/shm``), named
-after array, epoch and rank, with a NumPy array on top of its mapping. A resize writes new files
-under a new epoch and leaves the old ones alone until it is committed;
-`reshape.resizing.restart_point` tells what that is good for.
+A segment lies in the job's shared-memory folder, on a memory file system such as ``/dev/shm``, and
+is named after array, epoch and rank. A NumPy array covers its mapping. The segment outlives its
+process. A resize creates segments of a new epoch and keeps the old ones until it is committed, so
+that a job can restart from them (`reshape.resizing.restart_point`).
 """
 
 from __future__ import annotations
@@ -14,30 +14,49 @@ import math
 import mmap
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reshape.errors import ReshapeError
+from reshape.private_folder import open_file, open_folder, remove_file
 
 Order = Literal["C", "F"]
 
 log = logging.getLogger(__name__)
-# MADV_POPULATE_WRITE of Linux 5.14, for which Python 3.11 has no name: takes three quarters of the
-# time of MAP_POPULATE.
+# MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 does not define. It takes three quarters of
+# the time of MAP_POPULATE.
 _POPULATE_WRITE = 23
 
 _FILE = re.compile(r".+\.e(?P<epoch>\d+)\.r\d+")
 
 
+class RankMemory(NamedTuple):
+    """The memory of one rank in one configuration of a job.
+
+    Attributes
+    ----------
+    folder : shared-memory folder of the job; None: private memory.
+    epoch : serial number of the resize that the memory belongs to.
+    rank : rank whose local parts it holds.
+    """
+
+    folder: Path | None
+    epoch: int
+    rank: int
+
+    def file_name(self, array: str) -> str:
+        """Name of the file that holds the local part of an array."""
+        return f"{array}.e{self.epoch}.r{self.rank}"
+
+
 @dataclass
 class Segment:
-    """A local array and the file behind it.
+    """A local part and the file that holds it.
 
     Attributes
     ----------
@@ -54,7 +73,7 @@ class Segment:
         return self.path is not None or self.array.size == 0
 
     def discard(self) -> None:
-        """Give the memory back; whoever still holds the array can read but not write it."""
+        """Remove the file. The array can still be read, but not written."""
         self.array.flags.writeable = False
         if self.path is not None:
             self.path.unlink(missing_ok=True)
@@ -62,130 +81,148 @@ class Segment:
 
 
 def create(
-    folder: Path | None,
-    name: str,
-    epoch: int,
-    rank: int,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    order: Order,
+    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
 ) -> Segment:
-    """Make the local part of an array, all zeros.
+    """Allocate the local part of an array, all zeros.
 
-    If the folder has no room, the memory is private, which is logged once in a process: the job can
-    run and resize, but not restart if a resize fails badly.
+    If the folder has no room, the memory is private, and a process logs that once: the job can run
+    and resize, but it cannot restart after a failed resize.
 
     Parameters
     ----------
-    folder : the job's folder; private memory if None.
-    name, epoch, rank : array, resize it belongs to, and rank whose part it is.
+    name : name of the array.
+    shape, dtype, order : of the local part.
 
     Raises
     ------
+    ReshapeError : the folder belongs to another user, or is open to other users.
     MemoryError : there is no private memory either.
     """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
+    folder, size = memory.folder, _bytes(shape, dtype)
     if folder is None or size == 0:
         return Segment(np.zeros(shape, dtype, order), None)
-    path = _path(folder, name, epoch, rank)
+    file = memory.file_name(name)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        return Segment(_map(path, os.O_CREAT | os.O_EXCL, shape, dtype, order, size), path)
+        with open_folder(folder, create=True) as directory:
+            remove_file(directory, file)
+            try:
+                mapping = _allocate(directory, file, size)
+            except OSError:
+                remove_file(directory, file)
+                raise
     except OSError as error:
-        path.unlink(missing_ok=True)
         _warn_once(folder, error.strerror or str(error))
         return Segment(np.zeros(shape, dtype, order), None)
+    return Segment(np.ndarray(shape, dtype, mapping, order=order), folder / file)
 
 
 def reopen(
-    folder: Path,
-    name: str,
-    epoch: int,
-    rank: int,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    order: Order,
+    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
 ) -> Segment:
-    """Map the local part that another process has left behind; parameters as of `create`.
+    """Map the local part that a process of an earlier run has left; parameters as of `create`.
 
     Raises
     ------
-    ReshapeError : the file is not there or has another length.
+    ReshapeError : the file does not exist, has another length, or belongs to another user.
     """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size == 0:
+    size = _bytes(shape, dtype)
+    if memory.folder is None or size == 0:
         return Segment(np.zeros(shape, dtype, order), None)
-    path = _path(folder, name, epoch, rank)
     try:
-        _check_length(path, size)
-    except ReshapeError as error:
+        descriptor = _open_checked(memory.folder, memory.file_name(name), size, os.O_RDWR)
+    except (ReshapeError, OSError) as error:
         raise ReshapeError(f"cannot restart: {error}; submit the job again") from None
-    return Segment(_map(path, 0, shape, dtype, order, 0), path)
+    mapping = _mapped(descriptor)
+    return Segment(
+        np.ndarray(shape, dtype, mapping, order=order), memory.folder / memory.file_name(name)
+    )
 
 
 def view(
-    folder: Path,
-    name: str,
-    epoch: int,
-    rank: int,
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    order: Order,
+    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: Order
 ) -> NDArray[Any]:
-    """Map the local part that another process holds now, to read it; parameters as of `create`.
+    """Map the local part of another process for reading; parameters as of `create`.
 
     Raises
     ------
-    ReshapeError : the file is not there or has another length.
+    ReshapeError : the file does not exist, has another length, or belongs to another user.
     OSError : it cannot be mapped.
     """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size == 0:
+    size = _bytes(shape, dtype)
+    if memory.folder is None or size == 0:
         return np.zeros(shape, dtype, order)
-    path = _path(folder, name, epoch, rank)
-    _check_length(path, size)
-    with path.open("rb") as file:
-        memory = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
-    return np.ndarray(shape, dtype, memory, order=order)
-
-
-def _check_length(path: Path, size: int) -> None:
-    """Raise ReshapeError unless the file is there with as many bytes."""
-    found = path.stat().st_size if path.exists() else None
-    if found != size:
-        state = "is missing" if found is None else f"has {found} bytes, expected {size}"
-        raise ReshapeError(f"{path} {state}")
-
-
-def _map(
-    path: Path, flags: int, shape: tuple[int, ...], dtype: DTypeLike, order: Order, allocate: int
-) -> NDArray[Any]:
-    descriptor = os.open(path, os.O_RDWR | flags, 0o600)
+    descriptor = _open_checked(memory.folder, memory.file_name(name), size, os.O_RDONLY)
     try:
-        if allocate:  # now: a folder that is full must be an error here, not a SIGBUS later
-            _check_room(descriptor, allocate)
-            os.posix_fallocate(descriptor, 0, allocate)
-        memory = _present(descriptor)
+        mapping = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
     finally:
         os.close(descriptor)
-    return np.ndarray(shape, dtype, memory, order=order)  # the array keeps the mapping alive
+    return np.ndarray(shape, dtype, mapping, order=order)  # the array keeps the mapping alive
 
 
-def _present(descriptor: int) -> mmap.mmap:
-    """Map a file with all its pages, so that they do not come one by one when they are used."""
-    memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED)
+def sweep(folder: Path, keep_epoch: int) -> None:
+    """Remove the segments of all other epochs, which a failed resize has left.
+
+    Raises
+    ------
+    ReshapeError : the folder belongs to another user, or is open to other users.
+    """
+    with open_folder(folder) as directory:
+        for file in os.listdir(directory):
+            match = _FILE.fullmatch(file)
+            if match and int(match["epoch"]) != keep_epoch:
+                remove_file(directory, file)
+
+
+def _bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def _open_checked(folder: Path, file: str, size: int, flags: int) -> int:
+    """Open a segment of exactly `size` bytes; the caller closes the descriptor."""
     try:
-        memory.madvise(_POPULATE_WRITE)
-    except OSError:  # a kernel that does not know it
-        memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-    return memory
+        with open_folder(folder) as directory:
+            descriptor = open_file(directory, file, flags)
+    except FileNotFoundError:
+        raise ReshapeError(f"{folder / file} is missing") from None
+    found = os.fstat(descriptor).st_size
+    if found != size:
+        os.close(descriptor)
+        raise ReshapeError(f"{folder / file} has {found} bytes, expected {size}")
+    return descriptor
+
+
+def _allocate(directory: int, file: str, size: int) -> mmap.mmap:
+    """Create a segment with all its pages.
+
+    A full file system must cause an error here, not a SIGBUS when the array is used.
+    """
+    descriptor = open_file(directory, file, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        _check_room(descriptor, size)
+        os.posix_fallocate(descriptor, 0, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return _mapped(descriptor)
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    """Map a file with all its pages, so that no page fault delays their first use; close it."""
+    try:
+        mapping = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED)
+        try:
+            mapping.madvise(_POPULATE_WRITE)
+        except OSError:  # the kernel is older than Linux 5.14
+            mapping = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        return mapping
+    finally:
+        os.close(descriptor)
 
 
 def _check_room(descriptor: int, size: int) -> None:
     """Raise OSError at once if the file system has less room.
 
-    An allocation that fails in the end would have taken that room from everybody for a while.
+    An allocation that fails later would take that room from all other processes for a while.
     """
     found = os.fstatvfs(descriptor)
     if found.f_blocks and found.f_bavail * found.f_frsize < size:  # without blocks: no limit
@@ -195,20 +232,3 @@ def _check_room(descriptor: int, size: int) -> None:
 @lru_cache
 def _warn_once(folder: Path, reason: str) -> None:
     log.warning("arrays go to private memory: %s in %s", reason, folder)
-
-
-def _path(folder: Path, name: str, epoch: int, rank: int) -> Path:
-    return folder / f"{name}.e{epoch}.r{rank}"
-
-
-def sweep(folder: Path, keep_epoch: int) -> None:
-    """Remove the segments of all other epochs: what a resize that did not end has left."""
-    for path, epoch in _segments(folder):
-        if epoch != keep_epoch:
-            path.unlink(missing_ok=True)
-
-
-def _segments(folder: Path) -> Iterator[tuple[Path, int]]:
-    for path in folder.iterdir():
-        if match := _FILE.fullmatch(path.name):
-            yield path, int(match["epoch"])

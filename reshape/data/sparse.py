@@ -11,13 +11,14 @@ from numpy.typing import DTypeLike, NDArray
 from redistribution import Cuts, Plan
 from reshape.data.arrays import Declaration, RaggedCuts, declare
 from reshape.data.ragged import Counts, Ragged, cuts_at, cuts_of_sizes
+from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
     from scipy.sparse import csr_array
 
-    from reshape.data.job import Job
+    from reshape.data.job_context import JobContext
 
 
 class Csr(Ragged):
@@ -29,7 +30,7 @@ class Csr(Ragged):
     absent : as of `Array`.
     """
 
-    def __init__(self, job: Job, declaration: Declaration, absent: str = "") -> None:
+    def __init__(self, job: JobContext, declaration: Declaration, absent: str = "") -> None:
         self._job = job
         columns = declaration.shape[1]
         index_type = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
@@ -103,9 +104,8 @@ class Csr(Ragged):
         dealt = move_csr(comm, Plan(given, layout), own)
         assert dealt is not None
         own_counts = np.diff(dealt.indptr).astype(np.int64)
-        self.place(
-            self._job, cuts_at(layout.offsets, counts), own_counts, [dealt.indices, dealt.data]
-        )
+        cuts = cuts_at(layout.offsets, counts)
+        self.place(self._job.memory, cuts, own_counts, [dealt.indices, dealt.data])
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each process: as many, or with as many entries."""
@@ -113,11 +113,11 @@ class Csr(Ragged):
         return Cuts.by_weight(counts, size) if by_entries else super().next_rows(counts, size)
 
     def place(
-        self, job: Job, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
+        self, memory: RankMemory, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
     ) -> None:
         """Let copies of these be this process's data; see `Ragged.place`."""
         self._built = None
-        super().place(job, cuts, counts, values)
+        super().place(memory, cuts, counts, values)
 
     def commit(self) -> None:
         """From now on, what was received is the data; let go of the previous memory."""

@@ -24,7 +24,7 @@ _SHARED = Path("/dev/shm")
 _LOOKS, _PAUSE_S = 200, 0.02  # how often, and how far apart, to look for processes left
 
 
-class Run(msgspec.Struct, frozen=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     """How the worlds of one run ended: the facts their ranks told, and what went wrong, if so."""
 
     facts: list[dict[str, Any]]
@@ -43,7 +43,7 @@ class Launcher:
     def __init__(self, mpiexec: Path, limit_s: float) -> None:
         self.mpiexec, self.limit_s = mpiexec, limit_s
 
-    def run(self, *worlds: tuple[int, Sequence[str]]) -> Run:
+    def run(self, *worlds: tuple[int, Sequence[str]]) -> ProbeResult:
         """Start every world (ranks, program and its arguments) at once and wait for all."""
         mark = uuid.uuid4().hex
         started: list[subprocess.Popen[str]] = []
@@ -54,19 +54,21 @@ class Launcher:
         except subprocess.TimeoutExpired:
             outputs = []
         except OSError as error:
-            return Run([], str(error))
+            return ProbeResult([], str(error))
         finally:
             end_marked(mark)
             for process in started:
                 process.communicate()  # reap it, close its pipes
         if len(outputs) < len(worlds):
-            return Run([], f"not done after {self.limit_s:g} s (a slow machine? see --limit)")
+            return ProbeResult(
+                [], f"not done after {self.limit_s:g} s (a slow machine? see --limit)"
+            )
         facts = [fact for out, _ in outputs for fact in _facts(out)]
         codes = [process.returncode for process in started]
         if not any(codes):
-            return Run(facts, "")
+            return ProbeResult(facts, "")
         errors = "\n".join(err for _, err in outputs)
-        return Run(facts, f"exit code {max(codes, key=abs)}: {_telling_line(errors)}")
+        return ProbeResult(facts, f"exit code {max(codes, key=abs)}: {_telling_line(errors)}")
 
     def _start(self, ranks: int, program: Sequence[str], mark: str) -> subprocess.Popen[str]:
         modules = ["-m", "mpi4py", "-m", "reshape.doctor.programs"]

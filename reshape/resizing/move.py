@@ -10,21 +10,20 @@ from typing import Literal
 
 import numpy as np
 from mpi4py import MPI
+from msgspec.structs import replace
 
 from redistribution import Layout, Plan, checksum
 from redistribution.messages.waiting import wait
 from reshape.data import segments
 from reshape.data.arrays import Array, Declaration
-from reshape.data.job import Job, Outcome
-from reshape.data.ragged import next_cuts
-from reshape.data.segments import Segment
+from reshape.data.job_context import JobContext
+from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
+from reshape.resizing.agree import RolledBackError, agree
+from reshape.resizing.ragged_moves import next_cuts
 from reshape.resizing.rank_order import best_order
 from reshape.resizing.shared_memory import Find, shared_epoch, source_finder
-
-
-class RolledBackError(ReshapeError):
-    """The resize is given up; raised on every rank that takes part, at the same step."""
+from reshape.wire.outcome import ResizeOutcome
 
 
 @dataclass
@@ -45,11 +44,11 @@ class Move:
 
 
 def relay(
-    job: Job,
+    job: JobContext,
     comm: MPI.Intracomm,
     sources: Sequence[int],
     targets: Sequence[int],
-    outcome: Outcome,
+    outcome: ResizeOutcome,
 ) -> tuple[list[Move], tuple[int, ...]]:
     """Collective over comm. Bring all arrays from the ranks `sources` to the ranks `targets`.
 
@@ -85,12 +84,13 @@ def relay(
         for move in moves:
             _drop(move)
         raise
-    outcome.times.moved_bytes = sum(m.plan.bytes_moved(m.array.dtype.itemsize) for m in moves)
+    moved = sum(move.plan.bytes_moved(move.array.dtype.itemsize) for move in moves)
+    outcome.times = replace(outcome.times, moved_bytes=moved)
     return moves, order
 
 
 def plan(
-    job: Job, comm: MPI.Intracomm, sources: Sequence[int], targets: Sequence[int]
+    job: JobContext, comm: MPI.Intracomm, sources: Sequence[int], targets: Sequence[int]
 ) -> list[Move]:
     """Collective over comm. Work out who sends what to whom; only ragged data needs words."""
     moves = []
@@ -116,7 +116,7 @@ def plan_of(
     return made
 
 
-def allocate(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
+def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
     """Collective over comm. Make the new local parts, beside the old ones.
 
     Raises
@@ -129,27 +129,23 @@ def allocate(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -
             process = move.plan.target_process.get(comm.rank)
             if process is not None:
                 move.segment = new_segment(job, move.array.declaration, move.target, epoch, process)
-    except MemoryError as error:
+    except (MemoryError, ReshapeError) as error:
         why = f"no memory for the new layout on rank {comm.rank}: {error}"
     agree(comm, why)
 
 
 def new_segment(
-    job: Job, declaration: Declaration, layout: Layout, epoch: int, process: int
+    job: JobContext, declaration: Declaration, layout: Layout, epoch: int, process: int
 ) -> Segment:
     """Make the local part of an array that `process` has in `layout`."""
-    return segments.create(
-        job.folder,
-        declaration.name,
-        epoch,
-        process,
-        layout.local_shape(process),
-        declaration.dtype,
-        declaration.order,
-    )
+    memory = RankMemory(job.folder, epoch, process)
+    shape = layout.local_shape(process)
+    return segments.create(memory, declaration.name, shape, declaration.dtype, declaration.order)
 
 
-def exchange(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | None) -> None:
+def exchange(
+    job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | None
+) -> None:
     """Collective over comm. Bring the data over.
 
     Parameters
@@ -212,7 +208,7 @@ def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
         raise RolledBackError(f"the checksum of {', '.join(wrong)} has changed in the move")
 
 
-def receive(job: Job, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
+def receive(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
     """Collective over comm. Let ragged data be read while it can still be given up.
 
     Raises
@@ -231,18 +227,6 @@ def receive(job: Job, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
     agree(comm, why)
 
 
-def agree(comm: MPI.Intracomm, why: str) -> None:
-    """Collective over comm. Go on only if no rank has a reason `why` not to.
-
-    Raises
-    ------
-    RolledBackError : on every rank alike, with the reason of the lowest rank that has one.
-    """
-    for reason in comm.allgather(why):
-        if reason:
-            raise RolledBackError(reason)
-
-
 def _drop(move: Move) -> None:
     if move.segment is not None:
         move.segment.discard()
@@ -250,7 +234,7 @@ def _drop(move: Move) -> None:
 
 @contextmanager
 def timed(
-    outcome: Outcome, phase: Literal["join_s", "plan_s", "move_s", "resume_s"]
+    outcome: ResizeOutcome, phase: Literal["join_s", "plan_s", "move_s", "resume_s"]
 ) -> Iterator[None]:
     """Add the time of the block to one phase of the pause."""
     began = time.perf_counter()
@@ -258,4 +242,4 @@ def timed(
         yield
     finally:
         spent = time.perf_counter() - began
-        setattr(outcome.times, phase, getattr(outcome.times, phase) + spent)
+        outcome.times = replace(outcome.times, **{phase: getattr(outcome.times, phase) + spent})

@@ -19,13 +19,13 @@ from redistribution import Plan
 from redistribution.plans.relabel import shared_elements
 
 if TYPE_CHECKING:
-    from reshape.data.job import Job
+    from reshape.data.job_context import JobContext
 
 # Below, nothing is gained: finding the order and splitting the communicator take milliseconds.
 WORTH_BYTES = 64 << 20
 
 
-def prepare(job: Job) -> None:
+def prepare(job: JobContext) -> None:
     """Load what `best_order` will need, in a group that joins, while the job still computes.
 
     SciPy takes from 0.2 s to more than a second to load on busy processors: too long for a pause.

@@ -10,11 +10,13 @@ from pathlib import Path
 from redistribution import Cuts
 from reshape.data import segments
 from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts, difference
-from reshape.data.job import Job, Role
+from reshape.data.job_context import JobContext
 from reshape.data.ragged import Ragged
 from reshape.data.sparse import Csr
 from reshape.errors import ReshapeError
 from reshape.resizing.restart_point import RestartPoint
+from reshape.resizing.transaction import restarted
+from reshape.wire.identity import Role
 
 NOT_YET = (
     "{} {!r} has no data yet in this process, which joins a running job and gets its share at "
@@ -35,7 +37,7 @@ class Registry:
     closed : whether the iterations have begun, after which nothing can be registered.
     """
 
-    def __init__(self, job: Job, role: Role) -> None:
+    def __init__(self, job: JobContext, role: Role) -> None:
         self.job, self.role = job, role
         self.restart: RestartPoint | None = None
         self.closed = False
@@ -86,14 +88,12 @@ class Registry:
         ------
         ReshapeError : the program registers less than before the restart.
         """
-        from reshape.resizing import transaction as resize
-
         self.closed = True
         if self.restart is not None:
             self._check_restart()
             self.job.state.clear()
             self.job.state.update(self.restart.load_state())  # over what the program set meanwhile
-            resize.restarted(self.job)
+            restarted(self.job)
 
     def _check_restart(self) -> None:
         """Refuse to read the segments of a program that had registered other arrays.
@@ -126,9 +126,6 @@ class Registry:
             return
         layout, rank = declaration.layout(job.comm.size, cuts), job.comm.rank
         shape = layout.local_shape(rank)
-        where = (array.name, job.epoch, rank, shape, declaration.dtype, declaration.order)
-        if self.restart is None or job.folder is None:
-            segment = segments.create(job.folder, *where)
-        else:
-            segment = segments.reopen(job.folder, *where)
+        allocate = segments.create if self.restart is None else segments.reopen
+        segment = allocate(job.memory, array.name, shape, declaration.dtype, declaration.order)
         array.place(layout, segment)

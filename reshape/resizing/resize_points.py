@@ -10,9 +10,9 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
-from reshape.data.job import Job
+from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
-from reshape.resizing.move import RolledBackError
+from reshape.resizing.agree import RolledBackError
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import contract, expand, join
 from reshape.topology import Topology
@@ -23,7 +23,7 @@ _LETTER = 65536  # bytes: more than a port's name or a reason takes
 _NAP_S = 0.005
 
 
-def greet(job: Job, link: Link, topology: Topology | None, verify: bool | None) -> None:
+def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool | None) -> None:
     """Collective over job.comm. Present the job, and settle what program and submission say.
 
     Parameters
@@ -49,7 +49,7 @@ def greet(job: Job, link: Link, topology: Topology | None, verify: bool | None) 
         )
 
 
-def join_when_asked(job: Job, link: Link) -> None:
+def join_when_asked(job: JobContext, link: Link) -> None:
     """Collective over job.comm. Wait for the running job and become part of it.
 
     Raises
@@ -86,7 +86,7 @@ def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
     return cast(Connect | Abandon, pickle.loads(letter))
 
 
-def resize_point(job: Job, link: Link, iteration_s: float) -> None:
+def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
     """Collective over job.comm. Ask the service what to do, if it is time to, and do it.
 
     Raises

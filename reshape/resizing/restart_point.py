@@ -1,40 +1,51 @@
-"""The restart point: what lets a job survive a resize in which its processes die or hang.
+"""The restart point, from which a job restarts if its processes die or hang within a resize.
 
 Between two iterations a job's segments (`reshape.data.segments`), together with a small file that
-says which epoch and iteration they belong to, are its complete state. *That file exists exactly
-while a resize is under way*: it is written when all processes have stopped computing, and removed
+names their epoch and the iteration, are the job's complete state. *That file exists exactly while
+a resize is under way*: rank 0 writes it when all processes have stopped computing, and removes it
 when the resize is committed or rolled back. If the processes die in between, or are killed because
-they hang, new ones start from it at the old size and nothing computed is lost.
+they hang, new processes start from it at the old size, and no result is lost.
+
+The file is a MessagePack object. It holds `app.state` pickled, as segments hold work items, so it
+is read only from a folder and a file that belong to this user alone
+(`reshape.private_folder`).
 """
 
 from __future__ import annotations
 
+import os
 import pickle
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
+
+from reshape.data.arrays import Declaration, RaggedCuts
 from reshape.errors import ReshapeError
+from reshape.private_folder import open_file, open_folder, remove_file
 
-if TYPE_CHECKING:
-    from reshape.data.arrays import AllCuts
-
-RESTART_FILE = "restart.pickle"
+RESTART_FILE = "restart.msgpack"
+_DRAFT = f"{RESTART_FILE}.new"
 
 
 def has_restart_point(folder: Path) -> bool:
-    """Whether the job of this shared-memory folder is in the middle of a resize."""
-    return (folder / RESTART_FILE).exists()
+    """Whether a resize of the job with this shared-memory folder is under way."""
+    try:
+        with open_folder(folder) as directory:
+            os.stat(RESTART_FILE, dir_fd=directory, follow_symlinks=False)
+    except (OSError, ReshapeError):
+        return False
+    return True
 
 
-@dataclass(frozen=True)
-class RestartPoint:
-    """All that is needed, beside the segments, to go on after a resize that did not end.
+class RestartPoint(msgspec.Struct, frozen=True):
+    """What a restart needs beside the segments.
 
     Attributes
     ----------
-    epoch : serial of the last committed resize; its segments hold the data.
-    iteration : the iteration to go on with.
+    epoch : serial number of the last committed resize; the segments of this epoch hold the data.
+    iteration : number of the next iteration.
     size : number of processes.
     signature : what the program has registered.
     state : pickled values of `app.state`.
@@ -44,21 +55,24 @@ class RestartPoint:
     epoch: int
     iteration: int
     size: int
-    signature: tuple[Any, ...]
+    signature: tuple[Declaration, ...]
     state: bytes
-    cuts: AllCuts = field(default_factory=dict)
+    cuts: dict[str, RaggedCuts] = {}
 
     def write(self, folder: Path) -> None:
-        """Make this the restart point of the job: either all of it is there, or nothing.
+        """Make this the restart point of the job, atomically.
 
         Raises
         ------
         OSError : no room, or no right to write.
+        ReshapeError : the folder belongs to another user, or is open to other users.
         """
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = folder / f"{RESTART_FILE}.new"
-        draft.write_bytes(pickle.dumps(self))
-        draft.replace(folder / RESTART_FILE)
+        with open_folder(folder, create=True) as directory:
+            remove_file(directory, _DRAFT)
+            draft = open_file(directory, _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            with os.fdopen(draft, "wb") as file:
+                file.write(msgspec.msgpack.encode(self))
+            os.replace(_DRAFT, RESTART_FILE, src_dir_fd=directory, dst_dir_fd=directory)
 
     @staticmethod
     def read(folder: Path) -> RestartPoint:
@@ -66,22 +80,22 @@ class RestartPoint:
 
         Raises
         ------
-        ReshapeError : there is none, or it is not readable.
+        ReshapeError : there is none, it is damaged, or it belongs to another user.
         """
-        path = folder / RESTART_FILE
-        mend = "submit the job again"
+        path, mend = folder / RESTART_FILE, "submit the job again"
         try:
-            point = pickle.loads(path.read_bytes())
+            with (
+                open_folder(folder) as directory,
+                os.fdopen(open_file(directory, RESTART_FILE, os.O_RDONLY), "rb") as file,
+            ):
+                return msgspec.msgpack.decode(file.read(), type=RestartPoint)
         except FileNotFoundError:
             raise ReshapeError(f"cannot restart: there is no {path}; {mend}") from None
-        except Exception as error:
+        except (OSError, ReshapeError, msgspec.DecodeError, ValueError, RecursionError) as error:
             raise ReshapeError(f"cannot restart from {path}: {error}; {mend}") from None
-        if not isinstance(point, RestartPoint):
-            raise ReshapeError(f"cannot restart from {path}: it is no restart point; {mend}")
-        return point
 
     def load_state(self) -> dict[str, Any]:
-        """Give the values of `app.state`.
+        """Unpickle the values of `app.state`.
 
         Raises
         ------
@@ -94,5 +108,11 @@ class RestartPoint:
 
     @staticmethod
     def remove(folder: Path) -> None:
-        """End the resize: from here on the job's processes hold the only state."""
-        (folder / RESTART_FILE).unlink(missing_ok=True)
+        """End the resize: from now on only the job's processes hold its state.
+
+        Raises
+        ------
+        ReshapeError : the folder belongs to another user, or is open to other users.
+        """
+        with suppress(FileNotFoundError), open_folder(folder) as directory:
+            remove_file(directory, RESTART_FILE)

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from redistribution import Plan
 from reshape.data import segments
 from reshape.data.arrays import Array
-from reshape.data.job import Job
+from reshape.data.job_context import JobContext
+from reshape.data.segments import RankMemory
 
 Find: TypeAlias = Callable[[int], NDArray[Any]]
-Place: TypeAlias = tuple[str, int, int]
+FolderIdentity: TypeAlias = tuple[str, int, int]
 
 
-def shared_epoch(job: Job, comm: MPI.Intracomm, is_source: bool) -> int | None:
+def shared_epoch(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> int | None:
     """Collective over comm. Epoch of the source segments if all ranks can map all of them.
 
     Also a barrier: the source arrays are complete when it returns.
@@ -43,43 +44,43 @@ def shared_epoch(job: Job, comm: MPI.Intracomm, is_source: bool) -> int | None:
         for array in (job.arrays.values() if is_source else ())
     )
     place = _identity(job.folder) if can_be_mapped else None
-    told: list[tuple[Place | None, int | None]]
+    told: list[tuple[FolderIdentity | None, int | None]]
     told = comm.allgather((place, job.epoch if is_source else None))
     if place is None or any(other != place for other, _ in told):
         return None
     return next(epoch for _, epoch in told if epoch is not None)
 
 
-def source_finder(job: Job, comm: MPI.Intracomm, array: Array, plan: Plan, epoch: int) -> Find:
+def source_finder(
+    job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan, epoch: int
+) -> Find:
     """Give the function by which `Plan.gather` finds the local array of a source process.
 
     The function raises OSError or ReshapeError if a segment cannot be mapped.
     """
-    declaration, folder = array.declaration, job.folder
-    assert folder is not None
+    declaration = array.declaration
 
     def find(process: int) -> NDArray[Any]:
         if plan.source_ranks[process] == comm.rank and array.segment is not None:
             return array.segment.array
         shape = plan.source.local_shape(process)
-        return segments.view(
-            folder, array.name, epoch, process, shape, declaration.dtype, declaration.order
-        )
+        memory = RankMemory(job.folder, epoch, process)
+        return segments.view(memory, array.name, shape, declaration.dtype, declaration.order)
 
     return find
 
 
-def _identity(folder: Path | None) -> Place | None:
+def _identity(folder: Path | None) -> FolderIdentity | None:
     """What tells this folder from all others on all nodes; None if there is none."""
     try:
         # Device and inode number files of one kernel only; another boot is another kernel.
         found = None if folder is None else folder.stat()
-        return None if found is None else (_boot(), found.st_dev, found.st_ino)
+        return None if found is None else (boot_id(), found.st_dev, found.st_ino)
     except OSError:
         return None
 
 
 @lru_cache
-def _boot() -> str:
+def boot_id() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else os.uname().nodename

@@ -1,7 +1,7 @@
-"""Release a job that waits in Accept for a dead group: ``-m reshape.resizing.stand_in PORT``.
+"""Release a job that is blocked in Accept for a dead group: ``-m reshape.resizing.stand_in PORT``.
 
-To be run as ``mpiexec -n 1``. A tiny world connects in place of the dead group and says "cancel"
-where the group would have introduced itself; the job then goes on at its old size.
+The program runs under ``mpiexec -n 1``. It connects in place of the dead group and sends "cancel"
+instead of the group's first message. The job then rolls back to its old size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reshape.resizing.transaction import CANCEL
 
 
 def main(port: str) -> None:
-    """Connect to `port`, say "cancel", and part again."""
+    """Connect to `port`, send "cancel", and disconnect."""
     tie = MPI.COMM_WORLD.Connect(port)
     merged = tie.Merge(high=True)
     merged.bcast(CANCEL, root=merged.rank)

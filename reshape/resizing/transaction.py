@@ -1,18 +1,19 @@
-"""How a job grows and shrinks: one transaction over MPI, committed or rolled back by all ranks.
+"""The resize transaction: over MPI, and either committed or rolled back by all ranks.
 
-A job is made of groups, each an mpiexec world of its own. The running job accepts, the group that
-joins connects; never the other way round, for connecting to a dead process can take the running job
-down. Both kinds of resize go through the same steps::
+A job consists of groups, each of which is an mpiexec world of its own. The running job accepts and
+the joining group connects. The other direction is unsafe, because connecting to a dead process can
+abort the running job. Expansion and contraction take the same steps::
 
     stop      all ranks have stopped computing; rank 0 writes the restart point
-    join      (growth) port, accept, merge; the group that joins says what it has registered
-    plan      who sends what to whom
-    move      new segments beside the old ones, the exchange, and the checksums if asked
-    commit    rank 0 removes the restart point: from here on the new segments are the data
+    join      (expansion) port, accept, merge; the joining group sends what it has registered
+    plan      compute which elements go from which rank to which rank
+    move      allocate new segments beside the old ones, exchange the data, compare checksums
+    commit    rank 0 removes the restart point: from now on the new segments hold the data
 
-Up to the commit every rank agrees on every failure it can see, and all go back to the old segments.
-A failure that nobody can agree on any more, such as a process that dies within a collective call,
-leaves the restart point behind for whoever watches the job from outside.
+Before the commit, all ranks agree on each failure that a rank reports, and all return to the old
+segments. On some failures the ranks cannot agree, such as the death of a process within a
+collective call. The restart point then remains, and the node agent ends the job's processes so that
+the service can restart the job.
 """
 
 from __future__ import annotations
@@ -25,24 +26,26 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from reshape.data.arrays import Declaration, difference
-from reshape.data.job import Job, Outcome
-from reshape.data.ragged import pack_all
+from reshape.data.job_context import JobContext
 from reshape.data.segments import sweep
 from reshape.errors import ReshapeError
-from reshape.resizing.move import Move, RolledBackError, agree, relay, timed
+from reshape.resizing.agree import RolledBackError, agree
+from reshape.resizing.move import Move, relay, timed
+from reshape.resizing.ragged_moves import pack_all
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import RestartPoint
 from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave
+from reshape.wire.outcome import ResizeOutcome
 
 log = logging.getLogger(__name__)
 
-CANCEL = "cancel"  # what `reshape.resizing.stand_in` says in place of a Newcomer
+CANCEL = "cancel"  # what `reshape.resizing.stand_in` sends in place of a Newcomer
 LEFT = "this process has left the job"
 
 
 class Newcomer(NamedTuple):
-    """First word of a group that joins, broadcast by its rank 0."""
+    """First message of a joining group, broadcast by its rank 0."""
 
     group: int
     size: int
@@ -50,8 +53,8 @@ class Newcomer(NamedTuple):
     signature: tuple[Declaration, ...]
 
 
-class Place(NamedTuple):
-    """Answer of the job's rank 0: why the group is not taken, or where the job stands."""
+class JobStatus(NamedTuple):
+    """Answer of the job's rank 0: why it rejects the group, or the state of the job."""
 
     why: str
     serial: int = 0
@@ -65,14 +68,14 @@ class Place(NamedTuple):
 # ---------------------------------------------------------------- the two sides of a resize
 
 
-def expand(job: Job, order: Join, announce: Callable[[int, str], None]) -> Outcome:
-    """Collective over job.comm. Take a group in, or go on as before.
+def expand(job: JobContext, order: Join, announce: Callable[[int, str], None]) -> ResizeOutcome:
+    """Collective over job.comm. Expand the job by a group, or roll back.
 
     Parameters
     ----------
-    announce : called on rank 0 with the serial and the name of the port that is about to accept.
+    announce : called on rank 0 with the serial number and the name of the port, before the accept.
     """
-    outcome, old = Outcome(order.serial), job.comm
+    outcome, old = ResizeOutcome(order.serial), job.comm
     merged: MPI.Intracomm | None = None
     try:
         with timed(outcome, "join_s"):
@@ -82,44 +85,44 @@ def expand(job: Job, order: Join, announce: Callable[[int, str], None]) -> Outco
         moves, ranks = relay(job, merged, range(old.size), range(merged.size), outcome)
         with timed(outcome, "resume_s"):
             commit(job, merged, moves, order.serial)
-            go_on_as(job, merged, groups, ranks)
+            adopt(job, merged, groups, ranks)
             old.Free()
     except RolledBackError as reason:
         outcome.why = str(reason)
         if merged is not None:
-            part(job, merged)
-        go_on(job)
+            unmerge(job, merged)
+        roll_back(job)
     return outcome
 
 
-def join(job: Job, port: str) -> None:
-    """Collective over job.comm. Connect to the running job on `port` and become part of it.
+def join(job: JobContext, port: str) -> None:
+    """Collective over job.comm. Connect to the running job on `port` and join it.
 
     Raises
     ------
-    RolledBackError : the job goes on without this group.
+    RolledBackError : the job continues without this group.
     """
     merged, own = connect(job, port), job.comm
     old_size = merged.size - own.size
     try:
-        place, state = introduce(job, merged)
-        job.iteration, job.verify, job.topology = place.iteration, place.verify, place.topology
-        outcome = Outcome(place.serial)
+        status, state = introduce(job, merged)
+        job.iteration, job.verify, job.topology = status.iteration, status.verify, status.topology
+        outcome = ResizeOutcome(status.serial)
         moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)
-        commit(job, merged, moves, place.serial)
-        go_on_as(job, merged, place.groups, ranks)
+        commit(job, merged, moves, status.serial)
+        adopt(job, merged, status.groups, ranks)
         job.last = outcome
         job.state.clear()
         job.state.update(state)
         own.Free()
     except RolledBackError:
-        part(job, merged)
+        unmerge(job, merged)
         raise
 
 
-def contract(job: Job, order: Leave) -> Outcome:
-    """Collective over job.comm. Let groups go; those who leave have COMM_NULL afterwards."""
-    outcome, old = Outcome(order.serial), job.comm
+def contract(job: JobContext, order: Leave) -> ResizeOutcome:
+    """Collective over job.comm. Contract the job; leaving processes have COMM_NULL afterwards."""
+    outcome, old = ResizeOutcome(order.serial), job.comm
     stay = [rank for rank, group in enumerate(job.groups) if group not in order.groups]
     try:
         with timed(outcome, "join_s"):
@@ -128,34 +131,35 @@ def contract(job: Job, order: Leave) -> Outcome:
         moves, ranks = relay(job, old, range(old.size), stay, outcome)
         with timed(outcome, "resume_s"):
             commit(job, old, moves, order.serial)
-            go_on_as(job, old, job.groups, ranks)
+            adopt(job, old, job.groups, ranks)
             disconnect(job)
     except RolledBackError as reason:
         outcome.why = str(reason)
-        go_on(job)
+        roll_back(job)
     return outcome
 
 
 # ---------------------------------------------------------------- the steps
 
 
-def stop(job: Job) -> bytes:
-    """Collective over job.comm. Wait until all have stopped, then write the restart point.
+def stop(job: JobContext) -> bytes:
+    """Collective over job.comm. Wait until all ranks have stopped, then write the restart point.
 
     Returns
     -------
-    the pickled state on rank 0, elsewhere nothing.
+    the pickled `app.state` on rank 0, elsewhere b"".
 
     Raises
     ------
-    RolledBackError : `app.state` or an item cannot be pickled, or the restart point not written.
+    RolledBackError : `app.state` or an item cannot be pickled, or the restart point cannot be
+        written.
     """
     if job.ragged:
         agree(job.comm, pack_all(job))
     outlives = job.folder is not None and all(
         array.segment is not None and array.segment.outlives for array in job.arrays.values()
     )
-    # Nobody's data changes any more once all have come here; only then may rank 0 write.
+    # After this call no process changes its data; only then may rank 0 write the restart point.
     outlives = job.comm.allreduce(outlives, MPI.LAND)
     state, why = b"", ""
     if job.comm.rank == 0:
@@ -163,26 +167,26 @@ def stop(job: Job) -> bytes:
             state = pickle.dumps(dict(job.state))
             if outlives and job.folder is not None:
                 cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
-                place = (job.epoch, job.iteration, job.comm.size)
-                RestartPoint(*place, job.signature, state, cuts).write(job.folder)
+                at = (job.epoch, job.iteration, job.comm.size)
+                RestartPoint(*at, job.signature, state, cuts).write(job.folder)
         except Exception as error:  # pickling runs code of the user's classes
             why = f"app.state or the restart point cannot be saved: {error}"
-        if not outlives and not job.told_no_restart:
-            job.told_no_restart = True
+        if not outlives and not job.warned_no_restart:
+            job.warned_no_restart = True
             log.warning(
-                "no restart point, for not all arrays are in shared memory: if processes die "
-                "within a resize, the job is lost"
+                "no restart point is written, because not all arrays are in shared memory: if "
+                "processes die within a resize, the job is lost"
             )
     agree(job.comm, why)
     return state
 
 
-def accept(job: Job, serial: int, announce: Callable[[int, str], None]) -> MPI.Intracomm:
-    """Collective over job.comm. Open a port, say so, and merge with whoever connects.
+def accept(job: JobContext, serial: int, announce: Callable[[int, str], None]) -> MPI.Intracomm:
+    """Collective over job.comm. Open a port, announce it, and merge with the group that connects.
 
     Raises
     ------
-    RolledBackError : no port, or nobody who would send the group there.
+    RolledBackError : no port can be opened or announced.
     """
     port, why = "", ""
     if job.comm.rank == 0:
@@ -200,19 +204,19 @@ def accept(job: Job, serial: int, announce: Callable[[int, str], None]) -> MPI.I
     return merge(job.held[-1], high=False)
 
 
-def connect(job: Job, port: str) -> MPI.Intracomm:
+def connect(job: JobContext, port: str) -> MPI.Intracomm:
     """Collective over job.comm. Connect to the running job and merge with it."""
     job.held.append(job.comm.Connect(port))
     return merge(job.held[-1], high=True)
 
 
 def merge(tie: MPI.Intercomm, high: bool) -> MPI.Intracomm:
-    """Collective over tie. Make one communicator of both sides; those who are `high` come last."""
+    """Collective over tie. Merge both sides; the ranks of the side with `high` come last."""
     return tie.Merge(high)
 
 
-def admit(job: Job, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[int, ...]:
-    """Collective over merged. Hear what the group that joins is, and tell it where the job stands.
+def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[int, ...]:
+    """Collective over merged. Check the joining group, and send it the state of the job.
 
     Returns
     -------
@@ -220,14 +224,14 @@ def admit(job: Job, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[i
 
     Raises
     ------
-    RolledBackError : it is not the expected group, or a stand-in that says "cancel".
+    RolledBackError : it is not the expected group, or it is a stand-in.
     """
-    word: Newcomer | str = merged.bcast(None, root=job.comm.size)
-    if not isinstance(word, Newcomer):
+    newcomer: Newcomer | str = merged.bcast(None, root=job.comm.size)
+    if not isinstance(newcomer, Newcomer):
         raise RolledBackError("the group that was to join is gone")
-    groups = job.groups + (word.group,) * word.size
-    place = Place(
-        _objection(job, order, word),
+    groups = job.groups + (newcomer.group,) * newcomer.size
+    status = JobStatus(
+        _objection(job, order, newcomer),
         order.serial,
         job.iteration,
         groups,
@@ -235,59 +239,59 @@ def admit(job: Job, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[i
         job.topology,
         state,
     )
-    place = merged.bcast(place, root=0)
-    if place.why:
-        raise RolledBackError(place.why)
-    agree(merged, "")  # that the other side can read the state
+    status = merged.bcast(status, root=0)
+    if status.why:
+        raise RolledBackError(status.why)
+    agree(merged, "")  # whether the joining group can unpickle the state
     return groups
 
 
-def introduce(job: Job, merged: MPI.Intracomm) -> tuple[Place, dict[str, Any]]:
-    """Collective over merged. Say what this group is, and hear where the job stands.
+def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[str, Any]]:
+    """Collective over merged. Introduce this group, and receive the state of the job.
 
     Returns
     -------
-    place of the job, and its state.
+    status of the job, and the values of `app.state`.
 
     Raises
     ------
-    RolledBackError : the job does not take this group.
+    RolledBackError : the job rejects this group.
     """
-    word = Newcomer(job.group, job.comm.size, job.total, job.signature)
-    merged.bcast(word, root=merged.size - job.comm.size)
-    place: Place = merged.bcast(None, root=0)
-    if place.why:
-        raise RolledBackError(place.why)
+    newcomer = Newcomer(job.group, job.comm.size, job.total, job.signature)
+    merged.bcast(newcomer, root=merged.size - job.comm.size)
+    status: JobStatus = merged.bcast(None, root=0)
+    if status.why:
+        raise RolledBackError(status.why)
     state, why = dict[str, Any](), ""
     try:
-        state = pickle.loads(place.state)
+        state = pickle.loads(status.state)
     except Exception as error:  # unpickling runs code of the user's classes
         why = f"app.state cannot be restored where the group starts: {error}"
     agree(merged, why)
-    return place, state
+    return status, state
 
 
-def _objection(job: Job, order: Join, word: Newcomer) -> str:
-    """Why the group that knocks cannot be taken."""
-    if (word.group, word.size) != (order.group, order.size):
+def _objection(job: JobContext, order: Join, newcomer: Newcomer) -> str:
+    """Reason to reject a joining group; empty if there is none."""
+    if (newcomer.group, newcomer.size) != (order.group, order.size):
         return (
             f"expected group {order.group} of {order.size} processes, "
-            f"met group {word.group} of {word.size}"
+            f"got group {newcomer.group} of {newcomer.size}"
         )
-    if word.total != job.total:
+    if newcomer.total != job.total:
         return (
-            f"the job runs app.iterations({job.total}), the group that joins {word.total}: "
+            f"the job runs app.iterations({job.total}), the group that joins {newcomer.total}: "
             "the number must not depend on when a process starts"
         )
-    return difference(job.signature, word.signature)
+    return difference(job.signature, newcomer.signature)
 
 
-def check_leave(job: Job, order: Leave, stay: Sequence[int]) -> None:
-    """Refuse to let groups go that are not there, or all of them.
+def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:
+    """Check that the groups of a contraction exist and that one group stays.
 
     Raises
     ------
-    RolledBackError : on every rank alike.
+    RolledBackError : on every rank, if they do not.
     """
     unknown = sorted(set(order.groups) - set(job.groups))
     if unknown or not stay:
@@ -297,12 +301,12 @@ def check_leave(job: Job, order: Leave, stay: Sequence[int]) -> None:
         )
 
 
-def commit(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], serial: int) -> None:
+def commit(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: int) -> None:
     """Collective over comm. Make the new segments the data of the job."""
-    comm.Barrier()  # all have moved and verified
+    comm.Barrier()  # all ranks have moved and verified their data
     if comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)  # the commit
-    comm.Barrier()  # only now may the old segments go
+    comm.Barrier()  # only now may the old segments be removed
     for move in moves:
         if move.segment is not None:
             move.array.place(move.target, move.segment)
@@ -317,40 +321,47 @@ def commit(job: Job, comm: MPI.Intracomm, moves: Sequence[Move], serial: int) ->
     job.epoch = serial
 
 
-def go_on_as(job: Job, comm: MPI.Intracomm, groups: Sequence[int], ranks: Sequence[int]) -> None:
-    """Collective over comm. Let these ranks be the job, in this order; `groups` are all ranks'."""
+def adopt(
+    job: JobContext, comm: MPI.Intracomm, groups: Sequence[int], ranks: Sequence[int]
+) -> None:
+    """Collective over comm. Form the job of these ranks, in this order.
+
+    Parameters
+    ----------
+    groups : group of each rank of `comm`.
+    """
     job.groups = tuple(groups[rank] for rank in ranks)
     job.comm = reordered(comm, ranks)
 
 
-def go_on(job: Job) -> None:
-    """Collective over job.comm. Remove the restart point, then let all compute on as before."""
+def roll_back(job: JobContext) -> None:
+    """Collective over job.comm. Remove the restart point and return to the previous data."""
     if job.comm.rank == 0 and job.folder is not None:
         RestartPoint.remove(job.folder)
-    job.comm.Barrier()  # nobody changes data while it stands
+    job.comm.Barrier()  # no rank may change data while the restart point exists
     for ragged in job.ragged.values():
         ragged.roll_back()
 
 
-def restarted(job: Job) -> None:
-    """Collective over job.comm. Give up the restart point, once all have their data from it."""
+def restarted(job: JobContext) -> None:
+    """Collective over job.comm. Remove the restart point when all ranks have read their data."""
     job.comm.Barrier()
     if job.comm.rank == 0 and job.folder is not None:
         sweep(job.folder, keep_epoch=job.epoch)
-    go_on(job)
+    roll_back(job)
 
 
-def part(job: Job, merged: MPI.Intracomm) -> None:
+def unmerge(job: JobContext, merged: MPI.Intracomm) -> None:
     """Collective over merged. Undo a merge."""
     merged.Free()
     job.held.pop().Disconnect()
 
 
-def disconnect(job: Job) -> None:
-    """Collective over all groups of the job. Cut what ties this process to groups it joined.
+def disconnect(job: JobContext) -> None:
+    """Collective over all groups of the job. Disconnect this process from the groups it joined.
 
-    The communicator of those who stay works on without it. A world can end only once all that it
-    was tied to have done this.
+    The communicator of the remaining processes stays valid. A world can end only when all worlds
+    that it was connected to have called this.
     """
     while job.held:
         job.held.pop(0).Disconnect()

@@ -11,10 +11,10 @@ import os
 import time
 from typing import TypeAlias
 
-from reshape.data.job import Identity, Outcome
 from reshape.errors import ProtocolError, ServiceUnavailable
 from reshape.topology import Topology
 from reshape.wire.client import Client
+from reshape.wire.identity import Identity
 from reshape.wire.messages import (
     Abandon,
     AtResizePoint,
@@ -32,6 +32,7 @@ from reshape.wire.messages import (
     ResizeReport,
     Welcome,
 )
+from reshape.wire.outcome import ResizeOutcome
 
 Decision: TypeAlias = Proceed | Join | Leave
 
@@ -149,7 +150,7 @@ class Link:
         message = JoinPort(job=self._who.job, token=self._who.token, serial=serial, port=port)
         self._client.request(message, PORT_NOTED_S)
 
-    def report(self, outcome: Outcome) -> None:
+    def report(self, outcome: ResizeOutcome) -> None:
         """Say how a resize went."""
         self._keep(
             ResizeReport(

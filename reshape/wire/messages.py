@@ -20,6 +20,7 @@ import msgspec
 
 from reshape.errors import ProtocolError
 from reshape.topology import Topology
+from reshape.wire.outcome import ResizeTimes
 
 PROTOCOL = b"reshape/1"
 
@@ -44,16 +45,6 @@ class Hello(_Message):
     topology: Topology | None = None
 
 
-class PhaseTimes(msgspec.Struct):
-    """Pause of one resize as the application measured it (seconds, bytes across processes)."""
-
-    join_s: float = 0.0
-    plan_s: float = 0.0
-    move_s: float = 0.0
-    resume_s: float = 0.0
-    moved_bytes: int = 0
-
-
 class ResizeReport(_Message):
     """A resize is committed (`ok`) or rolled back at the application (`why` says the reason)."""
 
@@ -62,7 +53,7 @@ class ResizeReport(_Message):
     serial: int
     ok: bool
     why: str = ""
-    times: PhaseTimes = msgspec.field(default_factory=PhaseTimes)
+    times: ResizeTimes = ResizeTimes()
 
 
 class AtResizePoint(_Message):

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.topology import Topology
+from reshape.wire.outcome import ResizeTimes
 from scheduler.model.resources import checked
 
 
@@ -64,25 +65,6 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     def resizable(self) -> bool:
         """Whether the job may ever run on more than its starting configuration."""
         return self.max_processors is not None and self.max_processors > self.processors
-
-
-class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
-    """Where one resize spent its time, in seconds, and the bytes that crossed processes.
-
-    `start_s` passes in the background while the job computes; the other four are the pause.
-    """
-
-    start_s: float = 0.0
-    join_s: float = 0.0
-    plan_s: float = 0.0
-    move_s: float = 0.0
-    resume_s: float = 0.0
-    moved_bytes: int = 0
-
-    @property
-    def pause_s(self) -> float:
-        """Time for which the application was stopped by the resize, s."""
-        return self.join_s + self.plan_s + self.move_s + self.resume_s
 
 
 class JobSubmitted(msgspec.Struct, frozen=True, tag=True, gc=False):

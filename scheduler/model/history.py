@@ -21,7 +21,7 @@ from statistics import median, median_low
 
 import msgspec
 
-from scheduler.model.events import ResizeTimes
+from reshape.wire.outcome import ResizeTimes
 
 KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
 

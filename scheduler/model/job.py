@@ -20,7 +20,8 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from reshape.topology import Topology
-from scheduler.model.events import JobSpec, ResizeTimes
+from reshape.wire.outcome import ResizeTimes
+from scheduler.model.events import JobSpec
 from scheduler.model.groups import leaving_groups
 from scheduler.model.history import History
 from scheduler.model.orders import Reason

@@ -14,14 +14,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from scheduler.model.events import (
-    Event,
-    JobEnded,
-    JobStarted,
-    ResizeDone,
-    ResizePoint,
-    ResizeTimes,
-)
+from reshape.wire.outcome import ResizeTimes
+from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.sites.site import Site

@@ -21,9 +21,9 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
+from reshape.wire.outcome import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
-from scheduler.model.events import ResizeTimes as Times
 from scheduler.model.job import Job, JobState
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
@@ -85,7 +85,7 @@ class RemapScheduler:
             transaction.registered_bytes = message.registered_bytes
             self.transactions.set_port(job, transaction, "")  # a job that computes accepts nothing
             if message.epoch >= transaction.serial and transaction.phase != "committed":
-                events += self._commit(job, transaction, m.PhaseTimes())
+                events += self._commit(job, transaction, ResizeTimes())
         events.append(
             ResizePoint(
                 at=now,
@@ -180,7 +180,7 @@ class RemapScheduler:
             return self._commit(job, transaction, report.times)
         return self._fail(job, transaction, report.why)
 
-    def _commit(self, job: Job, transaction: Transaction, times: m.PhaseTimes) -> list[Event]:
+    def _commit(self, job: Job, transaction: Transaction, times: ResizeTimes) -> list[Event]:
         transaction.times = times
         if transaction.phase != "committed":
             self.transactions.enter(job, transaction, "committed")
@@ -204,20 +204,8 @@ class RemapScheduler:
         return [failed]
 
     def _done(self, job: Job, transaction: Transaction) -> ResizeDone:
-        times = transaction.times or m.PhaseTimes()
-        return ResizeDone(
-            at=self.clock(),
-            job=job.id,
-            serial=transaction.serial,
-            times=Times(
-                start_s=transaction.start_s,
-                join_s=times.join_s,
-                plan_s=times.plan_s,
-                move_s=times.move_s,
-                resume_s=times.resume_s,
-                moved_bytes=times.moved_bytes,
-            ),
-        )
+        times = replace(transaction.times or ResizeTimes(), start_s=transaction.start_s)
+        return ResizeDone(at=self.clock(), job=job.id, serial=transaction.serial, times=times)
 
     # ------------------------------------------------------------------ from the node
 

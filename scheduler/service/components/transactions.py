@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reshape.wire import messages as m
+from reshape.wire.outcome import ResizeTimes
 from scheduler.model.job import RESIZING, Job
 from scheduler.service.record.journal import Journal
 
@@ -51,7 +51,7 @@ class Transaction:
     port: str = ""
     start_s: float = 0.0
     registered_bytes: int = 0
-    times: m.PhaseTimes | None = None
+    times: ResizeTimes | None = None
     died: float | None = None
     cancelled: float | None = None
 

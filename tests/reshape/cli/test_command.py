@@ -18,7 +18,7 @@ from reshape.__main__ import SUBCOMMANDS
 SAMPLE = """
 import sys, time
 import click
-from reshape.__main__ import Entry, LazyGroup
+from reshape.cli.lazy_group import Entry, LazyGroup
 from reshape.errors import ConfigError
 
 @click.command()

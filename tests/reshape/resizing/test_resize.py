@@ -190,7 +190,7 @@ def test_unexpected_group_is_not_taken(tmp_path: Path) -> None:
         driver.tell(other, m.Connect(port=driver.ports[-1].port))
         report = driver.await_report(serial)
         assert not report.ok
-        assert report.why == "expected group 1 of 1 processes, met group 2 of 1"
+        assert report.why == "expected group 1 of 1 processes, got group 2 of 1"
         driver.tell(group, m.Abandon(why="not now"))
         assert sizes(driver.finish()) == [1]
 

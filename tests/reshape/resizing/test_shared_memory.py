@@ -9,6 +9,7 @@ import pytest
 from driver import run
 
 from reshape.data import segments
+from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 
 PROGRAM = """
@@ -17,24 +18,26 @@ from pathlib import Path
 from mpi4py import MPI
 from reshape.data.arrays import Array, declare
 from reshape.resizing.shared_memory import shared_epoch
-from reshape.data.job import Job
+from reshape.data.job_context import JobContext
 from reshape.data import segments
-from reshape.resizing import shared_memory as innode
+from reshape.data.segments import RankMemory
+from reshape.resizing import shared_memory
 
 comm, case = MPI.COMM_WORLD, sys.argv[2]
 folder = Path(sys.argv[1])
 if case == "another folder" and comm.rank == 2:
     folder = folder / "other"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
 if case == "another kernel" and comm.rank == 2:
-    innode._boot = lambda: "another"
+    shared_memory.boot_id = lambda: "another"
 if case == "no folder" and comm.rank == 2:
     folder = folder / "missing"
-job = Job(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)
+job = JobContext(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)
 if comm.rank < 2:
     array = job.arrays["a"] = Array(declare("a", "rows", (4,), (0,), "f8", "C"))
     private = case == "private memory" and comm.rank == 1
-    segment = segments.create(None if private else folder, "a", 5, comm.rank, (2,), "f8", "C")
+    memory = RankMemory(None if private else folder, 5, comm.rank)
+    segment = segments.create(memory, "a", (2,), "f8", "C")
     array.place(array.declaration.layout(2), segment)
 assert comm.size == 3
 print(comm.gather(shared_epoch(job, comm, comm.rank < 2)) or "")
@@ -62,8 +65,8 @@ def test_all_ranks_agree_whether_they_share_memory(
 def test_view_of_a_segment_reads_what_is_written_and_cannot_write(
     tmp_path: Path, order: segments.Order
 ) -> None:
-    own = segments.create(tmp_path, "a", 1, 0, (3, 4), "f8", order)
-    seen = segments.view(tmp_path, "a", 1, 0, (3, 4), "f8", order)
+    own = segments.create(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
+    seen = segments.view(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
     own.array[...] = np.arange(12.0).reshape(3, 4)
     assert np.array_equal(seen, own.array)
     assert seen.flags.f_contiguous == (order == "F")
@@ -74,9 +77,9 @@ def test_view_of_a_segment_reads_what_is_written_and_cannot_write(
 
 
 def test_view_of_what_is_not_there(tmp_path: Path) -> None:
-    segments.create(tmp_path, "a", 1, 0, (4,), "f8", "C")
+    segments.create(RankMemory(tmp_path, 1, 0), "a", (4,), "f8", "C")
     with pytest.raises(ReshapeError, match=r"a\.e1\.r0 has 32 bytes, expected 24"):
-        segments.view(tmp_path, "a", 1, 0, (3,), "f8", "C")
+        segments.view(RankMemory(tmp_path, 1, 0), "a", (3,), "f8", "C")
     with pytest.raises(ReshapeError, match=r"a\.e2\.r0 is missing"):
-        segments.view(tmp_path, "a", 2, 0, (4,), "f8", "C")
-    assert segments.view(tmp_path, "a", 9, 9, (0, 3), "f8", "C").shape == (0, 3)
+        segments.view(RankMemory(tmp_path, 2, 0), "a", (4,), "f8", "C")
+    assert segments.view(RankMemory(tmp_path, 9, 9), "a", (0, 3), "f8", "C").shape == (0, 3)

@@ -1,0 +1,79 @@
+"""A click group that imports a subcommand only when it is chosen."""
+
+from __future__ import annotations
+
+import errno
+import os
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from reshape.errors import ReshapeError
+
+FAILED = 1
+INTERRUPTED = 130  # what shells report for a command that SIGINT ended: 128 + 2
+DISK_FULL = frozenset((errno.ENOSPC, errno.EFBIG, errno.EDQUOT))
+STDOUT = 1  # file descriptor
+
+
+class Entry(NamedTuple):
+    """Where a subcommand is defined, and the line of `reshape --help` for it.
+
+    Attributes
+    ----------
+    target : "module:attribute" of the click command.
+    help : its line in the list of subcommands.
+    hidden : whether the list leaves it out.
+    """
+
+    target: str
+    help: str
+    hidden: bool = False
+
+
+class LazyGroup(click.Group):
+    """A group that has the names and help lines of its subcommands, and imports the chosen one.
+
+    Parameters
+    ----------
+    entries : subcommand name -> `Entry`, in the order of the help text.
+    """
+
+    def __init__(self, *args: Any, entries: dict[str, Entry], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.entries = entries
+        for name, entry in entries.items():  # for help, completion and suggestions
+            self.add_command(click.Command(name, help=entry.help, hidden=entry.hidden))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the subcommands in the order of `entries`."""
+        return list(self.entries)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Import the chosen subcommand."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in self.entries:
+            module, _, attribute = self.entries[name].target.partition(":")
+            command = getattr(import_module(module), attribute)
+        return name, command, rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; print an error that the user can fix in one line."""
+        try:
+            return super().invoke(ctx)
+        except ReshapeError as error:
+            click.echo(f"reshape: error: {error}", err=True)
+            ctx.exit(FAILED)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            where = error.filename or "the output"
+            click.echo(f"reshape: error: {where} cannot be written: {error.strerror}", err=True)
+            with open(os.devnull, "wb") as devnull:  # for buffered output, flushed at the exit
+                os.dup2(devnull.fileno(), STDOUT)
+            ctx.exit(FAILED)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)

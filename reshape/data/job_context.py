@@ -1,0 +1,100 @@
+"""The state of a job in each of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reshape.data.arrays import Array, Declaration
+from reshape.data.ragged import Ragged
+from reshape.data.segments import RankMemory
+from reshape.errors import ReshapeError
+from reshape.topology import Topology
+from reshape.wire.outcome import ResizeOutcome
+from reshape.wire.pace import Pace
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Fact = bool | int | float | str
+
+
+@dataclass
+class JobContext:
+    """The state of a job in each of its processes.
+
+    Attributes
+    ----------
+    comm : communicator of all processes; COMM_NULL once this process has left the job.
+    group : group of this process.
+    folder : shared-memory folder of the job; None: private memory, and no restart point.
+    groups : group of each rank of `comm`.
+    verify : whether each move compares checksums.
+    declarations : what the program has registered, in order.
+    arrays : registered arrays by name, including the parts of ragged data.
+    ragged : sparse matrices and lists of items by name.
+    state : values of `Application.state`.
+    epoch : serial number of the last committed resize.
+    iteration : number of the next iteration.
+    total : number of iterations.
+    held : intercommunicators by which groups have joined, to be disconnected by all processes.
+    topology : valid sizes, if the program or the submission names them.
+    last : outcome of the last resize.
+    warned_no_restart : whether the log says that there is no restart point.
+    pace : decides at which resize points the job asks the service.
+    """
+
+    comm: MPI.Intracomm
+    group: int
+    folder: Path | None
+    groups: tuple[int, ...]
+    verify: bool = False
+    declarations: list[Declaration] = field(default_factory=list)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    ragged: dict[str, Ragged] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    epoch: int = 0
+    iteration: int = 0
+    total: int = 0
+    held: list[MPI.Intercomm] = field(default_factory=list)
+    topology: Topology | None = None
+    last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
+    warned_no_restart: bool = False
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def signature(self) -> tuple[Declaration, ...]:
+        """What the program has registered, in order."""
+        return tuple(self.declarations)
+
+    @property
+    def memory(self) -> RankMemory:
+        """Where the local parts of this rank lie."""
+        return RankMemory(self.folder, self.epoch, self.comm.rank)
+
+    @property
+    def registered_bytes(self) -> int:
+        """Bytes of all registered arrays over all processes, every copy counted; items do not."""
+        return sum(array.total_bytes for array in self.arrays.values())
+
+
+def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:
+    """Convert the facts of a result to plain Python values.
+
+    Raises
+    ------
+    ReshapeError : a value is not a bool, number or string.
+    """
+    plain: dict[str, Fact] = {}
+    for name, value in facts.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if not isinstance(value, bool | int | float | str):
+            raise ReshapeError(
+                f"app.report({name}=...): expected a bool, a number or a string, got {value!r}"
+            )
+        plain[name] = value
+    return plain

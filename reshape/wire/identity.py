@@ -1,0 +1,78 @@
+"""The identity of a process within its job, as read from its environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from reshape.errors import ConfigError
+
+Role = Literal["first", "join", "restart"]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Identity of a process that a service has started.
+
+    Attributes
+    ----------
+    server : ZeroMQ endpoint of the service.
+    job : number of the job.
+    group : number of the process's group within the job.
+    token : the job token.
+    folder : shared-memory folder of the job.
+    role : "first" group of a job, a group that is to "join", or "restart" from a restart point.
+    """
+
+    server: str
+    job: int
+    group: int
+    token: str
+    folder: Path
+    role: Role
+
+
+def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
+    """Read the identity of this process; None if no service started it.
+
+    Raises
+    ------
+    ConfigError : RESHAPE_JOB is set, and another of the variables is missing or has a wrong value.
+    """
+    if "RESHAPE_JOB" not in environment:
+        return None
+
+    def variable(name: str) -> str:
+        if name not in environment:
+            raise ConfigError(
+                "is not set although RESHAPE_JOB is; submit the program with 'reshape submit', "
+                "or unset RESHAPE_JOB to run it by itself",
+                file="environment",
+                field=name,
+            )
+        return environment[name]
+
+    def number(name: str) -> int:
+        value = variable(name)
+        if not value.isdecimal():
+            raise ConfigError(f"expected a number, got {value!r}", file="environment", field=name)
+        return int(value)
+
+    role = variable("RESHAPE_ROLE")
+    if role not in get_args(Role):
+        raise ConfigError(
+            f"expected one of {', '.join(get_args(Role))}, got {role!r}",
+            file="environment",
+            field="RESHAPE_ROLE",
+        )
+    return Identity(
+        server=variable("RESHAPE_SERVER"),
+        job=number("RESHAPE_JOB"),
+        group=number("RESHAPE_GROUP"),
+        token=variable("RESHAPE_TOKEN"),
+        folder=Path(variable("RESHAPE_SHM")),
+        role=cast(Role, role),
+    )
