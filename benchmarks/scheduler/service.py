@@ -38,6 +38,7 @@ import zmq
 
 from reshape.topology import Topology
 from reshape.wire import messages as m
+from reshape.wire.codec import decode, encode
 from scheduler.client import background
 from scheduler.node.directory import ServiceDirectory
 
@@ -70,7 +71,7 @@ class StandIn(threading.Thread):
                 if not socket.poll(200):
                     continue
                 while socket.poll(0):
-                    message = m.decode(socket.recv_multipart())
+                    message = decode(socket.recv_multipart())
                     changed |= self._obey(message)
                     stopping |= isinstance(message, m.AgentStop)
             self._hello(socket)
@@ -101,7 +102,7 @@ class StandIn(threading.Thread):
             groups=list(self.groups.values()),
             restart_points=[],
         )
-        socket.send_multipart(m.encode(hello))
+        socket.send_multipart(encode(hello))
 
 
 class Peers:
@@ -128,7 +129,7 @@ class Peers:
 
     def send(self, number: int, message: m.Message) -> None:
         """Send on one connection."""
-        self.sockets[number].send_multipart(m.encode(message), zmq.NOBLOCK)
+        self.sockets[number].send_multipart(encode(message), zmq.NOBLOCK)
         self._readable.append(number)
 
     def received(self, timeout: float) -> Iterator[tuple[int, m.Message]]:
@@ -139,7 +140,7 @@ class Peers:
         while self._readable:
             number = self._readable.popleft()
             while self.sockets[number].getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
-                yield number, m.decode(self.sockets[number].recv_multipart(zmq.NOBLOCK))
+                yield number, decode(self.sockets[number].recv_multipart(zmq.NOBLOCK))
 
     def close(self) -> None:
         """Close them all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,14 +88,20 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:
 
     Raises
     ------
-    ReshapeError : a value is not a bool, number or string.
+    ReshapeError : a value is not a bool, number or string, or a number is not finite or does not
+        fit into 64 bits.
     """
     plain: dict[str, Fact] = {}
     for name, value in facts.items():
         value = value.item() if isinstance(value, np.generic) else value
         if not isinstance(value, bool | int | float | str):
-            raise ReshapeError(
-                f"app.report({name}=...): expected a bool, a number or a string, got {value!r}"
-            )
-        plain[name] = value
+            expected = "a bool, a number or a string"
+        elif isinstance(value, float) and not isfinite(value):
+            expected = "a finite number (report a string if there is none)"
+        elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+            expected = "an integer of at most 64 bits"
+        else:
+            plain[name] = value
+            continue
+        raise ReshapeError(f"app.report({name}=...): expected {expected}, got {value!r}")
     return plain

@@ -17,7 +17,8 @@ import msgspec
 import zmq
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
-from reshape.wire.messages import Failure, Message, decode, encode
+from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
+from reshape.wire.messages import Failure, Message
 
 SERVER_FILE = "server.json"
 
@@ -172,7 +173,7 @@ class Client:
         if not self._socket.poll(max(0, round(1000 * timeout))):
             return None
         try:
-            return decode(self._socket.recv_multipart(zmq.NOBLOCK))
+            return decode(self._socket.recv_multipart(zmq.NOBLOCK), MAX_ANSWER_BYTES)
         except ProtocolError as error:
             raise ProtocolError(f"{self.endpoint}: {error}") from None
 

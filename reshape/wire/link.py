@@ -1,7 +1,8 @@
-"""What a job's first rank says to the scheduler service, and what it hears.
+"""The connection between a job's first rank and the scheduler service.
 
-The application never depends on an answer: with the service away, every question costs a moment
-and the job computes on. What must not get lost is repeated until the service has noted it.
+The application never depends on an answer. While the service does not answer, a request takes a
+few milliseconds and the job continues to compute. Messages that must not be lost are repeated until
+the service confirms them.
 """
 
 from __future__ import annotations
@@ -36,13 +37,12 @@ from reshape.wire.outcome import ResizeOutcome
 
 Decision: TypeAlias = Proceed | Join | Leave
 
-FIRST_CONTACT_S = 2.0  # the service may just be restarting
-PATIENCE_S = 0.25  # for an answer at a resize point, while the service is known to be there
-GLIMPSE_S = 0.002  # for the same while it is known to be away
-PORT_NOTED_S = 2.0
-LAST_WORDS_S = 2.0  # at the end of the program, for what the service has not noted yet
+HELLO_LIMIT_S = 2.0  # the service may just be restarting
+ANSWER_LIMIT_S = 0.25  # for an answer at a resize point, if the last request was answered
+ABSENT_LIMIT_S = 0.002  # for the same if the last request was not answered
+PORT_LIMIT_S = 2.0
+CLOSE_LIMIT_S = 2.0  # at the end of the program, for messages without a confirmation
 READY_EVERY_S = 2.0
-GIVE_UP_S = 600.0  # a group that nobody claims for so long ends by itself
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +58,9 @@ class Link:
     def __init__(self, who: Identity) -> None:
         self._who = who
         self._opened: Client | None = None
-        self._heard = True  # whether the service answered when it was last asked
-        self._unnoted: list[Message] = []  # repeated until the service says Done
-        self._sent: dict[int, Message] = {}  # which of them went out under which id
+        self._answers = True  # whether the service answered the last request
+        self._unconfirmed: list[Message] = []  # repeated until the service answers Done
+        self._sent: dict[int, Message] = {}  # the unconfirmed messages by the id of each sending
 
     @property
     def _client(self) -> Client:
@@ -69,11 +69,11 @@ class Link:
         return self._opened
 
     def hello(self, size: int, topology: Topology | None) -> Welcome | None:
-        """Present the job; None if the service does not answer: then it computes on its own.
+        """Introduce the job; None if the service does not answer, and the job starts without it.
 
         Raises
         ------
-        ReshapeError : the service answers that it does not want this job.
+        ReshapeError : the service refuses the job.
         """
         message = Hello(
             job=self._who.job,
@@ -84,10 +84,10 @@ class Link:
             topology=topology,
         )
         try:
-            answer = self._client.request(message, FIRST_CONTACT_S)
+            answer = self._client.request(message, HELLO_LIMIT_S)
         except ServiceUnavailable as error:
             log.warning("job %d starts without its service: %s", self._who.job, error)
-            self._heard = False
+            self._answers = False
             return None
         return answer if isinstance(answer, Welcome) else None
 
@@ -101,10 +101,15 @@ class Link:
         iteration_s: float,
         topology: Topology | None,
     ) -> Decision:
-        """Ask what to do at this resize point; Proceed if no answer comes soon.
+        """Ask for the decision at this resize point; Proceed if no answer comes in time.
 
-        The service repeats what it wants at every resize point, so an answer that comes too late
-        is dropped without harm.
+        The service repeats its decision at every resize point, so an answer that comes too late is
+        dropped.
+
+        Parameters
+        ----------
+        epoch, size, registered_bytes, iteration, iteration_s, topology : see
+            `reshape.wire.messages.AtResizePoint`.
         """
         question = AtResizePoint(
             job=self._who.job,
@@ -117,41 +122,41 @@ class Link:
             topology=topology,
         )
         try:
-            while self._receive(until=0.0) is not None:  # what came since the last time
-                self._heard = True
+            while self._receive(until=0.0) is not None:  # answers to earlier requests
+                self._answers = True
             self._repeat()
-            # A connection just opened needs a moment to stand.
-            number = self._client.send(question, PATIENCE_S if self._heard else 0.0)
-            until = time.monotonic() + (PATIENCE_S if self._heard else GLIMPSE_S)
+            # A connection that was just opened may take a moment.
+            number = self._client.send(question, ANSWER_LIMIT_S if self._answers else 0.0)
+            until = time.monotonic() + (ANSWER_LIMIT_S if self._answers else ABSENT_LIMIT_S)
             while (message := self._receive(until)) is not None:
-                if not self._heard:
-                    self._heard = True
-                    until = time.monotonic() + PATIENCE_S
+                if not self._answers:
+                    self._answers = True
+                    until = time.monotonic() + ANSWER_LIMIT_S
                 if message.id == number and isinstance(message, Proceed | Join | Leave):
                     return message
                 if message.id == number:
                     log.warning("job %d at a resize point: unexpected %r", self._who.job, message)
                     return Proceed()
         except (ServiceUnavailable, ProtocolError) as error:
-            if self._heard:
-                log.warning("job %d computes on: %s", self._who.job, error)
-        self._heard = False
+            if self._answers:
+                log.warning("job %d continues without its service: %s", self._who.job, error)
+        self._answers = False
         return Proceed()
 
     def announce(self, serial: int, port: str) -> None:
-        """Say on which port the job is about to accept a group, and wait until that is noted.
+        """Announce the port on which the job is about to accept a group, and wait for an answer.
 
-        A job that accepted while nobody sends the group would hang until it is killed.
+        A job that accepted while the service sends no group there would hang until it is killed.
 
         Raises
         ------
         ReshapeError : the service does not answer, or refuses.
         """
         message = JoinPort(job=self._who.job, token=self._who.token, serial=serial, port=port)
-        self._client.request(message, PORT_NOTED_S)
+        self._client.request(message, PORT_LIMIT_S)
 
     def report(self, outcome: ResizeOutcome) -> None:
-        """Say how a resize went."""
+        """Report the outcome of a resize."""
         self._keep(
             ResizeReport(
                 job=self._who.job,
@@ -164,13 +169,20 @@ class Link:
         )
 
     def facts(self, facts: dict[str, bool | int | float | str]) -> None:
-        """Say what people shall know of the job."""
+        """Report facts of the job's result."""
         self._keep(Facts(job=self._who.job, token=self._who.token, facts=facts))
 
     def wait_for_port(self, size: int) -> Connect | Abandon:
-        """Say that this group is ready until the service says where to connect, or to end."""
-        give_up = time.monotonic() + GIVE_UP_S
-        while time.monotonic() < give_up:
+        """Report that this group is ready until the service answers with a port, or to end.
+
+        There is no time limit, as an iteration of the job may take hours. The process is ended with
+        its job by the node agent that started it, and ends with that agent.
+
+        Raises
+        ------
+        ProtocolError : the service is of another version.
+        """
+        while True:
             ready = GroupReady(
                 job=self._who.job,
                 group=self._who.group,
@@ -188,44 +200,49 @@ class Link:
                     return message
                 if isinstance(message, Failure):
                     return Abandon(why=message.message)
-        return Abandon(why=f"the service gave no port within {GIVE_UP_S:g} s")
 
     def close(self) -> None:
-        """Close the connection; what the service has not noted yet gets a last chance."""
+        """Send what the service has not confirmed once more, and close the connection."""
         if self._opened is None:
             return
-        until = time.monotonic() + LAST_WORDS_S
+        until = time.monotonic() + CLOSE_LIMIT_S
         try:
-            while self._unnoted and time.monotonic() < until:
+            while self._unconfirmed and time.monotonic() < until:
                 self._repeat(until - time.monotonic())
-                pause = min(until, time.monotonic() + PATIENCE_S)
-                while self._unnoted and self._receive(pause) is not None:
+                pause = min(until, time.monotonic() + ANSWER_LIMIT_S)
+                while self._unconfirmed and self._receive(pause) is not None:
                     pass
         except (ServiceUnavailable, ProtocolError) as error:
-            log.warning("job %d: the service has not noted how it ended: %s", self._who.job, error)
-        self._opened.close(linger_s=PATIENCE_S)
+            log.warning(
+                "job %d: the service has not confirmed its last messages: %s", self._who.job, error
+            )
+        self._opened.close(linger_s=ANSWER_LIMIT_S)
         self._opened = None
 
     def _keep(self, message: Message) -> None:
-        """Send a message, now and again, until the service has noted it."""
-        self._unnoted.append(message)
+        """Send a message now, and again until the service confirms it."""
+        self._unconfirmed.append(message)
         try:
-            self._sent[self._client.send(message, PATIENCE_S if self._heard else 0.0)] = message
+            self._sent[self._client.send(message, ANSWER_LIMIT_S if self._answers else 0.0)] = (
+                message
+            )
         except ServiceUnavailable:
             log.debug("%s will be repeated", type(message).__name__)
 
     def _repeat(self, timeout: float = 0.0) -> None:
-        for message in self._unnoted:
+        for message in self._unconfirmed:
             self._sent[self._client.send(message, timeout)] = message
 
     def _receive(self, until: float) -> Message | None:
-        """Give the next message before `until` (monotonic); Done is taken note of on the way."""
+        """Receive the next message before `until` (monotonic clock); Done confirms a message."""
         message = self._client.receive(until - time.monotonic())
-        noted = self._sent.pop(message.id, None) if isinstance(message, Done | Failure) else None
-        if noted in self._unnoted:
-            self._unnoted.remove(noted)
+        confirmed = (
+            self._sent.pop(message.id, None) if isinstance(message, Done | Failure) else None
+        )
+        if confirmed in self._unconfirmed:
+            self._unconfirmed.remove(confirmed)
             if isinstance(message, Failure):
-                log.warning("the service refuses %s: %s", type(noted).__name__, message.message)
-        if not self._unnoted:
+                log.warning("the service refuses %s: %s", type(confirmed).__name__, message.message)
+        if not self._unconfirmed:
             self._sent.clear()
         return message

@@ -1,15 +1,14 @@
-"""The wire: every message between applications, commands, agents and the service.
+"""The messages between applications, commands, agents and the service.
 
-A message travels as two frames, the protocol's name and version (:data:`PROTOCOL`) and one
-msgpack object whose `type` names the message. Requests carry an `id` that the answer repeats.
-A peer of another version is refused with one clear :class:`Failure`; an unknown or malformed
-message likewise.
+The `type` of a message names its class (:mod:`reshape.wire.codec` encodes it). A request has an
+`id`, which its answer repeats. A peer of another version gets one :class:`Failure` as answer; so
+does an unknown or malformed message.
 
-    application, first rank   Hello, AtResizePoint, JoinPort, ResizeReport, Facts
-    a joining group           GroupReady (repeated until it is answered by Connect or Abandon)
-    node agent                AgentHello, at every change and as a heartbeat: all it knows
-      ... is told             StartGroup, KillGroup, WatchJoin, CancelAccept, SweepJob, AgentStop
-    commands                  Submit, Cancel, ListJobs, Explain, Wait, ServerInfo, Stop
+    from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts
+    from a joining group      GroupReady, repeated until the answer is Connect or Abandon
+    from a node agent         AgentHello, at each change and as a heartbeat
+    to a node agent           StartGroup, KillGroup, WatchJoin, CancelAccept, SweepJob, AgentStop
+    from commands             Submit, Cancel, ListJobs, Explain, Wait, ServerInfo, Stop
 """
 
 from __future__ import annotations
@@ -18,11 +17,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.errors import ProtocolError
 from reshape.topology import Topology
 from reshape.wire.outcome import ResizeTimes
-
-PROTOCOL = b"reshape/1"
 
 
 class _Message(msgspec.Struct, tag=True, kw_only=True):
@@ -35,7 +31,7 @@ class _Message(msgspec.Struct, tag=True, kw_only=True):
 
 
 class Hello(_Message):
-    """The first (or restarted) group of a job is up; `size` as its communicator says."""
+    """The first group of a job, or a restarted one, has started on `size` processes."""
 
     job: int
     group: int
@@ -46,7 +42,7 @@ class Hello(_Message):
 
 
 class ResizeReport(_Message):
-    """A resize is committed (`ok`) or rolled back at the application (`why` says the reason)."""
+    """The application has committed a resize (`ok`), or rolled it back for the reason `why`."""
 
     job: int
     token: str
@@ -57,13 +53,16 @@ class ResizeReport(_Message):
 
 
 class AtResizePoint(_Message):
-    """The job stands between two iterations; answered by Proceed, Join or Leave.
+    """The job is at a resize point; answered by Proceed, Join or Leave.
 
-    `epoch` is the serial of the last resize the application committed (0: none), so that the
-    service knows where the job stands even if a report got lost. `registered_bytes` is the data a
-    resize has to move, over all processes; the time a resize may take follows from it.
-    `iteration` counts the iterations finished, `iteration_s` is the mean time of those since the
-    last question (:mod:`reshape.wire.pace`).
+    Attributes
+    ----------
+    epoch : serial number of the last committed resize (0: none). It tells the service whether a
+        resize was committed, even if the report was lost.
+    registered_bytes : data that a resize has to move, over all processes; it determines how long a
+        resize may take.
+    iteration : number of finished iterations.
+    iteration_s : mean time of the iterations since the last request (:mod:`reshape.wire.pace`).
     """
 
     job: int
@@ -77,7 +76,7 @@ class AtResizePoint(_Message):
 
 
 class JoinPort(_Message):
-    """The job has opened an MPI port and is about to accept the group on it."""
+    """The job has opened an MPI port, on which it is about to accept the group."""
 
     job: int
     token: str
@@ -86,7 +85,7 @@ class JoinPort(_Message):
 
 
 class Facts(_Message):
-    """What the program wants people to know of its result, such as `verified` or `residual`."""
+    """Facts of the program's result, such as `verified` or `residual`."""
 
     job: int
     token: str
@@ -94,7 +93,7 @@ class Facts(_Message):
 
 
 class GroupReady(_Message):
-    """A joining group is up, its arrays are registered, and it waits for a port."""
+    """A joining group has started and registered its arrays, and waits for a port."""
 
     job: int
     group: int
@@ -107,7 +106,7 @@ class GroupReady(_Message):
 
 
 class Welcome(_Message):
-    """Answer to Hello. `topology` is what the submission says, None if nothing."""
+    """Answer to Hello; `topology` is that of the submission, None if it has none."""
 
     topology: Topology | None = None
     verify: bool = False
@@ -118,7 +117,7 @@ class Proceed(_Message):
 
 
 class Join(_Message):
-    """Accept this group now: open a port, say JoinPort, accept, merge, move the data."""
+    """Expand by this group now: open a port, send JoinPort, accept, merge, move the data."""
 
     serial: int
     group: int
@@ -126,20 +125,20 @@ class Join(_Message):
 
 
 class Leave(_Message):
-    """These groups leave now: move their data to the others, commit, and let them end."""
+    """Contract by these groups now: move their data to the others, commit, and end them."""
 
     serial: int
     groups: list[int]
 
 
 class Connect(_Message):
-    """A joining group is to connect to this port."""
+    """A joining group must connect to this port."""
 
     port: str
 
 
 class Abandon(_Message):
-    """A joining group is not wanted any more and is to end."""
+    """A joining group is not needed any more and must end."""
 
     why: str
 
@@ -148,9 +147,9 @@ class Abandon(_Message):
 
 
 class GroupStatus(msgspec.Struct):
-    """What an agent knows of a group: `alive`, or how it ended once all its processes are gone.
+    """State of a group on a node: alive, or how it ended when all its processes are gone.
 
-    `pid` is the group's mpiexec.
+    `pid` is the process of the group's mpiexec.
     """
 
     job: int
@@ -163,11 +162,11 @@ class GroupStatus(msgspec.Struct):
 
 
 class AgentHello(_Message):
-    """All an agent knows, sent at every change and once a second as its heartbeat.
+    """The state of a node, sent at every change and once a second as a heartbeat.
 
-    It repeats how groups ended until ForgetGroups or SweepJob, so that no news is lost with a
-    service. `folders` lists all jobs that have shared memory on the node, `restart_points` those of
-    them that have a restart point, which means that they are within a resize.
+    It repeats how groups ended until ForgetGroups or SweepJob, so that a service that restarts
+    receives it too. `folders` lists all jobs that have shared memory on the node, `restart_points`
+    those of them that have a restart point, which means that they are within a resize.
     """
 
     node: str
@@ -182,7 +181,7 @@ class AgentHello(_Message):
 
 
 class StartGroup(_Message):
-    """Start `size` processes of `argv` under one mpiexec. Known groups are left as they are."""
+    """Start `size` processes of `argv` under one mpiexec; ignored if the group exists."""
 
     job: int
     group: int
@@ -194,7 +193,7 @@ class StartGroup(_Message):
 
 
 class KillGroup(_Message):
-    """End every process of a group: SIGTERM, then SIGKILL after `grace_s` seconds; 0: at once."""
+    """End all processes of a group: SIGTERM, and SIGKILL `grace_s` seconds later (0: at once)."""
 
     job: int
     group: int
@@ -210,10 +209,10 @@ class ForgetGroups(_Message):
 
 
 class WatchJoin(_Message):
-    """A resize of the job begins: if its restart point still stands after `deadline_s`, kill.
+    """A resize of the job begins: kill the job if its restart point exists after `deadline_s`.
 
-    The application removes the restart point (a file in the job's shared-memory folder) when the
-    resize is committed. `deadline_s` of 0 ends the watch.
+    The application removes the restart point when the resize is committed. A `deadline_s` of 0 ends
+    the watch.
     """
 
     job: int
@@ -222,7 +221,7 @@ class WatchJoin(_Message):
 
 
 class CancelAccept(_Message):
-    """Release a job that waits in Accept on `port` for a group that is dead."""
+    """Release a job that is blocked in Accept on `port` for a dead group."""
 
     job: int
     serial: int
@@ -231,23 +230,28 @@ class CancelAccept(_Message):
 
 
 class SweepJob(_Message):
-    """The job is over: remove its shared memory and forget its groups."""
+    """The job has ended: remove its shared memory and forget its groups."""
 
     job: int
 
 
 class AgentStop(_Message):
-    """Kill whatever still runs, sweep, and end."""
+    """Kill all groups, remove their shared memory, and end."""
 
 
 # ---------------------------------------------------------------- commands
 
 
 class Submission(msgspec.Struct):
-    """A job as a user submits it; `output` may hold %{JOB_ID}. Times are seconds.
+    """A job as a user submits it.
 
-    `priority` is a number or a name that the service knows, None: what its user has. `queue` "" is
-    the service's first. `resources` is what it holds besides processors, by name.
+    Attributes
+    ----------
+    walltime_s : run time limit, seconds.
+    priority : a number or a name of the service's configuration; None: the user's default.
+    queue : name of a queue; "": the first of the service.
+    output : path of the output file; it may contain %{JOB_ID}.
+    resources : amounts of resources besides processors, by name.
     """
 
     argv: list[str]
@@ -278,20 +282,20 @@ class Submitted(_Message):
 
 
 class Cancel(_Message):
-    """Take a job back."""
+    """Cancel a job."""
 
     job: int
 
 
 class ListJobs(_Message):
-    """Answered by Jobs: `job` alone, or those queued and running, or (`ended`) all."""
+    """Answered by Jobs: `job` alone, or the queued and running jobs, or all with `ended`."""
 
     job: int | None = None
     ended: bool = False
 
 
 class ResizeInfo(msgspec.Struct):
-    """One resize of a job in tables; seconds."""
+    """One resize of a job; times in seconds."""
 
     at: float
     serial: int
@@ -308,10 +312,13 @@ class ResizeInfo(msgspec.Struct):
 
 
 class JobInfo(msgspec.Struct):
-    """A job as tables show it. Times are Unix seconds; `state` is the long name.
+    """A job as tables show it; times are Unix seconds.
 
-    `priority` is the user-assigned one and its queue's; `resources` is what it asks for besides
-    processors.
+    Attributes
+    ----------
+    state, code : long and short name of the job state.
+    priority : sum of the user-assigned priority and that of the queue.
+    resources : requested amounts of resources besides processors.
     """
 
     job: int
@@ -354,20 +361,20 @@ class Jobs(_Message):
 
 
 class Explain(_Message):
-    """Answered by Explanation: the story of one job."""
+    """Answered by Explanation."""
 
     job: int
 
 
 class Story(msgspec.Struct):
-    """One line of a job's story."""
+    """One line of an explanation; `at` in Unix seconds."""
 
     at: float
     text: str
 
 
 class Explanation(_Message):
-    """The story of one job, oldest first."""
+    """What happened to a job and why, oldest first."""
 
     job: int
     lines: list[Story]
@@ -384,9 +391,12 @@ class ServerInfo(_Message):
 
 
 class Info(_Message):
-    """The service in figures; `resources`: (amount, free) besides processors, by name.
+    """State of the service.
 
-    `unreadable` lists records of the journal that were left out because they cannot be read.
+    Attributes
+    ----------
+    resources : (amount, free) of resources besides processors, by name.
+    unreadable : records of the journal that the service ignores because it cannot read them.
     """
 
     pid: int
@@ -412,11 +422,11 @@ class Stop(_Message):
 
 
 class Done(_Message):
-    """It is done, or noted."""
+    """The request is done, or recorded."""
 
 
 class Failure(_Message):
-    """It cannot be done; one sentence says why and how to mend it."""
+    """The request is refused; one sentence says why, and how to correct it."""
 
     message: str
 
@@ -456,55 +466,3 @@ Message: TypeAlias = (
     | Done
     | Failure
 )
-
-_encoder = msgspec.msgpack.Encoder()
-
-
-class _StartNumbers(msgspec.Struct, tag="StartGroup"):
-    job: int
-    group: int
-
-
-_start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-
-
-def encode(message: Message) -> list[bytes]:
-    """Give the two frames of a message."""
-    return [PROTOCOL, _encoder.encode(message)]
-
-
-def decode(frames: list[bytes]) -> Message:
-    """Read a message from its two frames.
-
-    Raises
-    ------
-    ProtocolError : another version, not two frames, an unknown type or a field of a wrong type.
-    """
-    if len(frames) != 2 or not frames[0].startswith(b"reshape/"):
-        raise ProtocolError(f"not a message of this protocol: {len(frames)} frames")
-    if frames[0] != PROTOCOL:
-        raise ProtocolError(
-            f"the peer speaks {frames[0].decode(errors='replace')!r}, this side speaks "
-            f"{PROTOCOL.decode()!r}: use the same release on both sides"
-        )
-    try:
-        return _decoder.decode(frames[1])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"malformed message: {error}") from None
-
-
-def is_other_release(frames: list[bytes]) -> bool:
-    """Whether frames are a message of this protocol in another version."""
-    return len(frames) > 0 and frames[0].startswith(b"reshape/") and frames[0] != PROTOCOL
-
-
-def start_of(frames: list[bytes]) -> tuple[int, int] | None:
-    """Job and group that a malformed StartGroup of this version names; None if it names none."""
-    if len(frames) != 2 or frames[0] != PROTOCOL:
-        return None
-    try:
-        start = _start_decoder.decode(frames[1])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return start.job, start.group

@@ -29,6 +29,7 @@ import zmq
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
+from reshape.wire.codec import decode, encode, is_other_release, start_of
 from scheduler.launchers.local import start_mpiexec
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
@@ -169,14 +170,14 @@ class Agent:
             folders=folders,
         )
         try:
-            self._socket.send_multipart(m.encode(hello), zmq.NOBLOCK)
+            self._socket.send_multipart(encode(hello), zmq.NOBLOCK)
         except zmq.Again:
             self._changed = True  # not connected: retry soon
 
     def _receive(self, frames: list[bytes]) -> None:
         """Carry out a message; one that cannot be read or carried out is refused and logged."""
         try:
-            message = m.decode(frames)
+            message = decode(frames)
         except ProtocolError as error:
             self._refuse(frames, str(error))
             return
@@ -191,8 +192,8 @@ class Agent:
     def _refuse(self, frames: list[bytes], why: str) -> None:
         jobs = sorted({job for (job, _), group in self.groups.items() if not group.gone})
         self._refusals.add(f"{why}; jobs {jobs} continue" if jobs else why)
-        self._other_release = m.is_other_release(frames)
-        if (start := m.start_of(frames)) is not None:
+        self._other_release = is_other_release(frames)
+        if (start := start_of(frames)) is not None:
             self._refuse_start(*start, f"its agent cannot read the start: {why}")
 
     def _carry_out(self, message: m.Message) -> None:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire import messages as m
+from reshape.wire.codec import decode
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.service.assembly import Components
@@ -52,7 +53,7 @@ class RequestHandler:
         request = 0
         answer: m.Message | None
         try:
-            message = m.decode(frames)
+            message = decode(frames)
             request = message.id
             answer = self._answer(peer, message)
         except ProtocolError as error:

@@ -23,6 +23,7 @@ import zmq.asyncio
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.client import ServerFile
+from reshape.wire.codec import encode
 from scheduler.config.settings import ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import assemble
@@ -174,7 +175,7 @@ class Service:
         outbox, self._outbox = self._outbox, []
         for identity, message in outbox:
             try:
-                self._plain.send_multipart([identity, *m.encode(message)], zmq.NOBLOCK)
+                self._plain.send_multipart([identity, *encode(message)], zmq.NOBLOCK)
             except zmq.ZMQError as error:
                 log.debug("cannot send %s: %s", type(message).__name__, error)
 

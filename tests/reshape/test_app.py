@@ -89,6 +89,9 @@ WRONG_USE = {
     "app.iterations(3); app.iterations(3)": "app.iterations() is called a second time",
     "app.iterations(-1)": "app.iterations(-1): the number of iterations must be >= 0",
     "app.report(x=[1])": "app.report(x=...): expected a bool, a number or a string, got [1]",
+    'app.report(x=float("nan"))': "app.report(x=...): expected a finite number (report a string if",
+    'import numpy; app.report(x=numpy.float32("inf"))': "app.report(x=...): expected a finite",
+    "app.report(x=2**64)": "app.report(x=...): expected an integer of at most 64 bits, got",
     "reshape.application().comm": "use the application as 'with reshape.application() as app:'",
 }
 

@@ -21,6 +21,7 @@ import zmq
 
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire import messages as m
+from reshape.wire.codec import decode, encode
 
 JOB, TOKEN = 7, "secret"
 PATIENCE_S = 60.0
@@ -231,7 +232,7 @@ class Driver:
                     group.memory.look(group.process.pid)
             if self._socket.poll(20):
                 peer, *frames = self._socket.recv_multipart()
-                self._on(peer, m.decode(frames))
+                self._on(peer, decode(frames))
 
     def _on(self, peer: bytes, message: m.Message) -> None:
         assert getattr(message, "token", TOKEN) == TOKEN
@@ -262,7 +263,7 @@ class Driver:
 
     def _send(self, peer: bytes, message: m.Message, number: int = 0) -> None:
         message.id = number
-        self._socket.send_multipart([peer, *m.encode(message)])
+        self._socket.send_multipart([peer, *encode(message)])
 
     # ------------------------------------------------------------ what a test asks for
 

@@ -6,46 +6,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import zmq
+from answering import service
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire.client import SERVER_FILE, Client, endpoint_of
-from reshape.wire.messages import Done, Failure, ListJobs, Message, Submitted, Wait, decode, encode
-
-Answer = Callable[[Message], list[list[bytes]]]  # a request in, frames out
-
-
-@contextmanager
-def service(endpoint: str, answer: Answer) -> Iterator[None]:
-    """Answer on a ROUTER socket until the block ends."""
-    over = threading.Event()
-    context = zmq.Context()
-    socket = context.socket(zmq.ROUTER)
-    socket.bind(endpoint)
-
-    def serve() -> None:
-        while not over.is_set():
-            if socket.poll(10):
-                peer, *frames = socket.recv_multipart()
-                for reply in answer(decode(frames)):
-                    socket.send_multipart([peer, *reply])
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        socket.close(0)
-        context.term()
+from reshape.wire.codec import encode
+from reshape.wire.messages import Done, Failure, ListJobs, Message, Submitted, Wait
 
 
 @pytest.fixture

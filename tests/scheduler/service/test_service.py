@@ -13,6 +13,7 @@ import zmq
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.client import Client
+from reshape.wire.codec import decode
 from scheduler.client import background
 
 SLEEP = ["sh", "-c", "sleep 1.5"]
@@ -211,7 +212,7 @@ def test_a_malformed_message_gets_one_clear_answer(service, frames, words):
     socket.connect(service.place.endpoint)
     socket.send_multipart(frames)
     assert socket.poll(5000)
-    answer = m.decode(socket.recv_multipart())
+    answer = decode(socket.recv_multipart())
     assert isinstance(answer, m.Failure)
     assert words in answer.message
     socket.close(linger=0)

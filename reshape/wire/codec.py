@@ -1,0 +1,95 @@
+"""The encoding of messages: a frame with the protocol, and one with a MessagePack object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from reshape.errors import ProtocolError
+from reshape.wire.messages import Message
+
+PROTOCOL = b"reshape/1"
+MAX_REQUEST_BYTES = 16 << 20
+#: Answers may be larger: a list of jobs has about 1 kB for each job.
+MAX_ANSWER_BYTES = 256 << 20
+
+class _StartNumbers(msgspec.Struct, tag="StartGroup"):
+    job: int
+    group: int
+
+
+_start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+#: Occurs in each frame with an infinite or undefined number, and rarely in others: a type byte of
+#: MessagePack, then an exponent of which all bits are set.
+_MAYBE_NON_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xca[\x7f\xff][\x80-\xff]", re.DOTALL)
+
+
+def encode(message: Message) -> list[bytes]:
+    """Encode a message as two frames."""
+    return [PROTOCOL, _encoder.encode(message)]
+
+
+def decode(frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES) -> Message:
+    """Decode a message from its two frames.
+
+    Parameters
+    ----------
+    max_bytes : size of the largest message to accept.
+
+    Raises
+    ------
+    ProtocolError : another version, not two frames, too many bytes, an unknown type, a field of a
+        wrong type, or a number that is not finite. No other error is raised for any frames.
+    """
+    if len(frames) != 2 or not frames[0].startswith(b"reshape/"):
+        raise ProtocolError(f"not a message of this protocol: {len(frames)} frames")
+    header, body = frames
+    if header != PROTOCOL:
+        raise ProtocolError(
+            f"the peer speaks {header[:64].decode(errors='replace')!r}, this side speaks "
+            f"{PROTOCOL.decode()!r}: use the same release on both sides"
+        )
+    if len(body) > max_bytes:
+        raise ProtocolError(f"the message has {len(body)} bytes, at most {max_bytes} are accepted")
+    try:
+        message = _decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
+        raise ProtocolError(f"malformed message: {error}") from None
+    if _MAYBE_NON_FINITE.search(body) and (found := _non_finite(msgspec.to_builtins(message))):
+        raise ProtocolError(f"malformed message: {found}")
+    return message
+
+
+def _non_finite(value: Any, place: str = "") -> str:
+    """Describe the first number in a message that is not finite; empty if there is none."""
+    if isinstance(value, float) and not isfinite(value):
+        return f"{place} is {value}, expected a finite number"
+    if isinstance(value, dict):
+        items = [(f"{place}.{key}" if place else str(key), each) for key, each in value.items()]
+    elif isinstance(value, list | tuple):
+        items = [(f"{place}[{k}]", each) for k, each in enumerate(value)]
+    else:
+        return ""
+    return next(filter(None, (_non_finite(each, name) for name, each in items)), "")
+
+
+def is_other_release(frames: Sequence[bytes]) -> bool:
+    """Whether frames are a message of this protocol in another version."""
+    return len(frames) > 0 and frames[0].startswith(b"reshape/") and frames[0] != PROTOCOL
+
+
+def start_of(frames: Sequence[bytes]) -> tuple[int, int] | None:
+    """Job and group that a malformed StartGroup of this version names; None if it names none."""
+    if len(frames) != 2 or frames[0] != PROTOCOL:
+        return None
+    try:
+        start = _start_decoder.decode(frames[1])
+    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError):
+        return None
+    return start.job, start.group

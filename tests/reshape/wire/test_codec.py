@@ -1,0 +1,132 @@
+"""The encoding of messages: what comes back, and that any other frames raise ProtocolError."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from reshape.errors import ProtocolError
+from reshape.topology import Topology
+from reshape.wire import messages as m
+from reshape.wire.codec import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES, PROTOCOL, decode, encode
+from reshape.wire.outcome import ResizeTimes
+
+QUESTION = m.AtResizePoint(
+    id=7, job=1, token="t", epoch=2, size=4, registered_bytes=8, iteration=3, iteration_s=0.5
+)
+MESSAGES = [
+    QUESTION,
+    m.Hello(job=1, group=0, token="t", size=4, pid=9, topology=Topology("list", sizes=(2, 4))),
+    m.ResizeReport(job=1, token="t", serial=3, ok=True, times=ResizeTimes(move_s=0.25)),
+    m.Facts(job=1, token="t", facts={"verified": True, "residual": 1e-300, "name": "\xcb\x7f\xf0"}),
+    m.Leave(serial=4, groups=[1, 2]),
+    m.Stop(),
+]
+#: Values of MessagePack, nested: what a peer of another kind may send.
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
+    | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)  # fmt: skip
+TYPES = st.sampled_from([type(message).__name__ for message in MESSAGES])
+FIELDS = st.sampled_from([name for message in MESSAGES for name in message.__struct_fields__])
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_decode_returns_what_was_encoded(message: m.Message) -> None:
+    assert decode(encode(message)) == message
+
+
+def refused_or_message(frames: list[bytes]) -> None:
+    """Decode; the only error that may be raised is ProtocolError."""
+    try:
+        message = decode(frames)
+    except ProtocolError:
+        return
+    assert decode(encode(message)) == message
+
+
+@given(st.lists(st.binary(), max_size=3))
+def test_arbitrary_frames_raise_protocol_errors_only(frames: list[bytes]) -> None:
+    refused_or_message(frames)
+
+
+@given(st.binary())
+@example(b"\xdd\xff\xff\xff\xff")
+@example(b"\x91" * 100_000)
+@example(b"\x82\xa4type\xa6Cancel\xa1x" + b"\x91" * 100_000)
+@example(b"\x82\xa4type\xa4Jobs\xa4jobs\xdd\xff\xff\xff\xff")
+def test_arbitrary_bodies_raise_protocol_errors_only(body: bytes) -> None:
+    refused_or_message([PROTOCOL, body])
+
+
+@given(TYPES, st.dictionaries(FIELDS, VALUES))
+def test_arbitrary_fields_raise_protocol_errors_only(kind: str, fields: dict[str, object]) -> None:
+    refused_or_message([PROTOCOL, msgspec.msgpack.encode({"type": kind, **fields})])
+
+
+@given(st.sampled_from(MESSAGES), st.data())
+def test_damaged_messages_raise_protocol_errors_only(
+    message: m.Message, data: st.DataObject
+) -> None:
+    body = bytearray(encode(message)[1])
+    place = data.draw(st.integers(0, len(body) - 1))
+    body[place] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(body)))
+    refused_or_message([PROTOCOL, bytes(body)])
+    refused_or_message([PROTOCOL, bytes(body[:end])])
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (QUESTION, "iteration_s"),
+        (MESSAGES[2], "times.move_s"),
+        (MESSAGES[3], "facts.residual"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(
+    message: m.Message, field: str, value: float
+) -> None:
+    fields = msgspec.to_builtins(message)
+    *outer, name = field.split(".")
+    inner = fields[outer[0]] if outer else fields
+    inner[name] = value
+    with pytest.raises(ProtocolError, match=f"{field} is {value}, expected a finite number"):
+        decode([PROTOCOL, msgspec.msgpack.encode(fields)])
+
+
+def test_single_precision_numbers_that_are_not_finite_are_refused() -> None:
+    body = encode(QUESTION)[1]
+    number = msgspec.msgpack.encode(0.5)
+    with pytest.raises(ProtocolError, match="iteration_s is inf"):
+        decode([PROTOCOL, body.replace(number, b"\xca\x7f\x80\x00\x00")])
+
+
+def test_frames_that_are_too_large_are_refused_unread() -> None:
+    large = [PROTOCOL, bytes(MAX_REQUEST_BYTES + 1)]
+    with pytest.raises(ProtocolError, match=r"has 16777217 bytes, at most 16777216 are accepted"):
+        decode(large)
+    with pytest.raises(ProtocolError, match="malformed"):
+        decode(large, MAX_ANSWER_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        ([], "0 frames"),
+        ([PROTOCOL], "1 frames"),
+        ([b"http/1", b""], "not a message of this protocol"),
+        ([b"reshape/2", b""], "the peer speaks 'reshape/2', this side speaks 'reshape/1'"),
+        ([b"reshape/\xff", b""], "the peer speaks"),
+    ],
+)
+def test_frames_of_another_protocol_are_refused(frames: list[bytes], why: str) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        decode(frames)
