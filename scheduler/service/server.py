@@ -182,7 +182,7 @@ class Service:
     def _is_connected(self, identity: bytes) -> bool:
         """Find out whether a peer is there by sending a message that its client ignores."""
         try:
-            self._plain.send_multipart([identity, *m.encode(m.Done())], zmq.NOBLOCK)
+            self._plain.send_multipart([identity, *encode(m.Done())], zmq.NOBLOCK)
         except zmq.Again:
             return True  # its queue is full
         except zmq.ZMQError:
