@@ -204,7 +204,9 @@ class RemapScheduler:
         return [failed]
 
     def _done(self, job: Job, transaction: Transaction) -> ResizeDone:
-        times = msgspec.structs.replace(transaction.times or ResizeTimes(), start_s=transaction.start_s)
+        times = msgspec.structs.replace(
+            transaction.times or ResizeTimes(), start_s=transaction.start_s
+        )
         return ResizeDone(at=self.clock(), job=job.id, serial=transaction.serial, times=times)
 
     # ------------------------------------------------------------------ from the node

@@ -19,6 +19,7 @@ from paths import SUPPORT
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
+from reshape.wire.codec import decode
 
 FAULTY = ["python", str(SUPPORT / "faulty.py")]
 SCRIPTED = """
@@ -266,7 +267,7 @@ def test_a_flood_of_malformed_messages_is_refused_and_logged_at_a_bounded_rate(
             socket.send_multipart([m.PROTOCOL, msgspec.msgpack.encode({"type": "Submit"})])
         for _ in range(500):
             assert socket.poll(10_000)
-            assert isinstance(m.decode(socket.recv_multipart()), m.Failure)
+            assert isinstance(decode(socket.recv_multipart()), m.Failure)
         socket.close()
     assert served.free() == 4
     assert log_of(served).count("refused a message") < 100
