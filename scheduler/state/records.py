@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from reshape.topology import Topology
-from scheduler.model.events import JobSpec, ResizeTimes
+from reshape.wire.outcome import ResizeTimes
+from scheduler.model.events import JobSpec
 from scheduler.model.history import History, Moves
 from scheduler.model.job import Job, JobState, Resize
 from scheduler.model.machine import Node

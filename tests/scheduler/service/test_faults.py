@@ -19,7 +19,7 @@ from paths import SUPPORT
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
-from reshape.wire.codec import decode
+from reshape.wire.codec import PROTOCOL, decode
 
 FAULTY = ["python", str(SUPPORT / "faulty.py")]
 SCRIPTED = """
@@ -264,7 +264,7 @@ def test_a_flood_of_malformed_messages_is_refused_and_logged_at_a_bounded_rate(
         socket.setsockopt(zmq.LINGER, 0)
         socket.connect(served.place.endpoint)
         for _ in range(500):
-            socket.send_multipart([m.PROTOCOL, msgspec.msgpack.encode({"type": "Submit"})])
+            socket.send_multipart([PROTOCOL, msgspec.msgpack.encode({"type": "Submit"})])
         for _ in range(500):
             assert socket.poll(10_000)
             assert isinstance(decode(socket.recv_multipart()), m.Failure)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reshape.wire import messages as m
+from reshape.wire.codec import encode
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import assemble
@@ -34,7 +35,7 @@ class Desk:
     def ask(self, peer: bytes, message: m.Message) -> list[m.Message]:
         """Handle a message and the turn that follows; return the answers to the peer."""
         self.sent.clear()
-        self.handler.handle(peer, m.encode(message))
+        self.handler.handle(peer, encode(message))
         self.turn()
         return [answer for to, answer in self.sent if to == peer]
 
