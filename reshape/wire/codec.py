@@ -17,6 +17,7 @@ MAX_REQUEST_BYTES = 16 << 20
 #: Answers may be larger: a list of jobs has about 1 kB for each job.
 MAX_ANSWER_BYTES = 256 << 20
 
+
 class _StartNumbers(msgspec.Struct, tag="StartGroup"):
     job: int
     group: int

@@ -16,6 +16,7 @@ import psutil
 import zmq
 
 from reshape.wire import messages as m
+from reshape.wire.codec import decode, encode
 from scheduler.node.directory import ServiceDirectory
 
 LIMIT_S = 30.0
@@ -91,7 +92,7 @@ class AgentDriver:
         while time.monotonic() < end:
             if self._socket.poll(100):
                 self._peer, *frames = self._socket.recv_multipart()
-                message = m.decode(frames)
+                message = decode(frames)
                 assert isinstance(message, m.AgentHello)
                 hello = message
                 if condition(hello):
@@ -119,7 +120,7 @@ class AgentDriver:
         return self.status(job, lambda status: status.alive)
 
     def send(self, message: m.Message) -> None:
-        self.send_frames(m.encode(message))
+        self.send_frames(encode(message))
 
     def send_frames(self, frames: list[bytes]) -> None:
         self._socket.send_multipart([self._peer, *frames])

@@ -14,6 +14,7 @@ from agent_driver import AgentDriver, is_running
 
 from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
+from reshape.wire.codec import PROTOCOL
 
 DAEMON = """
 import os, sys, time
@@ -95,9 +96,9 @@ def test_no_message_ends_the_agent_or_its_jobs(driver):
     running = driver.running(1)
     for frames in (
         [b"reshape/999", b"\x81\xa4type\xabLaterThings"],
-        [m.PROTOCOL, msgspec.msgpack.encode({"type": "Unknown", "id": 0})],
-        [m.PROTOCOL, msgspec.msgpack.encode({"type": "KillGroup", "job": "one"})],
-        [m.PROTOCOL, b"\xff\x00 garbage"],
+        [PROTOCOL, msgspec.msgpack.encode({"type": "Unknown", "id": 0})],
+        [PROTOCOL, msgspec.msgpack.encode({"type": "KillGroup", "job": "one"})],
+        [PROTOCOL, b"\xff\x00 garbage"],
         [b"garbage"],
         [b"", b"", b"", b""],
     ):
@@ -115,7 +116,7 @@ def test_no_message_ends_the_agent_or_its_jobs(driver):
 def test_many_refused_messages_write_few_lines(driver):
     driver.start_agent()
     for _ in range(500):  # fewer than a socket queues
-        driver.send_frames([m.PROTOCOL, b"garbage"])
+        driver.send_frames([PROTOCOL, b"garbage"])
     driver.start(1, "true")
     driver.ended(1)
     assert driver.log().count("refused:") < 5
@@ -145,7 +146,7 @@ def test_a_group_that_cannot_start_is_reported_with_the_reason(driver, change, w
 def test_a_malformed_start_is_reported_with_the_reason(driver):
     driver.start_agent()
     fields = msgspec.to_builtins(driver.order(1, "true")) | {"environment": ["not a mapping"]}
-    driver.send_frames([m.PROTOCOL, msgspec.msgpack.encode(fields)])
+    driver.send_frames([PROTOCOL, msgspec.msgpack.encode(fields)])
     ended = driver.ended(1)
     assert (ended.exit_code, "malformed message" in ended.why) == (126, True)
 
