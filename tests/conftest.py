@@ -7,11 +7,11 @@ import signal
 import pytest
 from hypothesis import settings
 
-# The time one example takes says nothing on a machine shared with MPI ranks.
+# The time of one example varies too much on a machine that also runs MPI ranks.
 settings.register_profile("reshape", deadline=None)
 settings.load_profile("reshape")
 
-# A shell's background job ignores SIGINT, and so would all that the tests start and interrupt.
+# A background job of a shell ignores SIGINT, and its child processes inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -20,11 +20,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="write what the scripts in tests/**/*.txt give as what is expected; read the diff",
+        help="write the results of the scripts in tests/**/*.txt as expected outputs; read the diff",
     )
 
 
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
-    """Whether expected outputs are to be written anew instead of compared."""
+    """Whether expected outputs are written instead of compared."""
     return bool(request.config.getoption("--rewrite"))

@@ -1,4 +1,4 @@
-"""Where the tests find the repository, its examples, and the data that other projects made."""
+"""Paths of the repository, its examples, and test data of other projects."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ SUPPORT = Path(__file__).parent
 ROOT = SUPPORT.parents[1]
 EXAMPLES = ROOT / "examples"
 BENCHMARKS = ROOT / "benchmarks"
-#: 400 synthetic jobs with every irregularity that traces have; see make_small_trace.py.
+#: 400 synthetic jobs with all irregularities of traces; see make_small_trace.py.
 SMALL_TRACE = SUPPORT / "small.swf"
 SYNTHETIC_TRACE = EXAMPLES / "traces" / "synthetic.swf"
-#: Archive traces and golden schedules beside the checkout; tests that need them skip without them.
+#: Archive traces and golden schedules beside the checkout; tests that need them are skipped otherwise.
 SHARED = ROOT.parent / "shared"
