@@ -5,6 +5,7 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 
 from __future__ import annotations
 
+import unicodedata
 from math import inf
 
 from reshape.errors import ConfigError, ReshapeError, nearest
@@ -160,6 +161,6 @@ def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
     for field in ("name", "user", "queue", "output", "cwd"):
         text = getattr(submission, field)
-        if not text.isprintable():
+        if any(unicodedata.category(character) == "Cc" for character in text):
             raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")
     check_arguments(submission.argv, submission.environment)
