@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="write the results of the scripts in tests/**/*.txt as expected outputs; read the diff",
+        help="write the results of tests/**/*.txt as expected outputs; read the diff",
     )
 
 

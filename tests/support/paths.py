@@ -11,5 +11,5 @@ BENCHMARKS = ROOT / "benchmarks"
 #: 400 synthetic jobs with all irregularities of traces; see make_small_trace.py.
 SMALL_TRACE = SUPPORT / "small.swf"
 SYNTHETIC_TRACE = EXAMPLES / "traces" / "synthetic.swf"
-#: Archive traces and golden schedules beside the checkout; tests that need them are skipped otherwise.
+#: Archive traces and golden schedules beside the checkout; tests are skipped without them.
 SHARED = ROOT.parent / "shared"
