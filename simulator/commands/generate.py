@@ -62,14 +62,14 @@ def generate(
     output: Path,
     **options: object,
 ) -> None:
-    """Draw jobs from MODEL (feitelson96, lublin or prio); the same seed, the same bytes.
+    """Draw jobs from MODEL (feitelson96, lublin or prio); the same seed gives the same bytes.
 
-    The first two make a trace, prio a workload file of resizable jobs, which simulate reads, too.
+    The first two write a trace, prio a workload file of resizable jobs; simulate reads both.
     """
     if options["load"] is not None and options["queue"] is not None:
-        raise click.UsageError("--load and --queue both say how fast jobs arrive; give one")
+        raise click.UsageError("--load and --queue both set the arrival rate; give one of them")
     if longest is not None and options["estimates"] != "tsafrir":
-        raise click.UsageError("--longest says something with --estimates tsafrir alone")
+        raise click.UsageError("--longest needs --estimates tsafrir")
     parameters: dict[str, object] = {} if processors is None else {"processors": processors}
     parameters |= set_fields(fields)
     if model == PRIO:
@@ -96,15 +96,15 @@ def _under_easy(trace: swf.Trace, processors: int) -> Schedule:
 
 
 def _check_prio(output: Path) -> None:
-    """Refuse what says something about a trace alone."""
+    """Refuse options that apply to traces only."""
     context = click.get_current_context()
     for name in ("load", "queue", "resources", "law", "estimates", "longest"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"--{name} says nothing about model {PRIO}, which has rates, estimates and sizes of"
-                " its own; see --set"
+                f"--{name} does not apply to model {PRIO}, which has its own rates, estimates and"
+                " sizes; see --set"
             )
     if output.suffix not in workload_file.ENDINGS:
         raise click.UsageError(
-            f"{output} does not end in .yaml: a trace cannot express jobs that are resized"
+            f"{output} does not end in .yaml: a trace cannot express resizable jobs"
         )

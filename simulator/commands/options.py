@@ -1,4 +1,4 @@
-"""Options that several commands share: the normalisation rules of traces, fields of a policy."""
+"""Options that several commands share: rules of cleaning, fields of a scenario."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def plot(
 ) -> None:
     """Draw gantt, load and queue from the jobs.csv in DIRECTORY, as PNG and SVG.
 
-    The Gantt chart shows processors where they were told apart (--select), else how many were in
-    use. Any jobs.csv in the columns of Batsim will do.
+    The Gantt chart shows individual processors if they were allocated (--select), else the number
+    in use. Any jobs.csv in the columns of Batsim can be drawn.
     """
     chosen = [form.strip().lower() for form in formats.split(",")]
     for form in chosen:
@@ -54,7 +54,7 @@ def plot(
     from simulator.results.pictures import PICTURES, Scene
 
     scene = Scene(jobs, size, ", ".join(part for part in about if part))
-    # Each is drawn anew, for what was written before leaves its traces in the layout.
+    # Each file gets a new figure: writing a figure changes its layout.
     files = {
         target / f"{name}.{form}": encode(draw(scene), form)
         for name, draw in PICTURES.items()
@@ -66,7 +66,7 @@ def plot(
 
 
 def _metrics(path: Path) -> dict[str, Any]:
-    """What metrics.json says; nothing if there is none."""
+    """Contents of metrics.json; empty if there is none."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""``reshape replay``: a live run's journal through the core again, as it was or as it could be."""
+"""``reshape replay``: the journal of a live run, replayed as it was or simulated under changes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from simulator.engine.costs import Costs
 from simulator.live_runs import recorded
 from simulator.results.metrics import Metrics
 
-#: A replay of so many batches takes long enough to show how far it is.
+#: A replay of this many batches shows a progress bar.
 MANY = 20_000
 
-#: What a re-simulated run is compared by, and how people call it.
+#: Metrics in the text, with their labels.
 _SHOWN = {
     "jobs": "jobs",
     "mean_turnaround_s": "mean turnaround, s",
@@ -46,7 +46,7 @@ _METRICS = (
     "tau_s", "utilization", "makespan_s", "expansions", "contractions", "killed", "unstarted",
 )  # fmt: skip
 
-#: Steps that take longer the more processes they have, and how people call them.
+#: Steps whose time depends on the number of processes, with their labels.
 _STEPS = {
     "start": "start of a job",
     "end": "end of a job",
@@ -82,7 +82,7 @@ class FormulaText(click.ParamType[Formula]):
 @click.option(
     "--set", "fields", multiple=True, metavar="FIELD=VALUE", help="What if, field by field."
 )
-@click.option("--predict", is_flag=True, help="Simulate what the submissions alone tell.")
+@click.option("--predict", is_flag=True, help="Simulate from the submissions alone.")
 @click.option(
     "--costs",
     multiple=True,
@@ -122,19 +122,19 @@ def replay(
 ) -> None:
     """Replay JOURNAL, the journal of a service or its directory.
 
-    Its events go through the decision core again, and every order is compared with the one of
-    then. The exit code is 1 at the first difference, which is printed with the reasons.
+    The decision core handles the events again, and every order is compared with the recorded one.
+    The exit code is 1 at the first difference, which is printed with the reasons.
 
-    With --policy or --set the run is simulated anew, from its submissions and the iteration times
-    and resize costs measured in it; with --predict from its submissions alone, and with what the
-    machine takes for starts, resizes and ends, measured in it or in the journals of --costs.
+    With --policy or --set the run is simulated from its submissions and the iteration times and
+    resize costs measured in it; with --predict from its submissions alone and the times of starts,
+    resizes and ends, measured in it or in the journals of --costs.
     """
     simulates = policy is not None or bool(fields) or predict
     context = click.get_current_context()
     for name in () if simulates else ("costs", "runs", "speedup"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"--{name} says something about a simulation; give --policy, --set or --predict"
+                f"--{name} applies to a simulation; give --policy, --set or --predict"
             )
     with reading(journal) as records:
         batches, damage = records.readable_batches()
@@ -163,7 +163,7 @@ def replay(
 
 
 def _shown(batches: list[Batch]) -> Iterator[Batch]:
-    """Give the batches, with a bar for people if there are many."""
+    """Yield the batches, with a progress bar on a terminal if there are many."""
     if len(batches) < MANY or not sys.stderr.isatty():
         yield from batches
         return
@@ -172,7 +172,7 @@ def _shown(batches: list[Batch]) -> Iterator[Batch]:
 
 
 def _chosen(base: Scenario, policy: str | None, fields: tuple[str, ...]) -> Scenario:
-    """Scenario of a run that is simulated anew: that of the journal, unless said otherwise."""
+    """Scenario of the simulation: that of the journal, changed by the options."""
     return scenario_of(base if policy is None else policy, set_fields(fields))
 
 
@@ -182,7 +182,7 @@ def _other(journal: Path) -> recorded.RecordedRun:
 
 
 def _facts(told: Comparison, damage: str) -> dict[str, Any]:
-    """What a replay found, for programs."""
+    """Result of a replay as plain data."""
     found = told.difference
     return {
         "events": told.events,
@@ -195,7 +195,7 @@ def _facts(told: Comparison, damage: str) -> dict[str, Any]:
 
 
 def _outcomes(live: Metrics, simulated: dict[str, recorded.SimulationMeans]) -> dict[str, Any]:
-    """Metrics of the live run and means of the simulated ones, for programs."""
+    """Metrics of the live run and means of the simulated ones, as plain data."""
     means = {"live": live} | {name: its.metrics for name, its in simulated.items()}
     facts: dict[str, Any] = {name: _named(metrics) for name, metrics in means.items()}
     facts["spread_pct"] = {name: its.spread_pct for name, its in simulated.items()}
@@ -205,14 +205,14 @@ def _outcomes(live: Metrics, simulated: dict[str, recorded.SimulationMeans]) -> 
 
 
 def _named(metrics: Metrics) -> dict[str, Any]:
-    """Metrics by the names that a replay gives them."""
+    """Metrics by their names in the result of a replay."""
     values = msgspec.structs.asdict(metrics)
     values["tau_s"] = values["tau"]
     return {name: values[name] for name in _METRICS}
 
 
 def _costs(cost: Costs) -> dict[str, Any]:
-    """What the simulations rest on, for programs, without the single measurements."""
+    """Costs of the simulations as plain data, without the single measurements."""
     facts: dict[str, Any] = msgspec.to_builtins(cost)
     for step in facts.values():
         if isinstance(step, dict):
@@ -221,7 +221,7 @@ def _costs(cost: Costs) -> dict[str, Any]:
 
 
 def _text(told: Comparison, result: dict[str, Any]) -> str:
-    """Lines for people."""
+    """Result as text."""
     found = told.difference
     identical = f"{counted(told.decisions, 'decision')} identical"
     if found is None:
@@ -248,7 +248,7 @@ def _text(told: Comparison, result: dict[str, Any]) -> str:
 
 
 def _told(result: dict[str, Any]) -> list[str]:
-    """Say what the simulations rest on, and how far they differ."""
+    """Costs of the simulations and their spread, as lines of text."""
     cost, times = result["costs"], "once" if result["runs"] == 1 else f"{result['runs']} times"
     lines = [f"simulated {times}: scenario {result['scenario']}; seconds that the machine takes:"]
     for name, label in _STEPS.items():

@@ -62,7 +62,7 @@ WITH_RESIZABLE = frozenset(
     "--select",
     default=COUNT,
     show_default=True,
-    help="count, or tell processors apart: first-fit, contiguous, tree, tree-relaxed.",
+    help="count, or allocate individual processors: first-fit, contiguous, tree, tree-relaxed.",
 )
 @click.option(
     "--machine",
@@ -98,8 +98,8 @@ WITH_RESIZABLE = frozenset(
 def simulate(trace: Path, **options: Any) -> None:
     """Simulate the jobs of TRACE, a file in the Standard Workload Format, plain or gz.
 
-    Or those of a workload of resizable jobs, a file in YAML; or make a share of the trace's jobs
-    resizable. See docs/simulator.md.
+    TRACE may also be a workload file of resizable jobs in YAML, and --resizable makes a share of
+    the jobs of a trace resizable. See docs/simulator.md.
     """
     usage = Usage()
     of_file = trace.suffix in workload_file.ENDINGS
@@ -194,7 +194,7 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
 
 
 def _check_places(options: Mapping[str, Any]) -> None:
-    """Find out before anything is simulated whether the results can be written."""
+    """Check before the simulation that the results can be written."""
     out: Path | None = options["out"]
     for place in (options["swf_file"], out and out / jobs_csv.NAME):
         if place is not None:
@@ -202,7 +202,7 @@ def _check_places(options: Mapping[str, Any]) -> None:
 
 
 def _check_kind(of_file: bool, made_resizable: bool) -> None:
-    """Refuse options that say nothing about this kind of workload."""
+    """Refuse options that do not apply to this kind of workload."""
     context = click.get_current_context()
     given = {
         parameter.name: parameter.opts[0]
@@ -211,19 +211,19 @@ def _check_kind(of_file: bool, made_resizable: bool) -> None:
     }
     for name, option in given.items():
         if of_file and name not in OF_FILES:
-            raise click.UsageError(f"{option} says nothing about a workload file; leave it")
+            raise click.UsageError(f"{option} does not apply to a workload file; leave it out")
         if made_resizable and name in OF_RIGID:
-            raise click.UsageError(f"{option} does not go with --resizable; leave one of them")
+            raise click.UsageError(f"{option} and --resizable exclude each other; leave one out")
         if not of_file and not made_resizable and name in WITH_RESIZABLE:
-            raise click.UsageError(f"{option} says something with --resizable alone; give it")
+            raise click.UsageError(f"{option} needs --resizable; give it as well")
 
 
 def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
-    """Put the scenario together that the options name.
+    """Scenario that the options describe.
 
     Raises
     ------
-    click.UsageError : a name, a value, or options that do not go together.
+    click.UsageError : a wrong name or value, or options that contradict each other.
     """
     changes: dict[str, Any] = {}
     for option, field in (
@@ -260,15 +260,15 @@ def _check(options: dict[str, Any], rules: Rules, base: Scenario, chosen: Scenar
         )
     if options["backfill_order"] is not None and chosen.backfill.reservations != 1:
         raise click.UsageError(
-            "--backfill-order says something with 1 reservation (EASY) alone; otherwise jobs are"
-            " tried in the --queue-order"
+            "--backfill-order needs EASY with 1 reservation; otherwise jobs are tried in the"
+            " --queue-order"
         )
     if options["processors"] is not None and options["machine_file"] is not None:
-        raise click.UsageError("--machine says how many processors there are; leave --processors")
+        raise click.UsageError("--machine names the number of processors; leave --processors out")
     if options["contiguity_speedup"] is not None and options["select"] == COUNT:
         raise click.UsageError(
-            "--contiguity-speedup with --select count: nobody knows where jobs are; give --select"
-            " tree or another that tells processors apart"
+            "--contiguity-speedup with --select count: jobs have no places; give --select tree or"
+            " another that allocates individual processors"
         )
     if getattr(chosen.selection, "needs_network", False) and options["machine_file"] is None:
         raise click.UsageError(
@@ -276,7 +276,7 @@ def _check(options: dict[str, Any], rules: Rules, base: Scenario, chosen: Scenar
         )
     if options["kill_at_reservation"] and rules.overrun != "keep":
         raise click.UsageError(
-            f"--kill-at-reservation with --overrun {rules.overrun}: no job outlives its estimate;"
+            f"--kill-at-reservation with --overrun {rules.overrun}: no job exceeds its estimate;"
             " give --overrun keep"
         )
 
@@ -288,7 +288,7 @@ def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
 
 
 def as_text(result: dict[str, Any], report: CleaningReport | None) -> str:
-    """Lines for people."""
+    """Result as text."""
     lines = [] if report is None else [report.sentence]
     for name, value in result.items():
         if name != "report":

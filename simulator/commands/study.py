@@ -79,7 +79,7 @@ def study(name: str | None, workers: int | None, mpi: bool, **options: Any) -> N
         click.echo(_listing())
         return
     if mpi and workers is not None:
-        raise click.UsageError("--workers with --mpi: mpiexec -n says how many; leave one out")
+        raise click.UsageError("--workers with --mpi: mpiexec -n sets the number; leave one out")
     width = _ranks() - 1 if mpi else workers or len(os.sched_getaffinity(0))
     with _pool(width, mpi) as pool:
         if pool is not None:  # this is not one of the ranks that only work
@@ -118,11 +118,11 @@ def _study(
 def _run_missing(
     chosen: Study, record: RunRecord, pool: Executor, width: int, traces: Path, *, kept: bool
 ) -> None:
-    """Compute what is not on record.
+    """Compute the runs that have no result yet.
 
     Raises
     ------
-    ReshapeError : runs failed; it names them.
+    ReshapeError : runs failed; the message names them.
     """
     from rich.console import Console
 
@@ -138,18 +138,18 @@ def _run_missing(
                 else:
                     record.add(run, outcome)
                     progress.step()
-        except BaseException:  # nobody waits for the runs under way
+        except BaseException:  # do not wait for the runs under way
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()
             raise
     if failed:
-        failed.sort(key=lambda pair: missing.index(pair[0]))  # not as the workers came to them
-        raise ReshapeError(_told(failed, len(missing), kept))
+        failed.sort(key=lambda pair: missing.index(pair[0]))  # in the order of the study
+        raise ReshapeError(_failures_text(failed, len(missing), kept))
 
 
-def _told(failed: list[tuple[Parameters, RunFailure]], runs: int, kept: bool) -> str:
-    """Say which runs failed, and why."""
+def _failures_text(failed: list[tuple[Parameters, RunFailure]], runs: int, kept: bool) -> str:
+    """Text on the runs that failed."""
     lines = [f"{len(failed)} of {counted(runs, 'run')} failed"]
     lines[0] += "; the others are kept" if kept else "; --out DIR would keep the others"
     for run, failure in failed[:SHOWN_FAILURES]:
@@ -180,7 +180,7 @@ def _report(chosen: Study, rows: list[Row], out: Path | None) -> Report:
         )
     for name in report.files:
         if Path(name).name != name or name in (RUNS, *WRITTEN):
-            raise ReshapeError(f"{chosen.report}: {name!r} is no name for a file beside {RUNS}")
+            raise ReshapeError(f"{chosen.report}: {name!r} is not a name for a file")
     return report
 
 
@@ -222,7 +222,7 @@ def _ranks() -> int:
 
 
 def _pool(width: int, mpi: bool) -> AbstractContextManager[Executor | None]:
-    """Give what computes; under MPI, all ranks but the first serve it until it is closed."""
+    """Pool that computes the runs; under MPI, all ranks but the first serve it until it closes."""
     if mpi:
         from mpi4py.futures import MPICommExecutor
 

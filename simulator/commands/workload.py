@@ -1,4 +1,4 @@
-"""``reshape workload``: what is in a trace, and the same trace in another form."""
+"""``reshape workload``: describe, convert, cut and generate traces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY_S = 86400.0
 
 @click.group()
 def workload() -> None:
-    """Look at traces in the Standard Workload Format and convert them."""
+    """Describe, convert and generate traces in the Standard Workload Format."""
 
 
 workload.add_command(generate)
@@ -41,7 +41,7 @@ workload.add_command(generate)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @example("reshape workload info trace.swf.gz --json")
 def info(trace: Path, processors: int | None, lenient: bool, as_json: bool, **rules: Any) -> None:
-    """Tell what is odd about a trace, and what the rules leave of it."""
+    """Describe TRACE: its irregularities, and the jobs that the rules keep."""
     read = swf.read(trace, fields=NEEDED, lenient=lenient)
     size = processors or machine_size(read)
     jobs, report = normalise(read, size, rules_of(rules))
@@ -93,8 +93,8 @@ def weeks(
 ) -> None:
     """Cut busy weeks out of TRACE, each a trace of its own in the directory of -o.
 
-    A week has the jobs submitted in its 168 hours, whole. Its utilization is what the log's jobs
-    held of the machine in it. If more weeks than wanted are busy enough, the seed draws.
+    A week has the jobs submitted in its 168 hours. Its utilization is the share of the machine that
+    the jobs of the log held in it. If more weeks than wanted are busy enough, the seed draws.
     """
     read = swf.read(trace, lenient=lenient)
     choice = choose(read, processors or machine_size(read), count, utilization, seed)
@@ -124,10 +124,10 @@ def weeks(
 
 
 def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:
-    """Numbers that describe jobs on a machine of so many processors; times in seconds.
+    """Numbers that describe jobs on a machine of `processors` processors; times in seconds.
 
-    `offered_load` is the work of the jobs over what the machine could do between the first and the
-    last submission.
+    `offered_load` is the work of the jobs over the processor-seconds installed between the first
+    and the last submission.
     """
     span = float(jobs.submitted[-1] - jobs.submitted[0])
     work = float((jobs.run * jobs.processors).sum())

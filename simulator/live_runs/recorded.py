@@ -1,11 +1,10 @@
-"""A live run as its journal tells it, made into a workload for the simulator.
+"""A live run, read from its journal and made into a workload for the simulator.
 
-Two ways to the jobs: what was *measured* of them (iteration times by size, for what-if runs), or
-what their *submissions* say (for a prediction that has not seen the run). Both need what this
-machine takes for starts, joins, moves and ends: `Costs`, measured from a journal, this one or those
-of other runs. They vary from time to time, and which job finds processors free at its resize point
-hangs on fractions of a second; so a run is simulated several times, each cost drawn from those that
-were measured, and the mean counts.
+Jobs come from *measurements* (iteration times by size, for what-if runs) or from their
+*submissions* (for a prediction without knowledge of the run). Both need the times of starts, joins,
+moves and ends on this machine: `Costs`, measured in this journal or in others. They vary, and
+fractions of a second decide which job finds free processors at its resize point; so a run is
+simulated several times with costs drawn from the measurements, and the mean counts.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from simulator.engine.jobs import SimJob
 from simulator.results.metrics import Metrics
 from simulator.results.outcomes import Outcome, Result
 
-#: Model for sizes on which a job never ran, if its program tells none.
+#: Model for sizes on which a job never ran.
 UNKNOWN: Formula = Prio()
 
 
-#: (Processes, seconds) of each time that a step was taken.
+#: (Processes, seconds) of each measurement of a step.
 Times: TypeAlias = list[tuple[float, float]]
-#: From when on, processes, seconds.
+#: (Start, processes, seconds) of a start of processes.
 Launched: TypeAlias = tuple[float, int, float]
 
 
@@ -57,13 +56,12 @@ class RecordedRun(msgspec.Struct):
 
     Parameters
     ----------
-    core : as it was at the end of the journal.
-    first, last : first and last resize point of each job that came to one.
-    points : seconds a resize point between two others that no iteration accounts for, where no
-        resize came in between; by the processes of the job.
-    groups : (from when on, processes, seconds) of each group that came up to join.
-    joins, leaves : how long groups took to join and to leave, by the processes of the job then, and
-        of those that left.
+    core : its state at the end of the journal.
+    first, last : first and last resize point of each job that reached one.
+    points : seconds between two resize points beyond the iterations, without a resize in between;
+        by the processes of the job.
+    groups : (start, processes, seconds until ready) of each joining group.
+    joins, leaves : times of joins by the processes of the job, and of leaves by those that left.
     moves : bytes of a job's data, and the seconds of its move.
     held_s : processor-seconds that each job held.
     """
@@ -117,7 +115,7 @@ class RecordedRun(msgspec.Struct):
         if not resize.expands:
             leave_s = event.at - resize.at - times.pause_s
             self.leaves.append((resize.old - resize.new, max(0.0, leave_s)))
-        elif times.start_s > 0:  # else its report got lost
+        elif times.start_s > 0:  # otherwise its report was lost
             self.groups.append((resize.at, resize.new - resize.old, times.start_s))
             self.joins.append((resize.new, times.join_s + times.plan_s + times.resume_s))
         if data_bytes > 0 and times.move_s > 0:
@@ -148,14 +146,14 @@ class RecordedRun(msgspec.Struct):
         return sorted(self.core.jobs.keys() - there)
 
     def result(self) -> Result:
-        """What the live run gave."""
+        """Result of the live run."""
         outcomes = sorted(map(Outcome.of, self.jobs), key=lambda outcome: outcome.ended_at)
         held_s = sum(self.held_s[job.id] for job in self.jobs)
         return Result(outcomes, self.core.machine.installed, held_s, self.left_out)
 
 
 def costs(*runs: RecordedRun) -> Costs:
-    """Measure what the machine took in some runs; 0 where they give nothing to measure."""
+    """Costs measured in some runs; 0 where they have no measurement."""
     starts: Times = []
     groups: Times = []
     for run in runs:
@@ -179,7 +177,7 @@ def costs(*runs: RecordedRun) -> Costs:
 
 
 def _sharing(launched: list[Launched]) -> Times:
-    """Seconds of each launch, by its processes and those of others that came up meanwhile."""
+    """Seconds of each start, by its processes and those that started at the same time."""
     times = []
     for i, (at, processes, seconds) in enumerate(launched):
         others = 0.0
@@ -192,7 +190,7 @@ def _sharing(launched: list[Launched]) -> Times:
 
 
 def _starts(run: RecordedRun) -> list[Launched]:
-    """Start of each job that came to resize points."""
+    """Start of each job that reached resize points."""
     starts = []
     for job in _regular(run):
         assert job.started_at is not None
@@ -212,11 +210,11 @@ def _regular(run: RecordedRun) -> list[Job]:
 
 
 def measured(run: RecordedRun, unknown: Formula = UNKNOWN) -> list[SimJob]:
-    """Jobs as they were measured; one that did not end by itself has the work that it did.
+    """Jobs as measured; a job that was ended has the work that it did.
 
     Parameters
     ----------
-    unknown : model for sizes beyond those a job was measured on.
+    unknown : model for sizes on which a job was not measured.
     """
     cost = costs(run)
     return [_measured(run, job, cost, unknown) for job in run.jobs]
@@ -244,15 +242,15 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
 
 
 def _with_topology(job: Job) -> JobSpec:
-    """What the user asked for, with the topology that the program declared."""
+    """Request of the user, with the topology that the program declared."""
     return msgspec.structs.replace(job.spec, topology=job.topology)
 
 
 def _remainder(run: RecordedRun, job: Job) -> tuple[int, float]:
-    """Iterations after the last resize point, and the seconds that were left over at the end.
+    """Iterations after the last resize point, and the seconds that remain at the end.
 
-    Between the last question and the end there is one iteration, or as many as take no longer than
-    a job waits between two questions.
+    There is one iteration, or as many as fit into the time that a job waits between two resize
+    points.
     """
     assert job.ended_at is not None
     last = run.last[job.id]
@@ -265,15 +263,15 @@ def _remainder(run: RecordedRun, job: Job) -> tuple[int, float]:
 
 
 def submitted(run: RecordedRun, submissions: Mapping[int, Submission], cost: Costs) -> list[SimJob]:
-    """Jobs as their submissions say, and nothing of what became of them.
+    """Jobs by their submissions alone.
 
     Parameters
     ----------
-    cost : of what a resize point takes, which rigid programs come to as well.
+    cost : with the time of a resize point, which rigid programs have as well.
 
     Raises
     ------
-    ReshapeError : a program is none whose times its command line tells.
+    ReshapeError : the command line of a program does not contain its times.
     """
     return [_submitted(job, submissions[job.id], cost) for job in run.jobs]
 
@@ -285,7 +283,7 @@ def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
             f"job {job.id} runs {' '.join(words)}: only the command line of apps.synthetic tells"
             " how long it takes; what-if runs (--policy) go by measured times instead"
         )
-    from apps.synthetic import arguments  # it alone knows what its options mean
+    from apps.synthetic import arguments  # which defines these options
 
     options = arguments(words[words.index("apps.synthetic") + 1 :])
     spec, model, start = job.spec, options.speedup, options.start_size
@@ -295,7 +293,7 @@ def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
     iteration_s = options.seconds / options.speedup.factor(
         start or spec.processors, spec.processors
     )
-    if not spec.resizable:  # the simulator asks such jobs nothing between start and end
+    if not spec.resizable:  # the simulator has no resize points for rigid jobs
         iteration_s += cost.point.of(spec.processors)
     mib = options.mib << 20
     return SimJob(
@@ -304,12 +302,12 @@ def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
 
 
 class SimulationMeans(msgspec.Struct, frozen=True):
-    """Several simulations of a run.
+    """Means over several simulations of a run.
 
     Parameters
     ----------
     metrics : their means.
-    spread_pct : standard deviation of the mean turnaround between them, per cent of it.
+    spread_pct : standard deviation of the mean turnaround between them, per cent of the mean.
     """
 
     metrics: Metrics
@@ -317,7 +315,7 @@ class SimulationMeans(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, runs: Sequence[Metrics]) -> SimulationMeans:
-        """Sum up at least one."""
+        """Means of at least one run."""
         names = Metrics.__struct_fields__
         columns = ([getattr(run, name) for run in runs] for name in names)
         means = Metrics(*(_mean(column) for column in columns))

@@ -1,1 +1,1 @@
-"""What becomes of a schedule: tables, traces for other tools, pictures; one module for each."""
+"""Results of a simulation: metrics, tables, traces for other tools, pictures."""

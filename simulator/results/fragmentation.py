@@ -1,12 +1,13 @@
-"""Processors that stand idle or unused because of where they are.
+"""Fragmentation: processors that are idle or unused because of their place.
 
-LOC (Pascual and Miguel-Alonso) section 1 names the two kinds after Lo et al. and gives no formula;
-these are ours. Both are shares of all processor-seconds from the first submission to the last end.
+LOC (Pascual and Miguel-Alonso), section 1, names two kinds after Lo et al. and gives no formula;
+the formulas are ours. Both are shares of all processor-seconds from the first submission to the
+last end.
 
-*External*: as long as the first job of the queue asks for no more processors than are free, so that
-nothing but their places keeps it waiting, the processors that it asks for are lost.
+*External*: while the head of the queue requests no more processors than are free, so that it waits
+only for their places, the processors that it requests are lost.
 
-*Internal*: processors that a job holds beyond those it asked for, as it gets whole nodes.
+*Internal*: processors that a job holds beyond those it requested because it gets whole nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from simulator.results.schedule import Fragmentation, Schedule
 
 
 class ExternalLoss:
-    """Counts processor-seconds lost to places: an engine's watch.
+    """Counts the external fragmentation; a watch of the event loop.
 
     Attributes
     ----------
@@ -36,7 +37,7 @@ class ExternalLoss:
         self.lost = 0.0
 
     def __call__(self, now: float, events: Sequence[Event], orders: Sequence[Order]) -> None:
-        """Note what the head of the queue asks for and could not get."""
+        """Note what the head of the queue requests and does not get."""
         if self._wanted:
             self.lost += self._wanted * (now - self._since)
         core = self._core
@@ -48,12 +49,12 @@ class ExternalLoss:
 
 
 def fragmentation(schedule: Schedule, lost: float, asked: NDArray[np.int64]) -> Fragmentation:
-    """Put the numbers of a schedule together.
+    """Compute the fragmentation of a schedule.
 
     Parameters
     ----------
     lost : processor-seconds counted by `ExternalLoss`.
-    asked : (n,) int64, processors that the jobs asked for.
+    asked : (n,) int64, processors that the jobs requested.
     """
     there = ~np.isnan(schedule.ended)
     if not there.any():

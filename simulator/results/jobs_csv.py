@@ -37,7 +37,7 @@ FIRST_PREDICTION = "first_prediction_s"
 
 
 class HeldSpans(NamedTuple):
-    """Spans of time in each of which a job held so many processors; (m,) each.
+    """Spans of time in which a job held a number of processors; (m,) each.
 
     Parameters
     ----------
@@ -51,16 +51,16 @@ class HeldSpans(NamedTuple):
 
 
 class JobTable(msgspec.Struct, frozen=True):
-    """JobTable that ran, as pictures and traces for other tools need them; (n,) each.
+    """Jobs that ran, for pictures and traces of other tools; (n,) each.
 
     Parameters
     ----------
     workload : name, for titles.
-    numbers : for people, each different.
+    numbers : shown to users, each different.
     submitted, started, ended : float64, seconds.
     processors : int64.
-    allocated : the processors of each job, or None if they were not told apart.
-    sizes : of each job over time; None: those in `processors`, from start to end.
+    allocated : the processors of each job, or None if they were only counted.
+    sizes : sizes of each job over time; None: `processors` from start to end.
     """
 
     workload: str
@@ -78,7 +78,7 @@ class JobTable(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, schedule: Schedule, workload: str) -> JobTable:
-        """Take over the jobs of a schedule that ran."""
+        """Jobs of a schedule that ran."""
         there = np.flatnonzero(~np.isnan(schedule.ended))
         names, held = _names(schedule), schedule.allocated
         return cls(
@@ -93,7 +93,7 @@ class JobTable(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> HeldSpans:
-        """How many processors were held when."""
+        """Spans in which processors were held."""
         if self.sizes is None:
             return HeldSpans(self.started, self.ended, self.processors)
         spans = [
@@ -107,9 +107,9 @@ class JobTable(msgspec.Struct, frozen=True):
         )
 
     def machine(self) -> int:
-        """Processors that a machine must have at least to have run these jobs.
+        """Least number of processors of a machine that ran these jobs.
 
-        Without allocations that is the largest job, which may be too few.
+        Without allocations it is the size of the largest job, a lower bound.
         """
         if self.allocated is None:
             return int(self.held.processors.max())
@@ -152,8 +152,8 @@ def read(path: Path) -> JobTable:
 
     Raises
     ------
-    ReshapeError : it cannot be read, lacks a column, no job in it ran, or a field is wrong (told
-        with file, line and column).
+    ReshapeError : it cannot be read, lacks a column, no job in it ran, or a field is wrong; the
+        message names file, line and column.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:
@@ -195,7 +195,7 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
 
 
 def _names(schedule: Schedule) -> list[str]:
-    """Numbers of the trace; one that was there before gets its place behind it."""
+    """Numbers of the trace; a repeated number is followed by the place of its job."""
     numbers = schedule.jobs.numbers.tolist()
     first = {number: place for place, number in reversed([*enumerate(numbers)])}
     return [

@@ -1,13 +1,13 @@
-"""A Paraver trace (.prv, .pcf, .row): what each processor did, and the queue, as BSC's tools show.
+"""A Paraver trace (.prv, .pcf, .row): the use of each processor and the queue, for BSC's tools.
 
-Application 1 is the machine, with one thread a processor that is in the state "Running" while a job
-holds it and meets events at the beginning: which job, of how many processors, after which wait; it
-is only there if the processors were told apart. The last application is the queue, of one thread
-whose events say, at each change, how many jobs wait and what they want, and how many processors are
-in use. Jobs are no applications of their own, for Paraver counts objects with 16 bits.
+Application 1 is the machine, if individual processors were allocated. It has one thread for each
+processor, in state "Running" while a job holds it, with events at the start for the job, its size
+and its wait. The last application is the queue. Its one thread has events, at each change, for the
+number of waiting jobs, the processors they request, and the processors in use. Jobs are not
+applications of their own because Paraver numbers objects with 16 bits.
 
-Times are nanoseconds since the first submission. Lines are in the order of time, as Paraver wants
-them. Header: ``#Paraver (date):end_ns:nodes(cpus):applications:list,communicators``; a state is
+Times are nanoseconds since the first submission. Lines are in the order of time, as Paraver
+requires. Header: ``#Paraver (date):end_ns:nodes(cpus):applications:list,communicators``; a state is
 ``1:cpu:application:task:thread:begin:end:state``, an event
 ``2:cpu:application:task:thread:time:type:value...``.
 """
@@ -44,7 +44,7 @@ def encode(jobs: JobTable, processors: int, began: int) -> dict[str, bytes]:
     Parameters
     ----------
     processors : of the machine.
-    began : when time 0 was, seconds since 1970; 0 if nobody knows.
+    began : time 0 in seconds since 1970; 0 if unknown.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def encode(jobs: JobTable, processors: int, began: int) -> dict[str, bytes]:
 
     Raises
     ------
-    ReshapeError : the processors were told apart and are more than Paraver can number.
+    ReshapeError : individual processors were allocated, and Paraver cannot number all of them.
     """
     apart = jobs.allocated is not None
     if apart and processors > MOST_PROCESSORS:
@@ -76,11 +76,11 @@ def encode(jobs: JobTable, processors: int, began: int) -> dict[str, bytes]:
     }
 
 
-Block = tuple[int, int, str]  # time, what comes first at that time, lines
+Block = tuple[int, int, str]  # time, rank at that time, lines
 
 
 def _machine(jobs: JobTable, origin: float) -> list[Block]:
-    """A state and two events a processor of each job."""
+    """A state and events for each processor of each job."""
     assert jobs.allocated is not None
     begins, ends = _ns(jobs.started, origin).tolist(), _ns(jobs.ended, origin).tolist()
     waits = np.round(jobs.started - jobs.submitted).astype(np.int64).tolist()
@@ -114,7 +114,7 @@ def _queue(jobs: JobTable, origin: float, application: int) -> list[Block]:
 
 
 def _ns(times: NDArray[np.float64], origin: float) -> NDArray[np.int64]:
-    """Nanoseconds since the first submission; microseconds are told right for 285 years."""
+    """Nanoseconds since the first submission; exact to microseconds for 285 years."""
     return np.round((times - origin) * 1e6).astype(np.int64) * 1000
 
 

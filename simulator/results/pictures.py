@@ -1,8 +1,8 @@
 """Pictures of a schedule: Gantt chart, load and queue, readable for ten jobs or a million.
 
-What a thousand pixels cannot show one by one is averaged, so that a picture stays small and true:
-a Gantt chart of many jobs becomes an image whose pixels are as dark as they are covered, and a line
-of many steps the mean of each pixel's span, with its largest value above it.
+Details below the size of a pixel are averaged, so that a picture stays small and correct: a Gantt
+chart of many jobs becomes an image in which the darkness of a pixel is the share of it that jobs
+cover, and a line of many steps shows the mean of each pixel's span with the largest value above it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ MOST_BOXES = 1500
 IMAGE = 500, 1400
 #: More steps than this are averaged over so many spans.
 SPANS = 1000
-#: JobTable up to this number have theirs written on them.
+#: Up to this number of jobs, each is labelled with its number.
 MOST_NUMBERS = 60
 _SIZES = matplotlib.colormaps["viridis_r"]
 _UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0))
 
 
 class Scene(NamedTuple):
-    """What all pictures of a schedule share.
+    """Data and axes that all pictures of a schedule share.
 
     Parameters
     ----------
     processors : of the machine.
-    about : behind the title, such as workload and policy.
+    about : added to the title, such as workload and policy.
     """
 
     jobs: JobTable
@@ -78,7 +78,7 @@ class Scene(NamedTuple):
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
     def name_time(self, axes: Axes) -> None:
-        """Say what the axis of time is."""
+        """Label the axis of time."""
         axes.set_xlabel(f"time since the first submission ({self.unit[0]})")
 
     def norm(self) -> LogNorm:
@@ -114,7 +114,7 @@ def gantt(scene: Scene) -> Figure:
 
 
 def load(scene: Scene) -> Figure:
-    """Processors in use, and those that waiting jobs want."""
+    """Processors in use, and processors that waiting jobs request."""
     figure = scene.figure("Load", 5.2)
     used, wanted = figure.subplots(2, 1, sharex=True)
     _area(used, scene, series.in_use(scene.jobs), "#2a6f97", peaks=False)
@@ -129,7 +129,7 @@ def load(scene: Scene) -> Figure:
 
 
 def queue(scene: Scene) -> Figure:
-    """Jobs that wait."""
+    """Number of waiting jobs."""
     figure = scene.figure("Queue", 3.6)
     axes = figure.subplots()
     _area(axes, scene, series.waiting(scene.jobs), drawing.WAITING)

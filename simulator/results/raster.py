@@ -1,4 +1,4 @@
-"""Many rectangles as an image: how much of each pixel they cover, whatever their number."""
+"""Any number of rectangles as an image that shows how much of each pixel they cover."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def blend(
 ) -> Floats:
     """Paint rectangles that do not overlap; a pixel is the mean of what covers it.
 
-    A rectangle is the sum of four quadrants, one from each corner, and a quadrant a step along
-    either axis. So each adds a handful of numbers around its corners, and a sum along both axes
-    makes areas of them: the cost is that of the rectangles plus that of the pixels.
+    A rectangle is the sum of four quadrants, one from each corner, and a quadrant is a step along
+    either axis. So each rectangle adds a few numbers around its corners, and sums along both axes
+    turn them into areas: the cost is linear in rectangles plus pixels.
 
     Parameters
     ----------
     boxes : (n, 4) left, low, right, high in pixels, within the image.
     colours : (n, 3) red, green, blue from 0 to 1.
     shape : rows, columns; row 0 is the lowest.
-    ground : colour of what nothing covers.
+    ground : colour of uncovered pixels.
 
     Returns
     -------

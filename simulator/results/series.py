@@ -1,4 +1,4 @@
-"""How much of something there was when: processors in use, jobs that wait, what they want."""
+"""Quantities over time: processors in use, waiting jobs, processors that they request."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def in_use(jobs: JobTable, chosen: NDArray[np.bool_] | None = None) -> Series:
 
 
 def waiting(jobs: JobTable) -> Series:
-    """Jobs that wait."""
+    """Number of waiting jobs."""
     return _held(jobs.submitted, jobs.started, np.ones(len(jobs)), None)
 
 
 def demand(jobs: JobTable) -> Series:
-    """Processors that waiting jobs want."""
+    """Processors that waiting jobs request."""
     return _held(jobs.submitted, jobs.started, jobs.processors.astype(np.float64), None)
 
 

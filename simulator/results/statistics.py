@@ -1,8 +1,8 @@
 """Means and quantiles with their intervals, for comparing runs over seeds, weeks or traces.
 
-All intervals are Student's, at 95 % unless said otherwise: they suppose independent values, and a
-mean that is about normal. What was run under the same seed (or on the same week) is compared pair
-by pair, which takes the spread between seeds out of the comparison.
+All intervals are Student's, at 95 % unless another confidence is given; they assume independent
+values and an approximately normal mean. Runs of the same seed (or week) are compared pair by pair,
+which removes the spread between seeds from the comparison.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A mean and where the true one lies; `low` and `high` are nan for fewer than two values.
+    """A mean with its confidence interval; `low` and `high` are nan for fewer than two values.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     Parameters
     ----------
     values : (n,) finite numbers.
-    confidence : share of such intervals that hold the true mean.
+    confidence : share of such intervals that contain the true mean.
 
     Raises
     ------
@@ -94,17 +94,17 @@ def paired_ratio(
 
     Parameters
     ----------
-    geometric : the geometric mean instead, for which half and double cancel each other out; its
+    geometric : the geometric mean instead, in which factors 1/2 and 2 cancel out; its
         interval comes from the logarithms and is not symmetric.
 
     Raises
     ------
-    ValueError : they are not equally many, a reference is 0, or a geometric ratio is not above 0.
+    ValueError : their numbers differ, a reference is 0, or a geometric ratio is not above 0.
     """
     if len(values) != len(reference):
         raise ValueError(f"{len(values)} values cannot be paired with {len(reference)} references")
     if 0 in reference:
-        raise ValueError("a ratio to a reference of 0 says nothing")
+        raise ValueError("a ratio to a reference of 0 does not exist")
     ratios = [a / b for a, b in zip(values, reference, strict=True)]
     if not geometric:
         return mean_interval(ratios, confidence)

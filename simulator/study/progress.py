@@ -1,4 +1,4 @@
-"""Progress of a study on stderr: a bar on a terminal, else a line now and then."""
+"""Progress of a study on stderr: a bar on a terminal, else a line every 30 s."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PLAIN_EVERY_S = 30.0
 
 
 class StudyProgress:
-    """Shows how many runs are done and how long the others will take; a context manager.
+    """Shows the number of finished runs and the time left; a context manager.
 
     Parameters
     ----------
-    before : runs that were done before.
+    before : runs that had finished before.
     runs : all runs of the study.
     """
 
@@ -36,7 +36,7 @@ class StudyProgress:
             self._task = self._bar.add_task(title, total=runs, completed=before, left="")
 
     def __enter__(self) -> StudyProgress:
-        """Begin to show."""
+        """Start the display."""
         if self._bar is not None:
             self._bar.start()
         else:
@@ -45,14 +45,14 @@ class StudyProgress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Leave the last state standing."""
+        """Show the final state."""
         if self._bar is not None:
             self._bar.stop()
         else:
             self._line(f"{self._done} of {counted(self._runs, 'run')} done")
 
     def step(self) -> None:
-        """One more run is done."""
+        """Count a finished run."""
         self._done += 1
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, left=self._left())

@@ -1,4 +1,4 @@
-"""The report of a study that has none of its own: a table of means over the seeds."""
+"""The default report of a study: a table of means over the seeds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Runs a study's runs in other processes and keeps what they gave, so that none is run twice.
+"""Executes the runs of a study in other processes and keeps their results.
 
-A run that is done becomes a line of ``runs.jsonl`` at once. Whoever is killed loses the runs under
-way; the next one reads the file, skips a last line that was cut off, and computes what is missing.
+A finished run becomes a line of ``runs.jsonl`` at once. If the study is killed, only the runs under
+way are lost: the next one reads the file, drops an incomplete last line, and computes what is
+missing.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ RUNS = "runs.jsonl"
 
 
 class RunFailure(NamedTuple):
-    """Why a run gave nothing; `details` is a traceback where the function itself is at fault."""
+    """Why a run has no result; `details` is a traceback if the function raised."""
 
     message: str
     details: str = ""
 
 
-#: What a run gave: JSON, or why there is none.
+#: Result of a run as JSON, or its failure.
 Outcome: TypeAlias = bytes | RunFailure
 MakePool: TypeAlias = Callable[[int], Executor]
 
 
 def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
-    """Run a study's function in this process; never raises, so that it is known which run failed.
+    """Run a study's function in this process; a failure is returned, not raised.
 
     Returns
     -------
@@ -66,11 +67,11 @@ def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
 
 
 def as_json(data: Any) -> bytes:
-    """Write plain data as JSON; numbers of numpy count as plain, and those not finite are null.
+    """Write plain data as JSON; NumPy numbers count as plain; NaN and infinity become null.
 
     Raises
     ------
-    TypeError : something in it is no plain data.
+    TypeError : part of it is not plain data.
     """
 
     def plain(value: Any) -> Any:
@@ -82,7 +83,7 @@ def as_json(data: Any) -> bytes:
 
 
 class InlineExecutor(Executor):
-    """Runs everything in this process, at once."""
+    """Executes every call at once, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run it."""
@@ -92,14 +93,14 @@ class InlineExecutor(Executor):
 
 
 def processes(workers: int) -> Executor:
-    """Pool of processes that end with this one, however it ends."""
+    """Pool of processes that end when this one ends."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
 
 
 def _begin_worker() -> None:
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a word
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a traceback
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -115,8 +116,8 @@ def outcomes(
 ) -> Iterator[tuple[Parameters, Outcome]]:
     """Compute runs, `width` at a time; each is given when it is done.
 
-    If a worker dies (killed, out of memory), nobody says which run it was: those that were under
-    way are run again one by one, each in a pool that `make` gives, to find the one.
+    If a worker dies (killed, out of memory), the executor does not report its run. All runs under
+    way are then repeated one by one, each in a pool from `make`, to find it.
     """
     waiting = deque(runs)
     with ExitStack() as pools:
@@ -133,11 +134,11 @@ def outcomes(
                         yield flying.pop(future), outcome
             except BrokenExecutor:
                 for run in flying.values():
-                    yield run, _alone(study, run, make)
+                    yield run, _run_in_own_pool(study, run, make)
                 pool = pools.enter_context(make(width))
 
 
-def _alone(study: Study, run: Parameters, make: MakePool) -> Outcome:
+def _run_in_own_pool(study: Study, run: Parameters, make: MakePool) -> Outcome:
     try:
         with make(1) as pool:
             return pool.submit(compute, study.run, study.folder, run).result()
@@ -203,7 +204,7 @@ class RunRecord(AbstractContextManager["RunRecord"]):
         whole, _, cut = data.rpartition(b"\n")
         for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
             self._remember(line, f"{path}:{number}")
-        if cut:  # whoever wrote it was killed
+        if cut:  # the writer was killed
             self._file.truncate(len(data) - len(cut))
 
     def _remember(self, line: bytes, place: str) -> None:
@@ -211,7 +212,7 @@ class RunRecord(AbstractContextManager["RunRecord"]):
             read = msgspec.json.decode(line, type=_Line)
         except msgspec.DecodeError as error:
             raise ReshapeError(
-                f"{place}: is no finished run ({error}); delete the line, and it is run again"
+                f"{place}: is not a finished run ({error}); delete the line, and it is run again"
             ) from None
         key = identity(read.run, read.parameters)
         self._results[key], self._lines[key] = bytes(read.result), line
@@ -243,16 +244,16 @@ class RunRecord(AbstractContextManager["RunRecord"]):
                 ) from None
 
     def rows(self) -> list[Row]:
-        """Rows of the study in its order; all of its runs must be done."""
+        """Rows of the study in its order; all of its runs must have finished."""
         return [
             Row(run, msgspec.json.decode(self._results[identity(self._study.run, run)]))
             for run in self._study.runs
         ]
 
     def finish(self, files: Mapping[str, bytes]) -> None:
-        """Write the files of a report, and the runs in their order, whole or not at all.
+        """Write the files of a report and the runs in their order, completely or not at all.
 
-        Runs of earlier forms of the study file stay, behind those of this one.
+        Runs of earlier versions of the study file stay, after those of this one.
         """
         if self._folder is None:
             return

@@ -1,6 +1,6 @@
 """A study: one function run at every point of a grid of parameters, then one report of all runs.
 
-A study file says what varies::
+A study file lists what varies::
 
     study: Does the order of backfilling matter?
     run: simulator.studies.backfilling:run
@@ -12,9 +12,9 @@ A study file says what varies::
     grid: {load: [0.8, 1.0, 1.2]}                     # every combination, the last varies fastest
     seeds: 10                                         # 1 to 10; or a list
 
-The runs are cases x grid x seeds, in this order. `run(parameters)` gives plain data of a run, and
-`report(rows, out)` makes a `Report` of all of them; both are ordinary functions at the top of a
-module, so that other processes find them.
+The runs are cases x grid x seeds, in this order. `run(parameters)` returns plain data, and
+`report(rows, out)` returns a `Report` on all runs; both are module-level functions, so that other
+processes can import them.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from scheduler.text.located import FieldPath, Located, Origin
 Parameters: TypeAlias = dict[str, Any]
 SEED = "seed"
 TRACES = "traces"
-#: What the name of a trace ends in, wherever it stands among the parameters.
+#: Endings by which a parameter is recognised as the name of a trace.
 ENDINGS = (".swf", ".swf.gz")
 _INSTALLED = Path(__file__).parents[1] / "examples"
-#: Where the studies and traces are that come with the package: installed, or in a source tree.
+#: Studies and traces that come with the package: installed, or in a source tree.
 SHIPPED = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2] / "examples"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A run that is done: its parameters (without `traces`) and what it gave, as plain data."""
+    """A finished run: its parameters (without `traces`) and its result, as plain data."""
 
     parameters: Mapping[str, Any]
     result: Mapping[str, Any]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a study found.
+    """The report of a study.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands in a study file; see the head of this module."""
+    """Contents of a study file; see the head of this module."""
 
     study: str
     run: str
@@ -82,7 +82,7 @@ class Study(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    title : for people.
+    title : for displays.
     run, report : functions as ``module:function``; no report: `simulator.study.report.means`.
     folder : of the study file; modules beside it may be named.
     runs : parameters of each run, in order; no two are equal.
@@ -96,13 +96,13 @@ class Study(msgspec.Struct, frozen=True):
 
 
 def read_study(file: Path, changes: Iterable[str] = (), seeds: str | None = None) -> Study:
-    """Read a study file and lay options over it.
+    """Read a study file and apply options to it.
 
     Parameters
     ----------
     changes : texts ``parameter=value``, the value as in YAML. A list replaces what the parameter
         varies over, or makes a fixed one vary; of cases, those with such a value are kept.
-    seeds : text that stands for the field `seeds`.
+    seeds : text that replaces the field `seeds`.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def read_study(file: Path, changes: Iterable[str] = (), seeds: str | None = None
 
 
 def identity(target: str, parameters: Mapping[str, Any]) -> bytes:
-    """What makes a run the same run: its function and parameters, but not where traces are."""
+    """Key of a run: its function and parameters, without the directory of the traces."""
     named = {name: value for name, value in parameters.items() if name != TRACES}
     return msgspec.json.encode([target, named], order="deterministic")
 
@@ -140,16 +140,16 @@ def function(target: str, folder: str) -> Callable[..., Any]:
 
     Raises
     ------
-    ReshapeError : it cannot be imported, or is no function.
+    ReshapeError : it cannot be imported, or is not a function.
     """
     if folder not in sys.path:
         sys.path.append(folder)
     module_name, colon, name = target.partition(":")
     if not (colon and module_name and name):
-        raise ReshapeError(f"{target!r} is no function; write module:function")
+        raise ReshapeError(f"{target!r} is not a function; write module:function")
     try:
         module = import_module(module_name)
-    except Exception as error:  # whatever the module does when it is run
+    except Exception as error:  # anything that the module raises
         raise ReshapeError(
             f"{target!r} cannot be imported: {type(error).__name__}: {error}; the module must be"
             f" installed, or a file in {folder}"
@@ -162,11 +162,11 @@ def function(target: str, folder: str) -> Callable[..., Any]:
 
 
 def trace_path(parameters: Mapping[str, Any], name: str) -> Path:
-    """Where a trace is: in the directory of ``--traces``, or among those that come with us.
+    """Path of a trace: in the directory of ``--traces``, or among those of the package.
 
     Raises
     ------
-    ReshapeError : in neither.
+    ReshapeError : it is in neither.
     """
     folder = Path(parameters.get(TRACES, "."))
     for path in (folder / name, SHIPPED / "traces" / name):
@@ -176,7 +176,7 @@ def trace_path(parameters: Mapping[str, Any], name: str) -> Path:
 
 
 def missing_traces(study: Study, folder: Path) -> list[str]:
-    """Names of the traces that the runs need and that are not there, each once."""
+    """Names of the traces that the runs need and that do not exist, each once."""
     parameters = {TRACES: str(folder)}
     missing: list[str] = []
     for name in dict.fromkeys(name for run in study.runs for name in _trace_names(run)):
@@ -224,7 +224,7 @@ def _runs(plan: StudyFile) -> Iterator[Parameters]:
 
 
 def _written_out(tree: Located, plan: StudyFile) -> StudyFile:
-    """Give the plan with each case that has a grid of its own as cases without."""
+    """Plan in which each case with a grid of its own is expanded to cases without."""
     cases: list[Parameters] = []
     for i, case in enumerate(plan.cases):
         rest, grid = dict(case), case.get("grid", {})
@@ -249,7 +249,7 @@ def _check_lists(tree: Located, place: FieldPath, grid: Mapping[str, Any]) -> No
 
 
 def _check(tree: Located, plan: StudyFile) -> None:
-    """Refuse parameters that are named in two places or are ours, and what runs nothing."""
+    """Refuse parameters that are given twice or reserved, and plans without a run."""
     groups: list[tuple[FieldPath, Mapping[str, Any]]] = [(("fixed",), plan.fixed)]
     groups += [(("cases",), case) for case in plan.cases]
     groups += [(("grid",), plan.grid)]
@@ -270,7 +270,7 @@ def _check(tree: Located, plan: StudyFile) -> None:
 
 
 def _changed(plan: StudyFile, text: str) -> StudyFile:
-    """Lay ``parameter=value`` over a plan; see `read_study`."""
+    """Apply ``parameter=value`` to a plan; see `read_study`."""
     option = f"option --set {text}"
     try:
         name, written = key_value(text)
@@ -313,4 +313,4 @@ def _yaml(text: str, source: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigError(f"{text!r} is no YAML value", file=source) from None
+        raise ConfigError(f"{text!r} is not a YAML value", file=source) from None

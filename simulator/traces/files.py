@@ -1,4 +1,4 @@
-"""Result files: all of them are there whole, or none is touched."""
+"""Writing result files: all of them completely, or none."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from reshape.errors import ReshapeError
 
 
 def replace_all(files: Mapping[Path, bytes]) -> None:
-    """Write files beside their places and put them there when the last one is on the disk.
+    """Write files under temporary names and rename them when the last one is on the disk.
 
-    A link stays, what it leads to is replaced; what is no file, such as ``/dev/null``, is refused.
+    A link stays and its target is replaced; anything but a file, such as ``/dev/null``, is refused.
 
-    One whose name ends in ``.gz`` is packed, without a time stamp, so that the same data gives the
-    same bytes. On an error (a full disk, an interruption) nothing is left, and old files stay.
+    A file whose name ends in ``.gz`` is compressed without a time stamp, so that the same data
+    gives the same bytes. On an error (a full disk, an interruption) old files stay and no new one
+    remains.
 
     Raises
     ------
@@ -52,7 +53,7 @@ def replace_all(files: Mapping[Path, bytes]) -> None:
 
 
 def check_place(path: Path, *, make_parent: bool = False) -> None:
-    """Say before a long run, not after it, that a result could not be written.
+    """Check before a long run that a result can be written.
 
     Parameters
     ----------
@@ -60,8 +61,8 @@ def check_place(path: Path, *, make_parent: bool = False) -> None:
 
     Raises
     ------
-    ReshapeError : the directory is not there, is none, or may not be written to; there is something
-        else than a file already.
+    ReshapeError : the directory does not exist, is not a directory or is not writable; the path
+        exists and is not a file.
     """
     parent = (path.resolve() if path.is_symlink() else path).parent
     try:

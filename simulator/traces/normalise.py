@@ -1,6 +1,6 @@
-"""From the lines of a trace to jobs that can be run: rules for everything that is missing or odd.
+"""Cleaning: from the lines of a trace to jobs that can run, by rules for irregular fields.
 
-Each rule is an option with a default, and each job it touches is counted in a `CleaningReport`.
+Each rule is an option with a default; a `CleaningReport` counts the jobs to which it applies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEEDED = (
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is done about the odd jobs of a trace; the first choice is the default.
+    """Rules for the irregular jobs of a trace; the first choice is the default.
 
     Parameters
     ----------
@@ -38,14 +38,14 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         machine, or "error".
     overrun : jobs that ran longer than requested: "cut" the run at the request (as a system that
         kills at the walltime would have), "extend" the request to the run, or "keep" both, so that
-        they outlive their estimates.
-    without_request : jobs that requested no time: the "run" time stands for the request, or "drop".
+        they exceed their estimates.
+    without_request : jobs that requested no time: the "run" time replaces the request, or "drop".
     without_run : jobs whose run time is not above 0 (never started, or unknown): "drop" them, or
         "keep" them as jobs of 0 s that requested at least 1 s.
     duplicates : jobs of a number seen before: "keep", "drop" or "error".
     ties : jobs submitted in the same second come in the order of the "file" or of their "number".
     priority : user-assigned priority: "none", or "queue", the number of the queue, larger first.
-    exact : run times stand for the requests.
+    exact : run times replace the requests.
     """
 
     processors: Literal["requested", "allocated"] = "requested"
@@ -60,7 +60,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CleaningReport(msgspec.Struct, frozen=True):
-    """What was found in a trace and what became of it: numbers of jobs, or of lines.
+    """Numbers of jobs, or of lines, with each irregularity of a trace.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class CleaningReport(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Jobs and everything that is odd about them, in one sentence."""
+        """Number of jobs and their irregularities, in one sentence."""
         told = [
             f"{grouped(getattr(self, name))} {words}"
             for name, words in _WORDS.items()
@@ -123,18 +123,18 @@ _WORDS = {
 
 
 class TraceJobs(msgspec.Struct, frozen=True):
-    """Rigid jobs in the order of their submission; the core knows them by 1, 2, ...
+    """Rigid jobs in the order of their submission; the core numbers them 1, 2, ...
 
     Parameters
     ----------
     lines : (n,) int64, index of each job in the trace.
-    numbers : (n,) int64, its number in the trace, for people; may repeat.
+    numbers : (n,) int64, its number in the trace, which may repeat.
     submitted, run, estimate : (n,) float64, seconds.
     processors : (n,) int64.
     users : (n,) int64, -1 unknown.
     priorities : (n,) float64, larger is more urgent.
     cut : (n,) bool, whether the run was cut at the request.
-    resources : (n, k) int64, amounts of further resources; names : what they are called.
+    resources : (n, k) int64, amounts of further resources; names : of these.
     """
 
     lines: Ints
@@ -154,7 +154,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
         return len(self.numbers)
 
     def first(self, count: int) -> TraceJobs:
-        """Only the first so many."""
+        """The first `count` jobs."""
         fields = msgspec.structs.asdict(self).items()
         names = {"names": self.names}
         return TraceJobs(**{name: column[:count] for name, column in fields} | names)
@@ -168,7 +168,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
         return self.submitted.tolist()  # type: ignore[no-any-return]
 
     def specs(self) -> list[JobSpec]:
-        """What each asks for, in order; people submit the same again, so that many share one."""
+        """Request of each job, in order; equal requests share one object."""
         users, user = np.unique(self.users, return_inverse=True)
 
         @cache
@@ -186,7 +186,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
 def normalise(
     trace: Trace, processors: int, rules: Rules | None = None
 ) -> tuple[TraceJobs, CleaningReport]:
-    """Apply the rules to a trace that shall run on a machine of so many processors.
+    """Apply the rules of cleaning to a trace for a machine of `processors` processors.
 
     Raises
     ------
@@ -255,7 +255,7 @@ def machine_size(trace: Trace) -> int:
 
     Raises
     ------
-    ReshapeError : the header does not say.
+    ReshapeError : the header does not declare it.
     """
     names = ("MaxProcs", "MaxNodes")
     for name in names:
@@ -299,7 +299,7 @@ def _sizes(column: dict[str, Floats], rules: Rules) -> Floats:
 
 
 def _repeated(numbers: NDArray[np.int64] | Floats) -> Bools:
-    """Which numbers came before."""
+    """Whether each number occurred before, (n,) bool."""
     order = np.argsort(numbers, kind="stable")
     repeated = np.zeros(len(numbers), dtype=np.bool_)
     repeated[order[1:]] = numbers[order[1:]] == numbers[order[:-1]]
@@ -307,7 +307,7 @@ def _repeated(numbers: NDArray[np.int64] | Floats) -> Bools:
 
 
 def _ordered(lines: Ints, column: dict[str, Floats], rules: Rules) -> Ints:
-    """Bring them in the order of submission."""
+    """Lines in the order of submission."""
     if rules.ties == "number":
         return lines[np.lexsort((column["job"][lines], column["submit"][lines]))]
     return lines[np.argsort(column["submit"][lines], kind="stable")]

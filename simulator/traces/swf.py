@@ -1,12 +1,12 @@
-"""The Standard Workload Format, version 2.2: eighteen numbers a line, comments behind ``;``.
+"""The Standard Workload Format, version 2.2: eighteen numbers in a line, comments after ``;``.
 
-A whole block of lines is read at once (`simulator.traces.plain_lines`). One in which anything is
-odd (a comment between the jobs, a line of other than 18 fields, a token that is no plain integer)
-is read line by line instead, and only there errors are looked for, with file, line and field.
+A block of lines is read at once (`simulator.traces.plain_lines`). A block with anything irregular
+(a comment between the jobs, a line that has not 18 fields, a token that is not a plain integer) is
+read line by line instead, and only that path detects errors, with file, line, field and value.
 
 An extension for further resources: a header comment ``; Resources: memory=1024 licences=8`` names
-them and says how much the machine has of each; a line then has a 19th, 20th, ... number, what the
-job holds of each (-1 or missing: nothing). Readers that know eighteen fields find them as before.
+them and their amounts on the machine; a line then has a 19th, 20th, ... number, the demand of the
+job for each (-1 or missing: none). The first eighteen fields stay where they are.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class TraceError(ReshapeError):
 
 
 class Oddities(msgspec.Struct):
-    """What is unusual about the lines of a trace.
+    """Irregularities of the lines of a trace.
 
     Parameters
     ----------
     comments_inside : comment lines after the first job.
     blank_lines : lines with nothing in them.
-    short_lines : lines of fewer than 18 fields; what is missing counts as -1.
-    fractions : fields that should be whole and are not; they stay as they are.
-    skipped_lines : malformed lines left out by `lenient`.
-    first_skipped : what was wrong with the first of them.
+    short_lines : lines of fewer than 18 fields; missing ones count as -1.
+    fractions : fractions in fields of whole numbers; they are kept.
+    skipped_lines : malformed lines skipped by `lenient`.
+    first_skipped : error of the first of them.
     """
 
     comments_inside: int = 0
@@ -72,13 +72,13 @@ class Oddities(msgspec.Struct):
 
 
 class Trace(msgspec.Struct):
-    """A trace as it stands in its file.
+    """The contents of a trace file.
 
     Parameters
     ----------
-    path : where it was read, for messages.
+    path : of the file, for messages.
     header : comment lines, without line ends, in their order.
-    columns : field -> (n,) int64, or float64 where some value is no whole number; -1 is unknown.
+    columns : field -> (n,) int64, or float64 if some value is not a whole number; -1 is unknown.
         Those of further resources are called ``resource:NAME``.
     """
 

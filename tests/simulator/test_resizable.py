@@ -181,12 +181,12 @@ def test_a_share_of_a_trace_is_made_resizable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((SMALL, "--speedup", "prio"), "--speedup says something with --resizable alone"),
-        ((SMALL, "--resizable", 1, "--select", "first-fit"), "--select does not go with"),
+        ((SMALL, "--speedup", "prio"), "--speedup needs --resizable"),
+        ((SMALL, "--resizable", 1, "--select", "first-fit"), "--select and --resizable exclude"),
         ((SMALL, "--resizable", 1, "--speedup", "amdal"), "did you mean amdahl?"),
         ((SMALL, "--resizable", 1, "--cost", "join=1"), "it has start_s, join_s, bytes_per_s"),
         ((SMALL, "--resizable", 2), "2.0 is not in the range"),
-        (("x.yaml", "--lenient"), "--lenient says nothing about a workload file"),
+        (("x.yaml", "--lenient"), "--lenient does not apply to a workload file"),
     ],
 )
 def test_wrong_options(arguments: tuple[object, ...], words: str) -> None:

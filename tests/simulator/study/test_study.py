@@ -241,7 +241,7 @@ def test_runs_are_cases_times_grid_times_seeds(here: Path) -> None:
         ("grid:", "seeds: 0\ngrid:", "squares.yaml:5: seeds: must be a number >= 1 or a list"),
         ("squares:run", "sqares:run", "squares.yaml:2: run: 'sqares:run' cannot be imported"),
         ("squares:run", "squares:rum", "run: module 'squares' has no function 'rum'; did you mean"),
-        ("squares:run", "squares", "squares.yaml:2: run: 'squares' is no function; write module:"),
+        ("squares:run", "squares", "squares.yaml:2: run: 'squares' is not a function; write module:"),
         ("squares:report", "squares:r", "squares.yaml:3: report: module 'squares' has no function"),
         ("squares:report", "squares:broken", "squares:broken failed; no report was written:"),
     ],
@@ -260,7 +260,7 @@ def test_wrong_files(here: Path, old: str, new: str, says: str) -> None:
         (["no.yaml"], 1, "no.yaml: cannot be read: No such file or directory"),
         (["squares.yaml", "--set", "y=1"], 1, "option --set y=1: unknown parameter 'y'"),
         (["squares.yaml", "--set", "x"], 1, "option --set x: 'x' has no value; write x=VALUE"),
-        (["squares.yaml", "--set", "x=[1"], 1, "option --set x=[1: '[1' is no YAML value"),
+        (["squares.yaml", "--set", "x=[1"], 1, "option --set x=[1: '[1' is not a YAML value"),
         (["squares.yaml", "--set", "seed=1"], 1, "give --seeds N"),
         (["squares.yaml", "--seeds", "many"], 1, "option --seeds many: seeds: must be"),
         (["squares.yaml", "--mpi"], 2, "--mpi needs mpiexec and at least 2 processes"),
@@ -282,7 +282,7 @@ def test_a_damaged_record_is_told(here: Path) -> None:
     (here / "out").mkdir()
     (here / "out" / "runs.jsonl").write_text('{"run": 1}\n{}\n')
     errors = told("squares.yaml", "--out", "out", code=1)
-    assert "out/runs.jsonl:1: is no finished run" in errors
+    assert "out/runs.jsonl:1: is not a finished run" in errors
     assert "delete the line, and it is run again" in errors
 
 

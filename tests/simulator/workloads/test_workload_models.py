@@ -368,8 +368,8 @@ def test_prio_arrivals_and_order() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--load 0.9 -o x.yaml", "--load says nothing about model prio"),
-        ("--estimates tsafrir -o x.yaml", "--estimates says nothing about model prio"),
+        ("--load 0.9 -o x.yaml", "--load does not apply to model prio"),
+        ("--estimates tsafrir -o x.yaml", "--estimates does not apply to model prio"),
         ("-o x.swf", "does not end in .yaml"),
         ("--set resizeable=1 -o x.yaml", "prio.resizeable: unknown field; did you mean resizable"),
         ("--set expand_step=inf -o x.yaml", "prio: expand_step must be finite"),
