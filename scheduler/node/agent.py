@@ -65,16 +65,23 @@ class Agent:
     directory : the directory of the service, which holds its endpoint and its secret.
     node : name of this node.
     start_s : time limit in seconds for opening the files of a group.
+    stand_in_s : time limit in seconds of a stand-in.
 
     Raises
     ------
     ReshapeError : the folder for shared memory is not safe to use.
     """
 
-    def __init__(self, directory: ServiceDirectory, node: str, start_s: float = START_S) -> None:
+    def __init__(
+        self,
+        directory: ServiceDirectory,
+        node: str,
+        start_s: float = START_S,
+        stand_in_s: float = STAND_IN_S,
+    ) -> None:
         self.directory = directory
         self.node = node
-        self.start_s = start_s
+        self.start_s, self.stand_in_s = start_s, stand_in_s
         self.mark = f"{directory.memory.name}/{node}"
         self.groups: dict[tuple[int, int], GroupProcesses] = {}
         self.watches: dict[int, tuple[int, float]] = {}
@@ -427,7 +434,7 @@ class Agent:
         if tree.status is None:
             if now - tree.looked > 0.5:
                 tree.look()
-            if now - tree.started > STAND_IN_S:
+            if now - tree.started > self.stand_in_s:
                 tree.look()
                 tree.send_signal(signal.SIGKILL)
         elif not tree.kill_descendants():

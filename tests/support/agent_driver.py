@@ -29,7 +29,7 @@ place = ServiceDirectory(sys.argv[1])
 log_to_file(place.log("agent-n1"))
 with place.agent_lock("n1") as locked:
     assert locked
-    agent.Agent(place, "n1", start_s=float(sys.argv[2])).run()
+    agent.Agent(place, "n1", start_s=float(sys.argv[2]), stand_in_s=3.0).run()
 """
 
 

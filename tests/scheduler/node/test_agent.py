@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from agent_driver import AgentDriver, is_running
 
 from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
 from reshape.wire.codec import PROTOCOL
+from scheduler.node.mpi_memory import mapped_by
 
 DAEMON = """
 import os, sys, time
@@ -45,10 +49,7 @@ def daemon_of(driver: AgentDriver, job: int, sleep_s: float) -> int:
     """Start a job with a process that leaves the tree of its mpiexec; return its number."""
     file = driver.work / f"daemon-{job}"
     driver.start(job, sys.executable, "-c", DAEMON, str(file), str(sleep_s))
-    end = time.monotonic() + 30
-    while not file.exists():
-        assert time.monotonic() < end, driver.log()
-        time.sleep(0.02)
+    wait_for(driver, file.exists)
     return int(file.read_text())
 
 
@@ -218,10 +219,7 @@ def test_only_shared_memory_of_killed_groups_is_removed(driver):
     pid = driver.running(1).pid
     try:
         foreign.touch()
-        end = time.monotonic() + 30
-        while not ready.exists():
-            assert time.monotonic() < end, driver.log()
-            time.sleep(0.02)
+        wait_for(driver, ready.exists)
         rank = next(p for p in _descendants(pid) if "python" in p.name())
         maps = Path(f"/proc/{rank.pid}/maps").read_text()
         own = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich_shm_")}
@@ -229,16 +227,62 @@ def test_only_shared_memory_of_killed_groups_is_removed(driver):
         assert all(path.exists() for path in own)
         rank.kill()
         assert driver.ended(1).exit_code != 0
-        end = time.monotonic() + 30
-        while any(path.exists() for path in own):
-            assert time.monotonic() < end, driver.log()
-            driver.until(lambda _: True)
+        wait_for(driver, lambda: not any(path.exists() for path in own))
         assert foreign.exists()
     finally:
         foreign.unlink(missing_ok=True)
 
 
-def _descendants(pid: int):
-    import psutil
+def test_a_stand_in_that_hangs_leaves_no_shared_memory(driver):
+    driver.start_agent()
+    before = set(os.listdir("/dev/shm"))
+    file = driver.work / "port"
+    program = (
+        "from mpi4py import MPI; import os, time, sys; port = MPI.Open_port();"
+        "open(sys.argv[1] + '.new', 'w').write(port); os.rename(sys.argv[1] + '.new', sys.argv[1]);"
+        "time.sleep(1000)"
+    )
+    driver.start(1, sys.executable, "-c", program, str(file))  # it never accepts
+    wait_for(driver, file.exists)
+    environment = driver.order(1).environment
+    driver.send(m.CancelAccept(job=1, serial=1, port=file.read_text(), environment=environment))
+    wait_for(driver, lambda: stand_ins(driver))
+    seen: set[str] = set()
 
+    def have_ended() -> bool:
+        running = stand_ins(driver)
+        seen.update(mapped_by(process.pid for process in running))
+        return not running
+
+    wait_for(driver, have_ended)
+    assert any(name.startswith("mpich_shm_") for name in seen)
+    wait_for(driver, lambda: not seen & (set(os.listdir("/dev/shm")) - before))
+
+
+def test_a_job_that_ends_with_a_bus_error_names_shared_memory(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "kill -BUS $$")
+    assert "this code means a bus error" in driver.ended(1).why
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
+
+
+def stand_ins(driver: AgentDriver) -> list[psutil.Process]:
+    """Processes of stand-ins that the agent has started."""
+    found = []
+    for process in _descendants(driver.agents[-1].pid):
+        with contextlib.suppress(psutil.Error):
+            if "reshape.resizing.stand_in" in process.cmdline():
+                found.append(process)
+    return found
+
+
+def wait_for(driver: AgentDriver, condition: Callable[[], Any]) -> Any:
+    """Wait until a condition holds, and return its value."""
+    end = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < end, driver.log()
+        time.sleep(0.02)
+    return found
