@@ -1,4 +1,4 @@
-"""What commands say without a service: wrong usage, a service that is away, and tables."""
+"""Commands without a service: invalid usage, an unavailable service, and tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reshape(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 
 def job_info(**given: object) -> JobInfo:
-    """A running job on 4 of 2 to 8 processors, but for what is given."""
+    """A running job on 4 of 2 to 8 processors, changed by the given fields."""
     values: dict[str, object] = {
         "job": 3, "name": "lu", "user": "ann", "state": "RUNNING", "code": "R", "requested": 2,
         "max_processors": 8, "size": 4, "walltime_s": 600.0, "submitted_at": 100.0,
@@ -48,7 +48,7 @@ def job_info(**given: object) -> JobInfo:
 
 
 @pytest.mark.parametrize("arguments", CLIENTS, ids=" ".join)
-def test_a_service_that_is_away_is_one_error_with_the_mend(
+def test_an_unavailable_service_is_one_error_with_a_correction(
     arguments: list[str], tmp_path: Path
 ) -> None:
     done = reshape(arguments[0], "--dir", str(tmp_path), *arguments[1:], cwd=tmp_path)
@@ -81,7 +81,7 @@ def test_a_service_that_is_away_is_one_error_with_the_mend(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_is_told_with_exit_code_2(arguments: list[str], says: str) -> None:
+def test_invalid_usage_has_exit_code_2(arguments: list[str], says: str) -> None:
     done = reshape(*arguments)
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
@@ -93,7 +93,7 @@ def test_help_shows_an_example(name: str) -> None:
     assert f"Example:\n    reshape {name}" in done.stdout
 
 
-def test_serve_refuses_a_wrong_configuration_before_it_does_anything(tmp_path: Path) -> None:
+def test_serve_refuses_an_invalid_configuration_without_side_effects(tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
     file.write_text("processors: 4\nscenaro: easy\n")
     directory = tmp_path / "service"
@@ -145,7 +145,7 @@ def test_a_submission_is_checked_before_it_is_sent(
     assert says.format(cwd=tmp_path) in str(caught.value)
 
 
-def test_a_submission_says_where_and_with_what_the_job_runs(tmp_path: Path) -> None:
+def test_a_submission_holds_directory_and_environment(tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "NAME": "value", "ODD": "\udcff"}
     found = prepare(
         ["python", "-u", "-m", "apps.lu", "--n", "4"],
@@ -175,7 +175,7 @@ def test_a_job_is_named_after_its_program(argv: list[str], name: str) -> None:
     assert tables.plain_name(argv) == name
 
 
-def test_the_queue_looks_like_squeue() -> None:
+def test_the_queue_has_the_columns_of_squeue() -> None:
     waiting = job_info(
         job=12, name="wait|er", state="PENDING", code="PD", size=0, max_processors=None,
         started_at=None, nodes="", reason="2 processors wanted, 0 free",
@@ -192,7 +192,7 @@ def test_the_queue_looks_like_squeue() -> None:
     ]
 
 
-def test_history_tells_sizes_times_and_how_a_job_ended() -> None:
+def test_history_shows_sizes_times_and_the_end_of_a_job() -> None:
     ended = job_info(
         state="FAILED", code="F", ended_at=200.0, exit_code=0, signal=9, reason="killed",
         sizes=[(110.0, 2), (120.0, 4), (125.0, 4), (130.0, 6), (140.0, 4), (200.0, 0)],
@@ -204,7 +204,7 @@ def test_history_tells_sizes_times_and_how_a_job_ended() -> None:
     assert tables.exit_status(ended) == 137
 
 
-def test_resizes_are_told_in_milliseconds() -> None:
+def test_resizes_are_shown_in_milliseconds() -> None:
     resize = ResizeInfo(
         at=115.0, serial=1, old=2, new=4, outcome="done", reason="", start_s=1.5, join_s=0.02,
         plan_s=0.001, move_s=0.0305, resume_s=0.002, moved_bytes=3 * 2**20,

@@ -1,4 +1,4 @@
-"""Configuration: the order of the sources, and errors that name file, line, field and the mend."""
+"""Configuration: precedence of the sources; errors name file, line, field and correction."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "site.yaml"
 
 
-def test_defaults_offer_the_processors_of_this_process() -> None:
+def test_the_default_is_the_processors_of_this_process() -> None:
     config = load_config(None, {}, {})
     assert [node.name for node in config.nodes] == ["local"]
     assert config == ServeConfig(nodes=config.nodes)
 
 
-def test_each_source_goes_over_the_one_before(file: Path) -> None:
+def test_each_source_overrides_the_previous_ones(file: Path) -> None:
     file.write_text("processors: 3\nverify: true\ndeadlines: {join_s: 1, exit_s: 2, ready_s: 3}\n")
     environment = {"RESHAPE_PROCESSORS": "4", "RESHAPE_DEADLINES_EXIT_S": "20", "RESHAPE_JOB": "1"}
     assert load_config(file, {}, {}).nodes == (NodeConfig("local", 3),)
@@ -53,7 +53,7 @@ def test_processors_given_later_replace_the_nodes_of_the_file(file: Path) -> Non
 
 
 def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
-    """Beside the file that names it, or where an option says; what comes later replaces it."""
+    """Its path is relative to the configuration file; one given by an option has precedence."""
     tree = file.with_name("tree.yaml")
     tree.write_text(
         "nodes: 3\nprocessors_per_node: 2\nresources_per_node: {gib: 16}\n"
@@ -87,7 +87,7 @@ def test_durations_may_be_written_as_walltimes(file: Path, text: str, seconds: f
     assert load_config(file, {}, {}).deadlines.join_s == seconds
 
 
-def test_parameters_may_be_nested_or_dotted_and_later_ones_win(file: Path) -> None:
+def test_parameters_may_be_nested_or_dotted_and_later_ones_have_precedence(file: Path) -> None:
     file.write_text("processors: 1\nparameters: {backfill: {reservations: 3}, max_restarts: 1}\n")
     options = {"set": ["backfill.reservations=null", "retry_after=5"]}
     assert load_config(file, {}, {}).parameters == {"backfill.reservations": 3, "max_restarts": 1}
@@ -98,7 +98,7 @@ def test_parameters_may_be_nested_or_dotted_and_later_ones_win(file: Path) -> No
     }
 
 
-def test_an_empty_file_says_nothing(file: Path) -> None:
+def test_an_empty_file_gives_the_defaults(file: Path) -> None:
     file.write_text("# nothing yet\n")
     assert load_config(file, {}, {"processors": 2}).nodes == (NodeConfig("local", 2),)
 
@@ -234,7 +234,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "line", "field", "says"), WRONG)
-def test_an_error_in_a_file_names_line_field_and_mend(
+def test_an_error_in_a_file_names_line_field_and_correction(
     file: Path, text: str, line: int, field: str | None, says: str
 ) -> None:
     file.write_text(text + "\n")
@@ -275,7 +275,7 @@ def test_an_error_elsewhere_names_its_source(
     assert str(caught.value).startswith(says)
 
 
-def test_a_file_that_cannot_be_read(file: Path) -> None:
+def test_an_unreadable_file_is_refused(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"site\.yaml: cannot be read: No such file"):
         load_config(file, {}, {})
     file.write_bytes(b"scenario: \xff\n")
@@ -283,7 +283,7 @@ def test_a_file_that_cannot_be_read(file: Path) -> None:
         load_config(file, {}, {})
 
 
-def test_redirection_has_a_section_of_its_own(file: Path) -> None:
+def test_redirection_is_short_for_parameters(file: Path) -> None:
     file.write_text(
         "nodes: [{name: a, processors: 3}, {name: b, processors: 1}]\n"
         "scenario: easy\n"
@@ -317,7 +317,9 @@ def test_redirection_has_a_section_of_its_own(file: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_about_redirection(file: Path, text: str, place: str, words: str) -> None:
+def test_errors_about_redirection_name_their_field(
+    file: Path, text: str, place: str, words: str
+) -> None:
     file.write_text(f"processors: 4\nscenario: easy\n{text}\n")
     with pytest.raises(ConfigError) as raised:
         load_config(file, {}, {})
@@ -345,7 +347,7 @@ queues:
 """
 
 
-def test_queues_have_rules_of_their_own(file: Path) -> None:
+def test_queues_can_override_order_and_resizing(file: Path) -> None:
     file.write_text(QUEUES)
     config = load_config(file, {}, {})
     express = config.queues["express"]
@@ -359,7 +361,7 @@ def test_queues_have_rules_of_their_own(file: Path) -> None:
     assert from_data(msgspec.json.decode(msgspec.json.encode(to_data(made)))) == made
 
 
-def test_jobs_of_several_queues_stand_in_one_line(file: Path) -> None:
+def test_jobs_of_several_queues_share_one_queue_order(file: Path) -> None:
     file.write_text(QUEUES)
     order = load_config(file, {}, {}).composed().queue_order
     main, express = (

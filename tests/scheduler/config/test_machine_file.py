@@ -1,4 +1,4 @@
-"""Machine files, contiguity and fragmentation, as a user meets them."""
+"""Machine files, contiguity and fragmentation through the public interface."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_machine_file(tmp_path: Path) -> None:
+def test_a_machine_file_is_read(tmp_path: Path) -> None:
     machine = platform.read(written(tmp_path / "m.yaml", FILE))
     assert (machine.processors, machine.tree) == (14, Tree(4, 2))
     assert str(machine.machine({}).free) == "0-4 6-11 13-15"
@@ -83,7 +83,9 @@ def test_a_machine_file(tmp_path: Path) -> None:
         ("nodes: 14", "nodes: 17", r"it leaves 14 of 16 leaves for 17 nodes"),
     ],
 )
-def test_wrong_machine_files(tmp_path: Path, old: str, new: str, says: str | None) -> None:
+def test_invalid_machine_files_are_refused(
+    tmp_path: Path, old: str, new: str, says: str | None
+) -> None:
     file = written(tmp_path / "m.yaml", FILE.replace(old, new))
     if says is None:
         assert str(platform.read(file).numbers) == "0-13"
@@ -92,7 +94,7 @@ def test_wrong_machine_files(tmp_path: Path, old: str, new: str, says: str | Non
         platform.read(file)
 
 
-def test_more_nodes_than_leaves(tmp_path: Path) -> None:
+def test_more_nodes_than_leaves_are_refused(tmp_path: Path) -> None:
     text = "nodes: 17\nnetwork: {topology: tree, k: 4, levels: 2}\n"
     with pytest.raises(ConfigError, match=r"m.yaml:1: nodes: 17 nodes do not fit on the 16 leaves"):
         platform.read(written(tmp_path / "m.yaml", text))
@@ -109,7 +111,7 @@ def trace_of(tmp_path: Path, rows: list[tuple[int, int, int, int]]) -> swf.Trace
     return swf.read(written(tmp_path / "t.swf", "\n".join(lines) + "\n"))
 
 
-def test_what_places_cost(tmp_path: Path) -> None:
+def test_selections_that_refuse_delay_jobs(tmp_path: Path) -> None:
     """Four of eight processors are free, two below each switch of the first level."""
     rows = [(0, 100, 2, 100), (0, 10, 2, 10), (0, 100, 2, 100), (0, 10, 2, 10), (20, 10, 4, 10)]
     trace = trace_of(tmp_path, rows)
@@ -127,7 +129,7 @@ def test_what_places_cost(tmp_path: Path) -> None:
     assert schedule.fragmentation.external_fragmentation == 0
 
 
-def test_speedup_goes_to_contiguous_jobs_alone(tmp_path: Path) -> None:
+def test_only_contiguous_jobs_run_faster(tmp_path: Path) -> None:
     rows = [(0, 100, 2, 100), (0, 10, 2, 10), (0, 100, 2, 100), (0, 10, 2, 10), (20, 100, 4, 100)]
     relaxed = scenario("easy", {"selection": "tree-relaxed"})
     machine, gain = platform.tree(8, 4, 2), Contiguity(0.2)
@@ -140,8 +142,8 @@ def test_speedup_goes_to_contiguous_jobs_alone(tmp_path: Path) -> None:
         Contiguity(1)
 
 
-def test_a_faster_run_is_cut_when_it_passes_the_request(tmp_path: Path) -> None:
-    """Runs of 100 s and 200 s that requested 90 s: at 20 % off, the one ends by itself."""
+def test_a_faster_run_is_cut_when_it_reaches_its_walltime(tmp_path: Path) -> None:
+    """Runs of 100 s and 200 s with a walltime of 90 s: 20 % faster, the first one ends in time."""
     trace = trace_of(tmp_path, [(0, 100, 1, 90), (0, 200, 1, 90), (0, 50, 1, 90)])
     easy = scenario("easy", {"selection": "tree"})
     machine = platform.tree(4, 2, 2)
@@ -150,7 +152,7 @@ def test_a_faster_run_is_cut_when_it_passes_the_request(tmp_path: Path) -> None:
     assert schedule.killed.tolist() == [False, True, False]
 
 
-def test_whole_nodes(tmp_path: Path) -> None:
+def test_exclusive_jobs_hold_whole_nodes(tmp_path: Path) -> None:
     """Five processors on nodes of four hold eight."""
     machine = platform.read(
         written(tmp_path / "m.yaml", "nodes: 3\nprocessors_per_node: 4\nexclusive: true\n")
@@ -164,8 +166,8 @@ def test_whole_nodes(tmp_path: Path) -> None:
     assert np.array_equal(counted.started, schedule.started)
 
 
-def test_what_the_nodes_hold_goes_before_what_the_trace_says(tmp_path: Path) -> None:
-    """Jobs of 8 GiB: of 16 two run at a time, as the trace has it; on three nodes of 8 three do."""
+def test_resources_of_the_nodes_override_those_of_the_trace(tmp_path: Path) -> None:
+    """Jobs of 8 GiB: two at a time in the 16 GiB of the trace, three on three nodes of 8 GiB."""
     line = "{} 0 -1 10 1 -1 -1 1 10 -1 1 1 1 -1 -1 -1 -1 -1 {}"
     rows = [line.format(number, gib) for number, gib in enumerate((8, 8, 8, 20), 1)]
     trace = swf.read(written(tmp_path / "t.swf", "; Resources: gib=16\n" + "\n".join(rows) + "\n"))
@@ -180,7 +182,7 @@ def test_what_the_nodes_hold_goes_before_what_the_trace_says(tmp_path: Path) -> 
         platform.read(written(tmp_path / "m.yaml", "{nodes: 3, resources_per_node: {gib: -8}}"))
 
 
-def test_counting_and_first_fit_give_one_schedule() -> None:
+def test_counting_and_first_fit_give_equal_schedules() -> None:
     trace, rules = swf.read(SMALL), Rules(overrun="keep")
     easy = scenario("easy", {"backfill.kill_at_reservation": True})
     counted = run(trace, 64, easy, rules)
@@ -189,7 +191,7 @@ def test_counting_and_first_fit_give_one_schedule() -> None:
     assert told.fragmentation.external_fragmentation == 0
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
     machine = written(
         tmp_path / "m.yaml", "nodes: 64\nnetwork: {topology: tree, k: 4, levels: 3}\n"
     )
@@ -219,7 +221,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_live_nodes_in_a_network() -> None:
-    """Nodes that come and go keep their places; a place needs nodes that are up."""
+    """Nodes that are lost and return keep their leaves; a selection uses only nodes that are up."""
     places = {name: ProcSet.span(4 * i, 4) for i, name in enumerate("abcd")}
     network = Tree(2, 2, 4)
     core = Core(scenario("easy", {"selection": "tree"}), Machine(network=network, places=places))

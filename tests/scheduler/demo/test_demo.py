@@ -1,4 +1,4 @@
-"""The demo from beginning to end, small: real services, real MPI programs, nothing left behind."""
+"""The complete demo with a small workload: real services and MPI programs, no leftovers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4", "--jobs
 
 
 def of_the_demo(temporary: Path) -> list[psutil.Process]:
-    """Services, agents and programs that were started below a temporary directory."""
+    """Processes of services, agents and programs that were started below a temporary directory."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -31,13 +31,13 @@ def of_the_demo(temporary: Path) -> list[psutil.Process]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """An environment whose temporary directory tells the processes of this test from others."""
+    """An environment whose temporary directory identifies the processes of this test."""
     temporary = tmp_path / "t"
     temporary.mkdir()
     return os.environ | {"TMPDIR": str(temporary)}
 
 
-def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_demo_compares_two_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     out = tmp_path / "out"
     done = subprocess.run(
         [*COMMAND, "--seed", "3", "--out", str(out), "--json"],
@@ -69,7 +69,7 @@ def test_demo(tmp_path: Path, environment: dict[str, str]) -> None:
     assert os.listdir(tmp_path / "t") == []
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     command = [*COMMAND, "--out", str(tmp_path / "file" / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -79,7 +79,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_demo_that_is_interrupted_ends_all_it_started(
+def test_an_interrupted_demo_ends_its_processes(
     number: signal.Signals, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The demo's figures, from jobs whose figures can be worked out by hand."""
+"""Metrics, report and picture of the demo for small hand-made jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = 1000.0
 def ended(
     job: int, submitted: float, started: float | None, end: float, **given: object
 ) -> JobInfo:
-    """A job that ended well on processors 0-1, but for what is given; times from T."""
+    """A completed job on processors 0-1, changed by the given fields; times relative to T."""
     values: dict[str, object] = {
         "job": job, "name": "", "user": "", "state": "COMPLETED", "code": "CD", "requested": 2,
         "max_processors": 8, "size": 0, "walltime_s": 60.0, "submitted_at": T + submitted,
@@ -59,7 +59,7 @@ GROWN = ended(
 )
 
 
-def test_figures_of_two_jobs() -> None:
+def test_metrics_of_two_jobs() -> None:
     other = ended(2, 4, 4, 12, allocation=[(T + 4, "5-7"), (T + 12, "")], facts={"n": 1})
     found = measure([GROWN, other], processors=8)
     held = 2 * 2 + 4 * 4 + 2 * 2 + 3 * 8
@@ -84,19 +84,19 @@ def test_a_run_without_resizes_has_no_pause() -> None:
     assert found.utilization == pytest.approx(2 / 3)
 
 
-def test_a_job_that_never_started_waited_to_its_end() -> None:
+def test_a_job_that_never_started_waits_until_its_end() -> None:
     found = measure([ended(1, 0, None, 6, state="CANCELLED")], processors=2)
     assert (found.mean_wait_s, found.utilization, found.jobs_verified) == (6.0, 0.0, 0)
 
 
-def test_a_run_that_is_not_over_is_refused() -> None:
+def test_a_run_with_unfinished_jobs_is_refused() -> None:
     with pytest.raises(ValueError, match="job 1 has not ended"):
         measure([ended(1, 0, 1, 3, ended_at=None)], processors=2)
     with pytest.raises(ValueError, match="without jobs"):
         measure([], processors=2)
 
 
-def test_only_a_good_end_with_a_checked_result_is_verified() -> None:
+def test_only_completed_jobs_with_a_verified_result_count_as_verified() -> None:
     assert is_verified(ended(1, 0, 1, 3))
     assert not is_verified(ended(1, 0, 1, 3, facts={}))
     assert not is_verified(ended(1, 0, 1, 3, facts={"verified": False}))
@@ -116,11 +116,11 @@ def test_a_failed_job_is_named_with_the_end_of_its_output(tmp_path) -> None:
     assert "cannot be read: No such file" in text
 
 
-def test_what_comes_up_is_held_before_it_computes() -> None:
+def test_starting_processes_are_allocated_before_they_compute() -> None:
     assert [(s.begin - T, s.end - T, str(s.held)) for s in starting_spans(GROWN)] == [(4, 5, "2-3")]
 
 
-def test_the_outline_is_the_border_of_the_area_and_nothing_within() -> None:
+def test_the_outline_has_no_inner_lines() -> None:
     lines = {tuple(map(tuple, line)) for line in outline(allocation_spans(GROWN))}
     assert ((T + 4, 1.5), (T + 4, 3.5)) in lines, "the step up"
     assert ((T + 8, -0.5), (T + 8, 1.5)) in lines, "the step down"
@@ -129,14 +129,14 @@ def test_the_outline_is_the_border_of_the_area_and_nothing_within() -> None:
     assert sum(a[0] == b[0] for a, b in lines) == 4, "no other upright line"
 
 
-def test_areas_hang_together_over_time() -> None:
+def test_connected_areas_extend_over_time() -> None:
     up, down = (0.0, -0.5, 2.0, 2.0), (2.0, 0.5, 2.0, 3.0)
     apart, later = (0.0, 5.5, 4.0, 2.0), (9.0, -0.5, 1.0, 2.0)
     found = connected_areas([up, apart, down, later])
     assert sorted(map(sorted, found)) == sorted([[up, down], [apart], [later]])
 
 
-def test_every_job_has_a_colour_of_its_own() -> None:
+def test_all_jobs_have_different_colours() -> None:
     kinds = dict(enumerate(["LU", "rigid", "LU", "Jacobi", "LU"], 1))
     assert len(set(job_colours(kinds).values())) == 5
 
@@ -158,7 +158,7 @@ def test_the_picture_shows_every_job_of_both_runs(tmp_path) -> None:
 
 @pytest.mark.parametrize("processors", [4, 5, 8, 12, 16, 33])
 @pytest.mark.parametrize("seed", [0, 1, 7])
-def test_the_workload_is_mixed_fits_and_is_the_same_again(processors: int, seed: int) -> None:
+def test_the_workload_is_mixed_fits_and_is_reproducible(processors: int, seed: int) -> None:
     jobs = workload(processors, seed)
     assert jobs == workload(processors, seed)
     assert jobs != workload(processors, seed + 1)

@@ -1,4 +1,4 @@
-"""The directory of a service."""
+"""Files of the service directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.node.directory import ServiceDirectory
 
 
 def test_a_full_disk_leaves_no_empty_secret(tmp_path: Path) -> None:
-    """It would be taken for the secret as soon as there is room."""
+    """An empty file would count as the secret later."""
     place = ServiceDirectory(tmp_path / "d")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))

@@ -1,4 +1,4 @@
-"""Walltimes are read as Slurm reads them, and what is written can be read back."""
+"""Walltimes are parsed as Slurm does, and formatted times can be parsed again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scheduler.text.times import format_time, parse_walltime
         (" 5 ", 300),
     ],
 )
-def test_the_forms_of_slurm(text: str, seconds: int) -> None:
+def test_all_forms_of_slurm_are_parsed(text: str, seconds: int) -> None:
     assert parse_walltime(text) == seconds
 
 
@@ -48,13 +48,13 @@ def test_the_forms_of_slurm(text: str, seconds: int) -> None:
         "1-24",
     ],
 )
-def test_anything_else_is_refused_by_its_text(text: str) -> None:
+def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time") as caught:
         parse_walltime(text)
     assert repr(text) in str(caught.value)
 
 
-def test_times_are_written_after_slurm() -> None:
+def test_times_are_formatted_as_by_slurm() -> None:
     assert format_time(0) == "00:00:00"
     assert format_time(59.9) == "00:00:59"
     assert format_time(86399) == "23:59:59"
@@ -63,7 +63,7 @@ def test_times_are_written_after_slurm() -> None:
 
 
 @given(st.integers(0, 10**9))
-def test_what_is_written_can_be_read_back(seconds: int) -> None:
+def test_formatted_times_can_be_parsed(seconds: int) -> None:
     assert parse_walltime(format_time(seconds)) == seconds
 
 
@@ -71,7 +71,7 @@ def test_what_is_written_can_be_read_back(seconds: int) -> None:
     st.none() | st.integers(0, 400),
     st.lists(st.integers(0, 23), min_size=1, max_size=3),
 )
-def test_parts_add_up(days: int | None, parts: list[int]) -> None:
+def test_the_parts_of_a_time_are_summed(days: int | None, parts: list[int]) -> None:
     text = ":".join(map(str, parts))
     units = [60] if len(parts) == 1 else [60, 1] if len(parts) == 2 else [3600, 60, 1]
     if days is not None:
