@@ -1,4 +1,4 @@
-"""The glossary and the other pages name only modules, attributes and files that exist."""
+"""Pages name only modules, attributes and files that exist, and show the present example."""
 
 from __future__ import annotations
 
@@ -66,3 +66,8 @@ def test_names_files_and_links_of_a_page_exist(page: Path) -> None:
         except (ModuleNotFoundError, AttributeError):
             missing.append(name)
     assert sorted(missing) == []
+
+
+def test_the_program_of_the_readme_is_the_example() -> None:
+    example = (ROOT / "examples" / "first_application.py").read_text().split('"""', 2)[2]
+    assert f"```python\n{example.strip()}\n```" in (ROOT / "README.md").read_text()
