@@ -1,4 +1,4 @@
-"""Bring all registered arrays of a job from one set of ranks to another: plan, move, verify."""
+"""The move of all registered arrays from one set of ranks to another: plan, move, verify."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Move:
     Attributes
     ----------
     segment : this rank's next local part; None if it has none.
-    find : finds the source arrays of other processes in memory; None: they come by messages.
+    find : maps the source arrays of other processes; None: the data is sent in messages.
     """
 
     array: Array
@@ -50,15 +50,15 @@ def relay(
     targets: Sequence[int],
     outcome: ResizeOutcome,
 ) -> tuple[list[Move], tuple[int, ...]]:
-    """Collective over comm. Bring all arrays from the ranks `sources` to the ranks `targets`.
+    """Collective over comm. Move all arrays from the ranks `sources` to the ranks `targets`.
 
     Returns
     -------
-    what has moved, and the ranks that go on in their new order.
+    the moves, and the ranks that continue, in their new order.
 
     Raises
     ------
-    RolledBackError : no memory on some rank, or a checksum differs; nothing new is left behind.
+    RolledBackError : no memory on some rank, or a checksum differs; new segments are removed.
     """
     moves: list[Move] = []
     try:
@@ -92,7 +92,7 @@ def relay(
 def plan(
     job: JobContext, comm: MPI.Intracomm, sources: Sequence[int], targets: Sequence[int]
 ) -> list[Move]:
-    """Collective over comm. Work out who sends what to whom; only ragged data needs words."""
+    """Collective over comm. Plan the moves; only ragged data needs communication."""
     moves = []
     now, then = next_cuts(job, comm, sources, len(targets))
     for array in job.arrays.values():
@@ -109,7 +109,7 @@ def plan_of(
     sources: Sequence[int],
     targets: Sequence[int],
 ) -> Plan:
-    """Plan of one array, with all that this rank will ask of it."""
+    """Plan of one array, including the transfers of this rank."""
     made = Plan(source, target, sources, targets)
     made.outgoing(comm.rank)
     made.incoming(comm.rank)
@@ -117,11 +117,11 @@ def plan_of(
 
 
 def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
-    """Collective over comm. Make the new local parts, beside the old ones.
+    """Collective over comm. Allocate the new local parts; the old ones stay.
 
     Raises
     ------
-    RolledBackError : some rank has no memory for them.
+    RolledBackError : a rank has no memory for them.
     """
     why = ""
     try:
@@ -137,7 +137,7 @@ def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch:
 def new_segment(
     job: JobContext, declaration: Declaration, layout: Layout, epoch: int, process: int
 ) -> Segment:
-    """Make the local part of an array that `process` has in `layout`."""
+    """Allocate the local part of an array that `process` has in `layout`."""
     memory = RankMemory(job.folder, epoch, process)
     shape = layout.local_shape(process)
     return segments.create(memory, declaration.name, shape, declaration.dtype, declaration.order)
@@ -146,15 +146,15 @@ def new_segment(
 def exchange(
     job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | None
 ) -> None:
-    """Collective over comm. Bring the data over.
+    """Collective over comm. Transfer the data.
 
     Parameters
     ----------
-    epoch : of the segments to read it out of; None: it comes by messages.
+    epoch : of the segments to read it from; None: the data is sent in messages.
 
     Raises
     ------
-    RolledBackError : some rank cannot map what another one holds.
+    RolledBackError : a rank cannot map a segment of another one.
     """
     why = ""
     try:
@@ -166,13 +166,13 @@ def exchange(
         if epoch is None:
             raise
         why = f"rank {comm.rank} cannot map the data of other processes: {error}"
-    if epoch is not None:  # nobody waits for anybody before, so an error can still be agreed on
-        wait([comm.Ibarrier()])  # leaves the core to those that still read
+    if epoch is not None:  # no rank waits for another before this point, so all can still agree
+        wait([comm.Ibarrier()])  # leaves the core to ranks that still read
         agree(comm, why)
 
 
 def run(comm: MPI.Intracomm, move: Move) -> None:
-    """Move the data of one array; collective over comm if it goes by messages."""
+    """Move the data of one array; collective over comm if it is sent in messages."""
     target, plan = None if move.segment is None else move.segment.array, move.plan
     try:
         if move.find is None:
@@ -182,7 +182,7 @@ def run(comm: MPI.Intracomm, move: Move) -> None:
         elif target is not None:
             plan.gather(plan.target_process[comm.rank], move.find, target)
     finally:
-        plan.forget()  # plans stay, the memory of this configuration does not
+        plan.forget()  # the plan may stay cached, the memory of this configuration not
 
 
 def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
@@ -190,7 +190,7 @@ def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
 
     Raises
     ------
-    RolledBackError : an array has changed on the way.
+    RolledBackError : the checksum of an array has changed.
     """
     changes = np.zeros(len(moves), np.uint64)  # before - after, modulo 2**64
     for k, move in enumerate(moves):
@@ -209,11 +209,11 @@ def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
 
 
 def receive(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
-    """Collective over comm. Let ragged data be read while it can still be given up.
+    """Collective over comm. Unpack ragged data while the move can still be rolled back.
 
     Raises
     ------
-    RolledBackError : an item cannot be unpickled where it has come to.
+    RolledBackError : an item cannot be unpickled on its new rank.
     """
     if not job.ragged:
         return
@@ -236,7 +236,7 @@ def _drop(move: Move) -> None:
 def timed(
     outcome: ResizeOutcome, phase: Literal["join_s", "plan_s", "move_s", "resume_s"]
 ) -> Iterator[None]:
-    """Add the time of the block to one phase of the pause."""
+    """Add the time of the block to a phase of the pause."""
     began = time.perf_counter()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The moments at which a job meets its service: its start, the entry of a group, resize points."""
+"""Where a job communicates with its service: its start, the join of a group, resize points."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from reshape.topology import Topology
 from reshape.wire.link import Decision, Link
 from reshape.wire.messages import Abandon, Connect, Join, Leave, Proceed
 
-_LETTER = 65536  # bytes: more than a port's name or a reason takes
-_NAP_S = 0.005
+_ANSWER_BYTES = 65536  # more than the name of a port or a reason takes
+_SLEEP_S = 0.005
 
 
 def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool | None) -> None:
-    """Collective over job.comm. Present the job, and settle what program and submission say.
+    """Collective over job.comm. Introduce the job, and combine its settings and the submission's.
 
     Parameters
     ----------
-    topology, verify : what the program says; the service's word counts where it says nothing.
+    topology, verify : settings of the program; None: those of the submission apply.
 
     Raises
     ------
-    ReshapeError : they contradict one another, or the service refuses the job.
+    ReshapeError : the two name different topologies, or the service refuses the job.
     """
     welcome = link.hello(job.comm.size, topology) if job.comm.rank == 0 else None
     welcome = job.comm.bcast(welcome, root=0)
@@ -50,11 +50,11 @@ def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool |
 
 
 def join_when_asked(job: JobContext, link: Link) -> None:
-    """Collective over job.comm. Wait for the running job and become part of it.
+    """Collective over job.comm. Wait for the running job and join it.
 
     Raises
     ------
-    SystemExit : code 0, the job goes on without this group.
+    SystemExit : code 0, the job continues without this group.
     """
     prepare(job)
     answer = await_port(job.comm, link)
@@ -72,22 +72,22 @@ def join_when_asked(job: JobContext, link: Link) -> None:
 
 
 def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
-    """Collective over comm. Wait until the job is about to accept this group, or does not want it.
+    """Collective over comm. Wait until the job is about to accept this group, or rejects it.
 
-    Nobody spins meanwhile: the processors belong to the running job.
+    The ranks sleep meanwhile, because the running job uses the same processors.
     """
-    letter = bytearray(_LETTER)
+    buffer = bytearray(_ANSWER_BYTES)
     if comm.rank == 0:
         answer = pickle.dumps(link.wait_for_port(comm.size))
-        letter[: len(answer)] = answer
-    request = comm.Ibcast([letter, MPI.BYTE], root=0)
+        buffer[: len(answer)] = answer
+    request = comm.Ibcast([buffer, MPI.BYTE], root=0)
     while not request.Test():
-        time.sleep(_NAP_S)
-    return cast(Connect | Abandon, pickle.loads(letter))
+        time.sleep(_SLEEP_S)
+    return cast(Connect | Abandon, pickle.loads(buffer))
 
 
 def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
-    """Collective over job.comm. Ask the service what to do, if it is time to, and do it.
+    """Collective over job.comm. Ask the service for a decision, if it is time to, and carry it out.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
             topology=job.topology,
         )
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
-            link.report(job.last)  # it is over, but the service has not heard of it
+            link.report(job.last)  # it has ended, but the service has not received the report
             decision = Proceed()
     decision = tell(job.comm, decision)
     if isinstance(decision, Proceed):
@@ -118,13 +118,14 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
     job.pace.reset()
     if job.comm == MPI.COMM_NULL:
         raise SystemExit(0)
-    # The ranks may have another order now; who has measured the pause tells of it, if still here.
+    # The order of the ranks may have changed. The previous rank 0, which measured the pause,
+    # reports it unless it has left the job.
     if was_first if first_group in job.groups else job.comm.rank == 0:
         link.report(job.last)
 
 
 def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:
-    """Collective over comm. Give rank 0's decision to all, nearly always in one small message."""
+    """Collective over comm. Broadcast rank 0's decision, mostly in one small message."""
     header, groups = np.zeros(4, np.int64), list[int]()
     if isinstance(decision, Join):
         header[:] = 1, decision.serial, decision.group, decision.size

@@ -1,7 +1,7 @@
-"""Whether a resize can do without messages: every process maps what the others hold.
+"""Moves without messages: each process maps the segments of the others.
 
 On one node the local parts of a job are files that all its processes can map
-(`reshape.data.segments`). Then each target reads its share out of the source segments themselves
+(`reshape.data.segments`). Then each target reads its share from the source segments
 (`redistribution.copies.gather`), which copies every element once.
 """
 
@@ -54,7 +54,7 @@ def shared_epoch(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> int |
 def source_finder(
     job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan, epoch: int
 ) -> Find:
-    """Give the function by which `Plan.gather` finds the local array of a source process.
+    """Return the function by which `Plan.gather` gets the local array of a source process.
 
     The function raises OSError or ReshapeError if a segment cannot be mapped.
     """
@@ -71,7 +71,7 @@ def source_finder(
 
 
 def _identity(folder: Path | None) -> FolderIdentity | None:
-    """What tells this folder from all others on all nodes; None if there is none."""
+    """Identity of a folder among those of all nodes; None if it does not exist."""
     try:
         # Device and inode number files of one kernel only; another boot is another kernel.
         found = None if folder is None else folder.stat()

@@ -1,11 +1,11 @@
-"""How often a job asks its service: at its resize points, but not more often than makes sense.
+"""The rate at which a job sends requests to its service at resize points.
 
-At every resize point the ranks meet in one small broadcast, in which rank 0 hands on the decision.
-Rank 0 asks the service only if `every_s` have passed since it last did; in between, it decides to
-go on. So iterations of milliseconds cost a broadcast, not a journey to the service and an entry in
-its journal, while an instruction waits at most `every_s` and one iteration. Iterations longer than
-that ask every time. The time reported is the mean of all iterations since the last question; the
-first one after a start or a resize is always reported alone (it meets cold caches).
+At each resize point rank 0 broadcasts the decision in one small message. It asks the service only
+if `every_s` seconds have passed since the last request; otherwise the decision is to proceed. So an
+iteration of milliseconds costs a broadcast, but no request and no record in the journal, and an
+order of the service waits at most `every_s` and one iteration. A job with longer iterations asks at
+each resize point. The reported time is the mean of all iterations since the last request. The first
+iteration after a start or a resize is reported alone, because its caches are cold.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ VARIABLE = "RESHAPE_ASK_EVERY_S"
 
 @dataclass
 class Pace:
-    """When rank 0 asks again, and what has passed since it last did.
+    """When rank 0 asks again, and the iterations since the last request.
 
     Parameters
     ----------
-    every_s : least time between two questions, seconds; 0 asks at every resize point.
+    every_s : least time between two requests, seconds; 0: ask at every resize point.
     """
 
     every_s: float = ASK_EVERY_S
@@ -38,11 +38,11 @@ class Pace:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Pace:
-        """Pace that an environment asks for.
+        """Read the pace from the environment.
 
         Raises
         ------
-        ConfigError : RESHAPE_ASK_EVERY_S is no number of seconds.
+        ConfigError : RESHAPE_ASK_EVERY_S is not a number of seconds.
         """
         text = environment.get(VARIABLE, str(ASK_EVERY_S))
         try:
@@ -67,11 +67,11 @@ class Pace:
         return time.monotonic() - self._asked_at >= self.every_s
 
     def taken(self) -> float:
-        """Mean time of the iterations since the last question, seconds; this one begins anew."""
+        """Mean time of the iterations since the last request, seconds; resets the mean."""
         mean_s = self._seconds / max(1, self._iterations)
         self._asked_at, self._iterations, self._seconds = time.monotonic(), 0, 0.0
         return mean_s
 
     def reset(self) -> None:
-        """Begin on another configuration: its first iteration is reported alone."""
+        """Begin a configuration, whose first iteration is reported alone."""
         self._asked_at, self._iterations, self._seconds = -inf, 0, 0.0
