@@ -1,11 +1,11 @@
-"""Weeks cut out of a trace: those in which the machine was busy enough to be worth a study.
+"""Weeks cut out of a trace: those in which the machine was busy enough for a study.
 
 Time is cut into windows of 168 h, the first of which begins with the first submission. The
-utilization of a window is what the log says its jobs held in it, a job that began before or ended
-behind counting with the part inside, over what the machine could give (REDIR IV.B: "weeks with a
-mean utilization of at least 70 %"). A week then has the jobs that were submitted in it, whole, at
-times counted from its beginning: what ran or waited before is left out, what would run on behind it
-is not cut.
+utilization of a window is the processor-seconds that jobs held in it by the log (of a job that
+began before or ended after it, the part inside) over those installed (REDIR IV.B: "weeks with a
+mean utilization of at least 70 %"). A week then has the jobs that were submitted in it, at times
+counted from its beginning: jobs that were submitted before are left out, and runs that end after it
+are not cut.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ class Week(msgspec.Struct, frozen=True):
     jobs: int
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """Weeks that were chosen, and what they were chosen from.
+class WeekChoice(msgspec.Struct, frozen=True):
+    """Weeks that were chosen, and the numbers of the choice.
 
     Parameters
     ----------
-    processors, least : of the machine; utilization that was asked for.
-    windows, full : windows of the trace; those of them busy enough.
-    without_wait : jobs that ran and whose wait the log does not tell; they count from their
-        submission, which is all there is to know in a generated trace.
-    never_ran : jobs without run time or processors; they count for nothing.
+    processors, least : of the machine; least utilization requested.
+    windows, full : windows of the trace; those that are busy enough.
+    without_wait : jobs that ran and have no wait in the log; they count from their submission.
+    never_ran : jobs without run time or processors; they do not count.
     weeks : the chosen ones, by time.
     """
 
@@ -62,7 +61,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What was found, in one sentence."""
+        """The choice in one sentence."""
         odd = ""
         if self.without_wait:
             jobs = counted(self.without_wait, "job")
@@ -78,15 +77,15 @@ class Choice(msgspec.Struct, frozen=True):
         )
 
 
-def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 1) -> Choice:
+def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 1) -> WeekChoice:
     """Choose weeks of a trace.
 
     Parameters
     ----------
     processors : of the machine.
-    count : how many, or all there are if that is fewer.
-    least : utilization that they must have.
-    seed : which ones, if there are more.
+    count : number of weeks; fewer if there are not as many.
+    least : least utilization.
+    seed : draws the weeks if there are more.
 
     Raises
     ------
@@ -112,11 +111,11 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
         )
     drawn = np.random.default_rng(seed).permutation(len(full))[:count]
     taken = [full[i] for i in sorted(drawn.tolist())]
-    return Choice(processors, least, windows, len(full), without_wait, never_ran, taken)
+    return WeekChoice(processors, least, windows, len(full), without_wait, never_ran, taken)
 
 
 def cut(trace: Trace, week: Week) -> Trace:
-    """Give the trace of one week, its times counted from the beginning of the week."""
+    """Trace of one week; its times count from the beginning of the week."""
     submit = trace.columns["submit"]
     there = (submit >= week.begin) & (submit < week.begin + WEEK_S)
     columns: dict[str, Column] = {name: column[there] for name, column in trace.columns.items()}
@@ -128,7 +127,7 @@ def cut(trace: Trace, week: Week) -> Trace:
 
 
 def _held(trace: Trace) -> tuple[NDArray[np.float64], int, int]:
-    """When jobs held processors, and how many.
+    """Spans in which jobs held processors.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Jobs as a model draws them, and the trace that they make."""
+"""Jobs drawn from a model, and their trace."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class DrawnJobs(msgspec.Struct, frozen=True):
     ----------
     processors : (n,) int64, >= 1.
     run : (n,) float64, seconds.
-    submitted : (n,) float64, seconds, ascending; None: the model does not say.
-    estimate : (n,) float64, seconds; None: the run time stands for it.
+    submitted : (n,) float64, seconds, ascending; None: the model has no arrivals.
+    estimate : (n,) float64, seconds; None: the run time.
     executable : (n,) int64, the same for repetitions of a job; None: the model does not repeat.
-    resources : (n, k) int64, what they hold of further resources; None: nothing.
+    resources : (n, k) int64, demands for further resources; None: none.
     """
 
     processors: Ints
@@ -60,7 +60,7 @@ class DrawnJobs(msgspec.Struct, frozen=True):
         ----------
         processors : of the machine, for the header.
         header : comments before that.
-        resources : what the machine has of the further resources, in the order of their columns.
+        resources : amounts of the further resources on the machine, in the order of their columns.
         """
         n = len(self)
         assert self.submitted is not None

@@ -8,14 +8,14 @@ and rules are those of the authors' program at the Parallel Workloads Archive (`
 - the 20 most popular serve 89 % of the jobs, by an exponential law of their popularity ranks; a
   power law holds for the rest;
 - the 20 are the maximum, times that all four logs behind the model have in common, and multiples of
-  round times. The maximum is the most popular; how popular the others are is as in one of the four
-  logs, chosen at random time by time;
+  round times. The maximum is the most popular; the popularity of each other time is that in one of
+  the four logs, chosen at random for each time;
 - the rest follow a fractional law of their rank, in whole minutes, in random order of popularity.
 
-As in the paper, no job outlives its estimate: the long ones choose first among those that remain.
-Ours differ in two points: the estimates of the jobs are drawn, not dealt out in exact shares, and
-where the program gives up (more long jobs than long estimates) such a job asks for the maximum, or
-for its run time if that is longer.
+As in the paper, no job exceeds its estimate: long jobs choose first among the estimates that
+remain. This implementation differs in two points. The estimates are drawn instead of being
+distributed in exact shares. Where the program gives up (more long jobs than long estimates), such a
+job requests the maximum, or its run time if that is longer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEAD = 20  # most popular estimates
 MINUTE_S = 60
 #: Times below this, multiples of 5 minutes, would be too few for the head.
 LEAST_LONGEST_S = (HEAD - 1) * 5 * MINUTE_S + 1
-#: Jobs, and how many different estimates so many have.
+#: (Number of jobs, number of different estimates).
 DIFFERENT = ((0, 0), (20, 10), (200, 20), (1000, 35), (10000, 90), (70000, 340), (250000, 565))
 #: Popular estimates that all four logs have, minutes.
 COMMON = (5, 10, 15, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 720, 1080)
@@ -57,8 +57,8 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     longest_s : largest estimate the machine allows, whole seconds.
     head_share : share of the jobs with one of the 20 most popular estimates.
     head : a, b, c of the percentage a * exp(b * rank) + c of the ranks 2 to 20.
-    tail : a, b of the percentage a * rank ** b of the ranks from 21 on, before it is scaled to what
-        the head leaves.
+    tail : a, b of the percentage a * rank ** b of the ranks from 21 on, before it is scaled to the
+        share that the head leaves.
     times : p, q of the law of times, see `rest`.
 
     Raises
@@ -80,7 +80,7 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"head_share must be > 0 and <= 1, got {self.head_share}")
 
     def different(self, jobs: int) -> int:
-        """How many different estimates so many jobs have, those of the head included."""
+        """Number of different estimates of `jobs` jobs, including those of the head."""
         jobs_at, estimates_at = zip(*DIFFERENT, strict=True)
         return max(HEAD, round(float(np.interp(jobs, jobs_at, estimates_at))))
 
@@ -91,7 +91,7 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         percent = np.where(
             ranks <= HEAD, a * np.exp(b * ranks) + c, self.tail[0] * ranks ** self.tail[1]
         )
-        percent[0] = 100 * self.head_share - percent[1:HEAD].sum()  # what the others leave
+        percent[0] = 100 * self.head_share - percent[1:HEAD].sum()  # the remaining share
         if different > HEAD:
             percent[HEAD:] *= 100 * (1 - self.head_share) / percent[HEAD:].sum()
         return np.asarray(percent / percent.sum())

@@ -1,11 +1,11 @@
-"""Feitelson's workload model of 1996: discrete sizes, run times that go with them, repetitions.
+"""Feitelson's workload model of 1996: discrete sizes, run times by size, repetitions.
 
 D. G. Feitelson, "Packing schemes for gang scheduling" (JSSPP 1996), and the page of the model at
 the Parallel Workloads Archive (``m_feitelson96``). The page says: six logs; a harmonic distribution
 of sizes of order 1.5, "hand-tailored to further emphasize small sizes and powers of two"; run times
 with a coefficient of variation above 1 that grow weakly with the size; repeated executions of the
-same jobs. Its numbers beyond the order are in a program that no public copy was found of, so the
-following are ours, and parameters:
+same jobs. Its other numbers are in a program of which we found no public copy, so the
+following are our choices, and parameters:
 
 - the tailoring: a factor on powers of two that grows with the size, chosen after three of the six
   logs (NASA iPSC, SDSC Paragon, CTC SP2: 83 to 100 % of the jobs are of such sizes, and the large
@@ -36,8 +36,8 @@ class Feitelson96(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     short, long : means of the two exponentials, in units.
     p0, slope : probability of the first is p0 - slope * size / processors.
     unit_s : length of a unit, seconds.
-    repeat_order : of the harmonic distribution of repetitions; 0: every job comes once.
-    most_repeats : a job comes so often at most.
+    repeat_order : of the harmonic distribution of repetitions; 0: no job repeats.
+    most_repeats : largest number of repetitions.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""A whole trace from a model: jobs, requirements, estimates, and times of submission for a load.
+"""Traces from models: jobs, demands, estimates, and times of submission for a load.
 
-PRIO's model makes resizable jobs, which a trace cannot express; its workload is a file of jobs.
+PRIO's model makes resizable jobs, which a trace cannot express; its workload is a workload file.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Simulated: TypeAlias = Callable[[Trace, int], Schedule]
 
 
 class TraceRequest(msgspec.Struct, frozen=True):
-    """What a trace shall be like.
+    """Request for a generated trace.
 
     Parameters
     ----------
-    model, jobs, seed : which model, how many jobs of it, what they are drawn by.
+    model, jobs, seed : name of the model, number of jobs, seed of all draws.
     parameters : of the model, by name; numbers may be text.
-    load : offered load (processor-seconds asked for, over those there are while jobs are
-        submitted), or queue : mean ready queue of EASY; None and None: as the model has it.
-    resources : number of further resources; law : how requirements spread.
+    load : offered load (processor-seconds requested over those installed while jobs are submitted),
+        or queue : mean queue of EASY; None and None: that of the model.
+    resources : number of further resources; law : distribution of the demands.
     estimates : "exact", or "tsafrir" with the largest estimate `longest_s`.
     """
 

@@ -8,7 +8,7 @@ together (batch and interactive), compared with it line by line.
 - Size: serial with some probability, else 2 ** u for a two-stage uniform u, rounded to a whole u
   (a power of two) with another probability.
 - Run time: its natural logarithm is hyper-gamma; the larger the job, the likelier the second gamma,
-  that of the long ones. Above exp(12) s it is drawn again.
+  that of the long run times. Above exp(12) s it is drawn again.
 - Arrivals: the logarithms of the times between them are gamma (above exp(13) s drawn again), in a
   time that passes the faster the more jobs come at that hour: the hours' shares follow a gamma,
   too, in half hours from 5:30 on.

@@ -43,8 +43,8 @@ class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mean_arrival_s : mean time between two submissions.
     iterations : iterations of each job.
     speedup : speedup model of all jobs.
-    expand_step : what an arbitrary job adds in an expansion, as a share of its starting size. The
-        paper does not say; this is ours.
+    expand_step : processors that an arbitrary job adds in an expansion, as a share of its starting
+        size. The paper does not give it; the default is ours.
     expand_most : largest size of a job, in starting sizes, if that is less than the machine has.
 
     Raises
@@ -119,7 +119,7 @@ def _types(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def _evenly(types: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Choose this share of the jobs, and (to within one job) of those of each type, at random.
+    """Choose this share of the jobs at random, and of each type (to within one job).
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How fast jobs must arrive for a ready queue of a wanted mean length (KRES 3.1, "System Load")."""
+"""Search for the arrival rate that gives a mean queue length (KRES 3.1, "System Load")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reshape.errors import ReshapeError
 from simulator.results.schedule import Schedule
 from simulator.workloads.drawn import Floats
 
-WIDEST = 64.0  # how far the search goes from its first guess, as a factor
+WIDEST = 64.0  # largest factor between the first guess and the result
 
 
 class ArrivalSearch(msgspec.Struct, frozen=True):
@@ -21,8 +21,8 @@ class ArrivalSearch(msgspec.Struct, frozen=True):
     Parameters
     ----------
     mean_arrival_s : mean time between two submissions.
-    queue : mean length of the ready queue that it gives.
-    runs : simulations it took.
+    queue : mean queue length at that rate.
+    runs : number of simulations.
     """
 
     mean_arrival_s: float
@@ -45,14 +45,14 @@ def arrival_for_queue(
 ) -> ArrivalSearch:
     """Mean time between submissions at which the mean queue has the wanted length.
 
-    The longer the time between two submissions, the shorter the queue; so two times are found with
-    the target between their queues, and the rest is Brent's method on logarithms, until the queue
-    is near enough.
+    The queue is the shorter, the longer the time between two submissions. The search first finds
+    two times with the target between their queues, then uses Brent's method on logarithms until the
+    queue is within the tolerance.
 
     Parameters
     ----------
-    target : wanted mean length, > 0.
-    queue_at : gives the mean queue of a simulation with this mean time, seconds.
+    target : mean queue length to reach, > 0.
+    queue_at : returns the mean queue of a simulation with this mean time, seconds.
     tolerance : accepted relative distance from the target.
 
     Raises

@@ -1,11 +1,11 @@
-"""Requirements of K resources from one size, as KRES 3.1 draws them.
+"""Demands for K resources from one size, as KRES 3.1 draws them.
 
 Leinberger, Karypis and Kumar, "Job scheduling in the presence of multiple resource requirements":
 "a set of K random numbers was drawn from a uniform random variable and then scaled with the job
-size"; "a similar method was used for the exponential distribution". Their means are not given.
-Ours are 1/2 for both, so that both need as much on average: uniform on (0, 1], or exponential of
-mean 1/2, cut at what the machine has. Every resource has the machine's number of units; a job needs
-at least one of each.
+size"; "a similar method was used for the exponential distribution". The paper does not give their
+means. Both are 1/2 here, so that both laws have the same mean demand: uniform on (0, 1], or
+exponential of mean 1/2, cut at the capacity of the machine. The machine has as many units of each
+resource as processors; a job requests at least one of each.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Law: TypeAlias = Literal["uniform", "exponential"]
 
 
 def factors(jobs: int, k: int, law: Law, rng: np.random.Generator) -> Floats:
-    """Random numbers that the sizes are scaled with, (jobs, k) float64."""
+    """Random factors of the sizes, (jobs, k) float64."""
     if law == "uniform":
         return 1.0 - rng.random((jobs, k))  # above 0
     return rng.exponential(0.5, (jobs, k))
 
 
 def requirements(sizes: Ints, capacity: int, drawn: Floats) -> Ints:
-    """Amounts that jobs need of K resources.
+    """Demands of jobs for K resources.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A workload written down in YAML: resizable and rigid jobs, or a generator, and what resizes cost.
+"""Workload files in YAML: resizable and rigid jobs, or a generator, and the cost of resizes.
 
 ::
 
@@ -37,11 +37,11 @@ ENDINGS = (".yaml", ".yml")
 
 
 class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job as the file says it; times in seconds, a walltime also as 10:00.
+    """A job of the file; times in seconds, a walltime also as 10:00.
 
     Parameters
     ----------
-    at, iteration_s, iterations : as of `SimJob`; a rigid job needs but one iteration.
+    at, iteration_s, iterations : as of `SimJob`; a rigid job has one iteration.
     max_processors, topology : largest size and valid sizes; without the former it is rigid.
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
     data_mib : data that moves at a resize.
@@ -62,8 +62,8 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     priority: float = 0.0
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands in a workload file; see the head of this module."""
+class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Contents of a workload file; see the head of this module."""
 
     processors: int | None = None
     jobs: list[JobLine] = []
@@ -83,10 +83,10 @@ def read(file: Path, seed: int | None = None) -> Workload:
 
     Raises
     ------
-    ConfigError : names file, line and field, the value and the mend.
+    ConfigError : names file, line, field and value, and the fix.
     """
     tree = Located.read(file)
-    said = tree.convert(File)
+    said = tree.convert(WorkloadContents)
     if bool(said.jobs) == ("prio" in tree.values):
         tree.fail((), "must have either jobs or prio (a generator), and only one of them")
     for name in ("start_s", "end_s"):
@@ -106,7 +106,7 @@ def read(file: Path, seed: int | None = None) -> Workload:
 
 
 def encode(workload: Workload, comment: str) -> bytes:
-    """Write a workload as `read` reads it, a line a job; speedups are models with a name.
+    """Write a workload as `read` reads it, a line for each job; speedups are named models.
 
     Parameters
     ----------

@@ -241,7 +241,7 @@ def test_runs_are_cases_times_grid_times_seeds(here: Path) -> None:
         ("grid:", "seeds: 0\ngrid:", "squares.yaml:5: seeds: must be a number >= 1 or a list"),
         ("squares:run", "sqares:run", "squares.yaml:2: run: 'sqares:run' cannot be imported"),
         ("squares:run", "squares:rum", "run: module 'squares' has no function 'rum'; did you mean"),
-        ("squares:run", "squares", "squares.yaml:2: run: 'squares' is not a function; write module:"),
+        ("squares:run", "squares", "run: 'squares' is not a function; write module:"),
         ("squares:report", "squares:r", "squares.yaml:3: report: module 'squares' has no function"),
         ("squares:report", "squares:broken", "squares:broken failed; no report was written:"),
     ],
