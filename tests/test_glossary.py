@@ -32,8 +32,8 @@ def resolve(name: str) -> object:
         try:
             found: object = import_module(module)
         except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # a dependency is missing
             continue
         for attribute in parts[length:]:
             found = getattr(found, attribute)
