@@ -1,12 +1,12 @@
-"""The core's share of a resize decision: how long it takes to answer one resize point.
+"""Time that the core takes to answer one resize point.
 
     python benchmarks/scheduler/decision.py [--scenarios fcfs-pr pba-pr] [--rounds 5] [--json]
 
-Resizable jobs run under each scenario that resizes, on a machine that has something idle; every one
-comes to its resize points, grows, shrinks and carries a history of several sizes. Only
-`core.handle` with the resize point is timed, garbage collection included: by the wall clock and,
-since others may share the machine, by the processor time of this process. With queued jobs each
-decision also looks at the queue and at the reservation of its head.
+Resizable jobs run under each scenario that resizes, on a machine with idle processors. Each job
+comes to its resize points, expands, contracts and has a history of several sizes. Only
+`core.handle` with the resize point is timed, garbage collection included, by the wall clock and by
+the processor time of this process. With queued jobs a decision also depends on the queue and on the
+reservation of the head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ START, MOST = 4, 40
 
 
 def prepared(name: str, running: int, queued: int) -> Core:
-    """Build a core with so many running resizable jobs, and so many that wait for too much."""
+    """Core with so many running resizable jobs, and so many queued jobs that do not fit."""
     core = Core(scenario(name), Machine([("m", running * START * 3)]))
     spec = JobSpec(START, 1e6, MOST, Topology("arbitrary", step=START))
     core.handle([JobSubmitted(0.0, job, spec) for job in range(1, running + 1)])
@@ -44,7 +44,7 @@ def prepared(name: str, running: int, queued: int) -> Core:
 
 
 def decisions(core: Core, running: int, rounds: int, seed: int) -> list[tuple[float, float]]:
-    """Let every job come to a resize point, round by round.
+    """Bring each job to a resize point in each round.
 
     Returns
     -------

@@ -1,10 +1,10 @@
-"""What finding a place costs on machines of 1 000 to 100 000 processors, and what changes cost.
+"""Cost of processor selections on machines of 1 000 to 100 000 processors.
 
     python benchmarks/scheduler/places.py [--json]
 
-A machine is filled to 85 % with jobs of random sizes; then one job after another leaves and others
-take its place. `search` is the choice of processors alone, found or not; `change` is what it costs
-to take them and to give them back. Microseconds of processor time, means.
+A machine is filled to 85 % with jobs of random sizes; then jobs end and others start one by one.
+`search` is the mean time of a selection, whether it accepts processors or not; `change` is the mean
+time to take and release them. Both are in microseconds of processor time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEPS = 3000
 
 
 def measure(name: str, processors: int, mean_size: int) -> dict[str, object]:
-    """Run one machine through its steps."""
+    """Run the steps on one machine."""
     selection, dice = SELECTIONS[name], random.Random(1)
     space = Space(ProcSet.span(0, processors), Tree(4, LEVELS[processors]))
     held: list[ProcSet] = []

@@ -1,4 +1,4 @@
-"""A small machine driven through jobs, and what a twin needs to reckon by seconds."""
+"""Drives a core through a few jobs, for comparison with twins that compute second by second."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.scenario import Scenario
 
 
-class Ran(NamedTuple):
-    """Start time of each job, the promises it got over time, and the starts' reasons."""
+class SmallRun(NamedTuple):
+    """Start time of each job, its reservations over time, and the reasons of the starts."""
 
     starts: list[float]
-    promises: dict[int, list[float]]
+    reserved: dict[int, list[float]]
     reasons: dict[int, str]
 
 
@@ -29,10 +29,10 @@ def drive(
     backfill: Backfill,
     processors: int,
     resources: Mapping[str, int] | None = None,
-) -> Ran:
+) -> SmallRun:
     """Run jobs of (submitted, processors, walltime, run time <= walltime, further resources ...).
 
-    They come in order of submission; the further resources are those of the machine.
+    They are in order of submission; `resources` are the further resources of the machine.
     """
     names = list(resources or {})
     core = Core(
@@ -45,7 +45,7 @@ def drive(
         spec = JobSpec(wanted, walltime, resources=dict(zip(names, rest, strict=False)))
         event = JobSubmitted(at, i, spec)
         heapq.heappush(events, (at, *instant_order(event), i, event))
-    ran = Ran([inf] * len(jobs), {}, {})
+    ran = SmallRun([inf] * len(jobs), {}, {})
     while events:
         now = events[0][0]
         batch = []
@@ -61,11 +61,11 @@ def drive(
             ran.reasons[order.job] = str(order.reason)
             end = JobEnded(now + jobs[order.job][3], order.job)
             heapq.heappush(events, (end.at, *instant_order(end), order.job, end))
-        promised = dict(core.reservations)
+        reserved = dict(core.reservations)
         if backfill.reservations == 1 and (head := core.view.reservation()) is not None:
-            promised[head.job] = head.at
-        for job, at in promised.items():
-            ran.promises.setdefault(job, []).append(at)
+            reserved[head.job] = head.at
+        for job, at in reserved.items():
+            ran.reserved.setdefault(job, []).append(at)
         for job in core.queue:
             assert str(core.reason_pending(job.id))
     return ran

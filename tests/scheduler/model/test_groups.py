@@ -1,4 +1,4 @@
-"""Which groups leave: against all subsets tried."""
+"""Leaving groups, against a search of all subsets."""
 
 from __future__ import annotations
 

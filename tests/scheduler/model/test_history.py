@@ -1,4 +1,4 @@
-"""The performance profiler: robust times, benefit, sweet spot material, expand potential."""
+"""The performance profiler: robust times, benefit, expand potential, predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduler.model.history import KEPT, History, Moves, slope_weights
 
 
 def ran(*visits: tuple[int, list[float]]) -> History:
-    """Give the history of a job that was on these sizes, with these iteration times."""
+    """History of a job that ran on these sizes, with these iteration times."""
     history, now = History(), 0.0
     for size, times in visits:
         history.configured(size, now)
@@ -47,7 +47,7 @@ def test_a_long_job_needs_no_more_memory() -> None:
     assert history.points == history.settled == 10_000
 
 
-def test_where_it_came_from_and_may_go_back_to() -> None:
+def test_earlier_sizes() -> None:
     history = ran((2, [1.0]), (4, [1.0]), (8, [1.0]), (4, [1.0]))
     assert history.visits == [2, 4, 8, 4]
     assert history.expanded_from() == 2
@@ -81,19 +81,19 @@ def test_benefit(
 @pytest.mark.parametrize(
     ("visits", "expected"),
     [
-        ([(2, [12.0, 8.0]), (4, [9.0])], True),  # 4 still warms up, as 2 did: 12 -> 9
-        ([(2, [12.0, 8.0]), (4, [9.0, 9.0])], False),  # and now it is known better
+        ([(2, [12.0, 8.0]), (4, [9.0])], True),  # 4 has cold caches, as 2 had: 12 -> 9
+        ([(2, [12.0, 8.0]), (4, [9.0, 9.0])], False),  # a later iteration on 4 decides
         ([(2, [12.0, 8.0]), (4, [90.0, 5.0])], True),
         ([(2, [8.0, 8.0]), (4, [5.0, 500.0, 5.1])], True),  # one bad iteration
     ],
 )
-def test_benefit_is_judged_by_what_can_be_compared(
+def test_benefit_compares_cold_caches_with_cold_caches(
     visits: list[tuple[int, list[float]]], expected: bool
 ) -> None:
     assert ran(*visits).benefited() is expected
 
 
-def test_a_job_that_came_back_is_measured_anew_where_it_was() -> None:
+def test_a_job_that_returns_to_a_size_is_measured_again() -> None:
     history = ran((2, [8.0, 8.0]), (4, [5.0, 5.0]), (2, [9.0, 7.0, 7.0]), (4, [6.0]))
     assert history.time_s(2) == 7.0
     assert history.benefited() is True
@@ -104,10 +104,10 @@ noise = st.lists(st.floats(1.0, 1.05), min_size=5, max_size=12)
 
 
 @given(noise, st.data())
-def test_the_typical_time_stands_any_outliers_below_half(
+def test_the_typical_time_is_robust_against_a_minority_of_outliers(
     factors: list[float], data: st.DataObject
 ) -> None:
-    """Warm-up and a minority of iterations, however long, leave the time within the noise."""
+    """Cold caches and a minority of slow iterations leave the time within the noise."""
     bad = data.draw(st.sets(st.sampled_from(range(len(factors))), max_size=(len(factors) - 1) // 2))
     times = [10.0 * f * (1000 if i in bad else 1) for i, f in enumerate(factors)]
     history = ran((4, [data.draw(st.floats(10, 1000), label="warm-up"), *times]))
@@ -123,7 +123,7 @@ def test_the_typical_time_stands_any_outliers_below_half(
     st.floats(1, 3),
     st.sets(st.integers(0, 4), max_size=2),
 )
-def test_the_verdict_on_an_expansion_is_right_in_spite_of_noise(
+def test_benefit_is_right_in_spite_of_noise(
     old: list[float], new: list[float], ratio: float, warm: float, bad: set[int]
 ) -> None:
     """A gain of a fifth or more is seen, a loss too; warm-up and two bad iterations hide neither.
@@ -151,7 +151,7 @@ def test_the_verdict_on_an_expansion_is_right_in_spite_of_noise(
 def test_prediction_follows_a_power_law(
     exponent: float, sizes: list[int], size: int, data: st.DataObject
 ) -> None:
-    """Exactly if measured exactly; and one size measured badly, not the nearest, is outvoted."""
+    """Exact measurements give the exact law, and one bad one, not the nearest, changes nothing."""
     sizes = sorted(sizes)
     exact = ran(*((s, [100 * s**-exponent] * 2) for s in sizes))
     predicted = exact.predict_s(size)
@@ -168,7 +168,7 @@ def test_the_pause_of_a_planned_resize() -> None:
     history = ran((2, [5.0]))
     assert history.predict_pause_s(everybody) is None, "nothing was ever moved"
     history.data_bytes = 1000
-    for seconds in (2.0, 2.2, 90.0):  # of other jobs; one of them met a busy disk
+    for seconds in (2.0, 2.2, 90.0):  # of other jobs; one is an outlier
         everybody.add(ResizeTimes(join_s=0.1, plan_s=0.1, move_s=seconds), 2000)
     assert history.predict_pause_s(everybody) == pytest.approx(0.2 + 1000 * 2.2 / 2000)
     history.moves.add(ResizeTimes(start_s=9.0, join_s=0.5, move_s=3.0), 1000)
@@ -179,7 +179,7 @@ def test_the_pause_of_a_planned_resize() -> None:
     assert Moves(fixed_s=[0.25]).pause_s(8) is None, "data, and no move was ever measured"
 
 
-def test_a_long_life_of_moves_needs_no_more_memory() -> None:
+def test_many_resizes_need_no_more_memory() -> None:
     moves = Moves()
     for _ in range(1000):
         moves.add(ResizeTimes(join_s=1.0), 10)
@@ -203,7 +203,7 @@ def test_expand_potential_follows_the_measurements() -> None:
     history = ran((2, [12.0]), (4, [6.0]))
     assert history.expand_potential(1) == pytest.approx(0.5)
     history.record(4.0, 100.0)
-    assert history.expand_potential(1) == pytest.approx(1.0)  # 6 was the first, 4 counts
+    assert history.expand_potential(1) == pytest.approx(1.0)  # 6 was a first iteration, 4 is used
     history.configured(8, 101.0)
     assert history.expand_potential(1) is None, "not measured on 8 yet"
 
@@ -218,7 +218,9 @@ def test_potential_of_any_history_is_a_number_or_unknown(visits: list[tuple[int,
 
 def test_prediction() -> None:
     assert History().predict_s(4) is None
-    assert ran((2, [12.0])).predict_s(4) == pytest.approx(6.0)  # perfect, for want of better
+    assert ran((2, [12.0])).predict_s(4) == pytest.approx(
+        6.0
+    )  # perfect scaling without other sizes
     history = ran((2, [12.0]), (4, [6.0 * 2**0.5]))  # time ~ size ** -0.5
     assert history.predict_s(4) == pytest.approx(6.0 * 2**0.5)
     assert history.predict_s(8) == pytest.approx(6.0)
@@ -230,7 +232,7 @@ def test_next_resize_point() -> None:
     assert history.next_point_at == 24.0
     history.configured(4, 20.0)
     assert history.next_point_at == 26.0
-    assert History().next_point_at == -inf  # it may come at any moment
+    assert History().next_point_at == -inf  # unknown
 
 
 def test_importing_the_core_is_light() -> None:

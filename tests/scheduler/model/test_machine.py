@@ -1,4 +1,4 @@
-"""Nodes: what they hold is theirs, also after they were away."""
+"""Nodes keep their processor numbers when they leave and rejoin."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_a_node_that_comes_back_larger_or_smaller() -> None:
     assert str(machine.free) == "0 2-3"
 
 
-def test_a_node_of_nothing() -> None:
+def test_a_node_without_processors() -> None:
     with pytest.raises(ValueError, match="node a must offer at least 1 processor, got 0"):
         Machine([("a", 0)])

@@ -1,4 +1,4 @@
-"""Quantities of several resources, and machines that hold them."""
+"""Quantities of several resources, and machines with them."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_wrong_resources(resources: dict[str, int], words: str) -> None:
         Machine().join("n", 1, resources)
 
 
-def test_a_job_waits_for_a_node_that_holds_what_it_needs() -> None:
-    """A resource that nobody knew of turns quantities into amounts, for what already runs, too."""
+def test_a_job_waits_for_a_node_with_its_resources() -> None:
+    """A new resource turns quantities into amounts, also those of running jobs."""
     core = Core(Scenario("easy"), Machine([("a", 4)]))
     assert core.handle([JobSubmitted(0, 1, JobSpec(2, 10.0))])
     assert not core.state.multi_resource
@@ -93,7 +93,7 @@ def test_the_first_job_has_a_place_but_waits_for_memory() -> None:
     assert "enough by 11.0 if walltimes hold" in str(core.reason_pending(2))
 
 
-def test_a_lost_node_takes_its_resources_along() -> None:
+def test_the_resources_of_a_lost_node_are_lost() -> None:
     core = Core(Scenario("easy"), Machine([("a", 2)], resources={"licences": 1}))
     core.handle([NodeJoined(0, "b", 2, resources={"memory": 8})])
     core.handle([JobSubmitted(0, 1, JobSpec(1, 10.0, resources={"memory": 6, "licences": 1}))])

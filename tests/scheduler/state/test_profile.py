@@ -1,4 +1,4 @@
-"""The availability profile against a twin that asks second by second."""
+"""The availability profile against a twin that counts second by second."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def free_at(profile: Availability, second: int) -> Quantity:
 
 
 def slow_earliest(free: list[int], processors: int, duration: int, after: int) -> float:
-    """First second from which all seconds of the duration have enough."""
+    """First second from which enough is free in all seconds of the duration."""
     for start in range(after, HORIZON):
         if all(count >= processors for count in free[start : start + duration]):
             return start
@@ -36,8 +36,7 @@ def test_equals_the_count_of_seconds(
     free: int, held: list[tuple[int, int]], wanted: list[tuple[int, int, int]]
 ) -> None:
     profile = Availability(0, free, sorted((float(t), i, p) for i, (t, p) in enumerate(held)))
-    # What is overdue is back "a moment later": at second 0.0...1, so not in second 0 of the twin,
-    # which we let begin there by asking from 1 on.
+    # Overdue processors are expected immediately after second 0, so the twin starts at second 1.
     slow = [free + sum(p for t, p in held if t <= second) for second in range(2 * HORIZON)]
     reserved = []
     for processors, duration, after in wanted:
@@ -56,7 +55,7 @@ def test_equals_the_count_of_seconds(
 
 
 @given(st.integers(0, 5), ends, requests)
-def test_what_lasts_is_what_could_start_now(
+def test_lasting_tells_what_could_start_now(
     free: int, held: list[tuple[int, int]], wanted: list[tuple[int, int, int]]
 ) -> None:
     profile = Availability(
@@ -76,7 +75,7 @@ def test_what_lasts_is_what_could_start_now(
 
 
 def slow_earlier(free: list[int], processors: int, duration: int, than: int) -> float:
-    """First second before `than` from which all up to then, or of the duration, have enough."""
+    """First second before `than` from which enough is free until `than` or for the duration."""
     for start in range(1, than):
         if all(count >= processors for count in free[start : min(start + duration, than)]):
             return start
@@ -84,10 +83,10 @@ def slow_earlier(free: list[int], processors: int, duration: int, than: int) -> 
 
 
 @given(st.integers(0, 5), ends, requests, st.lists(st.integers(1, 12), max_size=8))
-def test_reservations_move_as_if_they_were_made_anew(
+def test_a_move_equals_a_cancellation_and_a_reservation(
     free: int, held: list[tuple[int, int]], wanted: list[tuple[int, int, int]], since: list[int]
 ) -> None:
-    """A move is a lift and a reservation; "none before" only spares the look at what is before."""
+    """`since` only saves the search of earlier times."""
     ends = sorted((float(max(2, t)), i, p) for i, (t, p) in enumerate(held))
     profile, twin = Availability(1, free, ends), Availability(1, free, ends)
     made = []
@@ -113,13 +112,13 @@ def test_reservations_move_as_if_they_were_made_anew(
             assert most == max(more, default=0)
 
 
-def test_overdue_processors_are_expected_but_not_there() -> None:
+def test_overdue_processors_are_expected_but_not_free() -> None:
     profile = Availability(10.0, 1, [(8.0, 1, 2), (10.0, 2, 1)])
     assert profile.earliest(1, 5, 10.0) == 10.0
     assert 10.0 < profile.earliest(4, 5, 10.0) < 10.0001
     assert profile.earliest(5, 5, 10.0) == inf
 
 
-def test_reserving_what_is_not_there_is_our_own_fault() -> None:
+def test_reserving_too_much_fails() -> None:
     with pytest.raises(AssertionError, match="not free"):
         Availability(0, 2).reserve(3, 1, 1)

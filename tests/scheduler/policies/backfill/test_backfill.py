@@ -1,4 +1,4 @@
-"""Backfilling against slow obvious twins, and what each kind promises."""
+"""Backfilling against slow twins, and the guarantees of each kind."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def jobs_of(processors: int = PROCESSORS) -> st.SearchStrategy[list[tuple[int, i
 def run(
     jobs: list[tuple[int, int, int, int]], reservations: int | None
 ) -> tuple[list[float], dict[int, list[float]]]:
-    """Start time of each job, and the promises it got over time."""
+    """Start time of each job, and its reservations over time."""
     ran = drive(jobs, Backfill(reservations), PROCESSORS)
-    return ran.starts, ran.promises
+    return ran.starts, ran.reserved
 
 
 def slow_easy(jobs: list[tuple[int, int, int, int]], reservations: int) -> list[float]:
-    """FCFS (0 reservations) or EASY (1) by second, with nothing remembered between the seconds."""
+    """FCFS (0 reservations) or EASY (1) by second, computed anew in each second."""
     starts = [inf] * len(jobs)
     for now in range(1000):
         waiting = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
@@ -51,7 +51,7 @@ def slow_easy(jobs: list[tuple[int, int, int, int]], reservations: int) -> list[
 
 
 def free_at(jobs: list[tuple[int, int, int, int]], starts: list[float], now: int, then: int) -> int:
-    """Processors free at a second, as far as is known now: ends that have come, else walltimes."""
+    """Processors free at second `then` as expected at `now`: by ends so far, else by walltimes."""
     held = 0
     for (_, processors, walltime, run_time), start in zip(jobs, starts, strict=True):
         gone = start + run_time <= now or start + walltime <= then
@@ -76,21 +76,23 @@ def test_easy_equals_its_twin(jobs: list[tuple[int, int, int, int]]) -> None:
 
 
 @given(jobs_of())
-def test_easy_never_delays_the_promise_to_the_head(
+def test_easy_never_delays_the_reservation_of_the_head(
     jobs: list[tuple[int, int, int, int]],
 ) -> None:
-    starts, promises = run(jobs, 1)
-    for job, promised in promises.items():
+    starts, reserved = run(jobs, 1)
+    for job, promised in reserved.items():
         assert promised == sorted(promised, reverse=True), "a promise moved back"
         assert starts[job] <= promised[-1]
 
 
 @pytest.mark.parametrize("reservations", [None, 3])
 @given(jobs=jobs_of())
-def test_a_promise_is_kept(reservations: int | None, jobs: list[tuple[int, int, int, int]]) -> None:
-    starts, promises = run(jobs, reservations)
+def test_a_reservation_is_kept(
+    reservations: int | None, jobs: list[tuple[int, int, int, int]]
+) -> None:
+    starts, reserved = run(jobs, reservations)
     assert all(start < inf for start in starts)
-    for job, promised in promises.items():
+    for job, promised in reserved.items():
         assert promised == sorted(promised, reverse=True), "a promise moved back"
         assert starts[job] <= promised[-1]
 
@@ -99,7 +101,7 @@ def test_a_promise_is_kept(reservations: int | None, jobs: list[tuple[int, int, 
 def test_conservative_places_each_job_at_the_earliest_time(
     jobs: list[tuple[int, int, int, int]],
 ) -> None:
-    """With exact walltimes each job gets the first gap that those before it left."""
+    """With exact walltimes each job starts in the first gap between the jobs before it."""
     exact = [(at, n, wall, wall) for at, n, wall, _ in jobs]
     free = [PROCESSORS] * 1000
     expected = []
@@ -112,7 +114,7 @@ def test_conservative_places_each_job_at_the_earliest_time(
 
 
 def slow_conservative(jobs: list[tuple[int, int, int, int]]) -> list[float]:
-    """Conservative in batch order by a table of seconds, compressed after ends."""
+    """Conservative backfilling by a table of seconds, compressed after ends."""
     free = [PROCESSORS] * 2000
     place: dict[int, int] = {}
     starts = [inf] * len(jobs)
@@ -150,7 +152,7 @@ def test_conservative_equals_its_twin(jobs: list[tuple[int, int, int, int]]) -> 
     assert run(jobs, None)[0] == slow_conservative(jobs)
 
 
-def test_a_wrong_number() -> None:
+def test_invalid_numbers() -> None:
     with pytest.raises(ValueError, match="reservations must be >= 0 or null for all, got -1"):
         Backfill(-1)
 

@@ -1,4 +1,4 @@
-"""Several resources: EASY and conservative against slow twins, BL and BB, what must not happen."""
+"""Several resources: EASY and conservative against slow twins, BL and BB, and invariants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from second_by_second import Ran, drive
+from second_by_second import SmallRun, drive
 
 from scheduler.policies.backfill import balance
 from scheduler.policies.backfill.backfill import Backfill
@@ -33,7 +33,7 @@ jobs_of = st.lists(job, min_size=1, max_size=14).map(
 )
 
 
-def run(jobs: Jobs, backfill: Backfill) -> Ran:
+def run(jobs: Jobs, backfill: Backfill) -> SmallRun:
     return drive(jobs, backfill, CAPACITY[0], RESOURCES)
 
 
@@ -42,7 +42,7 @@ def needs(job: Sequence[int]) -> tuple[int, ...]:
 
 
 def free_at(jobs: Jobs, starts: list[float], now: int, then: int) -> list[int]:
-    """What is free at a second as far as is known now: ends that have come, else walltimes."""
+    """Amounts free at second `then` as expected at `now`: by ends so far, else by walltimes."""
     free = list(CAPACITY)
     for job, start in zip(jobs, starts, strict=True):
         gone = start + job[3] <= now or start + job[2] <= then
@@ -61,7 +61,7 @@ def shadow_of(jobs: Jobs, starts: list[float], head: int, now: int) -> int:
 
 
 def slow_score(pick: str, jobs: Jobs, starts: list[float], now: int, number: int) -> float:
-    """KRES 2.2 as it is written there, in fractions of the capacity."""
+    """The formulas of KRES 2.2, in fractions of the capacity."""
     free = free_at(jobs, starts, now, now)
     used = [1 - f / c for f, c in zip(free, CAPACITY, strict=True)]
     wanted = [n / c for n, c in zip(needs(jobs[number]), CAPACITY, strict=True)]
@@ -77,7 +77,7 @@ def slow_score(pick: str, jobs: Jobs, starts: list[float], now: int, number: int
 
 
 def slow_easy(jobs: Jobs, backfill: Backfill) -> list[float]:
-    """FCFS or EASY by second, with nothing remembered between the seconds."""
+    """FCFS or EASY by second, computed anew in each second."""
     starts = [inf] * len(jobs)
     for now in range(400):
         waiting = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
@@ -119,7 +119,7 @@ def test_fcfs_equals_its_twin(jobs: Jobs) -> None:
 
 
 def slow_conservative(jobs: Jobs) -> list[float]:
-    """Conservative by a table of seconds, compressed in the order of the queue after ends."""
+    """Conservative backfilling by a table of seconds, compressed in queue order after ends."""
     free = [list(CAPACITY) for _ in range(900)]
     place: dict[int, int] = {}
     starts = [inf] * len(jobs)
@@ -164,11 +164,11 @@ def test_conservative_equals_its_twin(jobs: Jobs) -> None:
 @pytest.mark.parametrize("reservations", [1, 3, None])
 @pytest.mark.parametrize("pick", ["first", "bl", "bb"])
 @given(jobs=jobs_of)
-def test_promises_and_capacities(reservations: int | None, pick: str, jobs: Jobs) -> None:
-    """No promise moves back or is broken, no resource is given twice, and everybody gets a turn."""
+def test_reservations_and_capacities(reservations: int | None, pick: str, jobs: Jobs) -> None:
+    """No reservation is delayed, no capacity is exceeded, and every job starts."""
     ran = run(jobs, Backfill(reservations, pick=pick))  # type: ignore[arg-type]
     assert all(start < inf for start in ran.starts)
-    for number, promised in ran.promises.items():
+    for number, promised in ran.reserved.items():
         assert promised == sorted(promised, reverse=True), "a promise moved back"
         assert ran.starts[number] <= promised[-1]
     for now in range(int(max(ran.starts)) + 1):
@@ -186,7 +186,7 @@ def test_promises_and_capacities(reservations: int | None, pick: str, jobs: Jobs
 def test_a_resource_like_the_processors_changes_nothing(
     reservations: int | None, jobs: Jobs
 ) -> None:
-    """K = 1 by the plain path, by resources nobody needs, and by one that mirrors processors."""
+    """K = 1: without resources, with one that no job needs, with one that mirrors processors."""
     plain = [job[:4] for job in jobs]
     backfill = Backfill(reservations)
     starts = drive(plain, backfill, 8).starts
@@ -196,7 +196,7 @@ def test_a_resource_like_the_processors_changes_nothing(
 
 
 def test_the_example_of_figure_1() -> None:
-    """KRES figure 1: 16 processors, 32 GB, six jobs that run equally long, all there at once."""
+    """KRES figure 1: 16 processors, 32 GB, six jobs of equal run time, submitted together."""
     wanted = [(8, 4), (4, 2), (7, 16), (11, 20), (1, 12), (1, 10)]
     jobs = [(0, processors, 1, 1, memory) for processors, memory in wanted]
     fcfs, first_fit = (drive(jobs, Backfill(k), 16, {"memory": 32}).starts for k in (0, 1))
@@ -205,7 +205,7 @@ def test_the_example_of_figure_1() -> None:
 
 
 def test_measures() -> None:
-    """By hand: half of one resource in use, a tenth of the other."""
+    """Computed by hand: half of one resource in use, a tenth of the other."""
     used = [0.5, 0.1]
     assert balance.balance(used, [0.0, 0.4]) == pytest.approx(1.0)
     assert balance.balance(used, [0.3, 0.1]) == pytest.approx(0.8 / 0.5)
@@ -215,7 +215,7 @@ def test_measures() -> None:
 
 
 def chosen(backfill: Backfill) -> list[int]:
-    """Jobs that pass the head of a machine whose processors are used more than its memory."""
+    """Jobs backfilled before the head while processors are used more than memory."""
     jobs = [
         (0, 4, 100, 100, 1, 0),  # holds half of the processors, a sixth of the memory
         (1, 8, 100, 100, 6, 0),  # the head
@@ -227,7 +227,7 @@ def chosen(backfill: Backfill) -> list[int]:
 
 
 def test_fullness_and_picks() -> None:
-    """The first takes the first, BB and BL the one that wants the memory that lies idle."""
+    """First-Fit takes the first job, BB and BL the one that requests the idle memory."""
     assert chosen(Backfill(1)) == [2, 3]
     busy = [
         (0, 4, 100, 100, 2, 9),

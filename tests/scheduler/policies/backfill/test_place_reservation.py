@@ -1,4 +1,4 @@
-"""EASY and FCFS where places matter: against a slow twin, and what they promise."""
+"""EASY and FCFS with selections that may refuse, against a slow twin, and their guarantees."""
 
 from __future__ import annotations
 
@@ -39,55 +39,55 @@ jobs_of = st.lists(
 ).map(sorted)
 
 
-class Lived:
-    """What became of a workload: starts, ends, places, promises to heads."""
+class Simulated:
+    """Result of a workload: starts, ends, places, reservations of the heads over time."""
 
     def __init__(self, jobs: list[Row], chosen: Scenario) -> None:
         machine = Machine([("all", len(INSTALLED))], network=TREE, places={"all": INSTALLED})
         self.core = Core(chosen, machine, kill_at_walltime=False)
         self.starts, self.ends = [inf] * len(jobs), [inf] * len(jobs)
         self.places: dict[int, ProcSet] = {}
-        self.promises: dict[int, list[float]] = {}
+        self.reserved: dict[int, list[float]] = {}
         self.killed: set[int] = set()
         self._heap: list[tuple[float, int, int, int, Event]] = []
         for i, (at, processors, walltime, _) in enumerate(jobs):
-            self._happens(JobSubmitted(at, i, JobSpec(processors, walltime)))
+            self._add_event(JobSubmitted(at, i, JobSpec(processors, walltime)))
         while self._heap:
             now = self._heap[0][0]
             batch = []
             while self._heap and self._heap[0][0] == now:
                 batch.append(heapq.heappop(self._heap)[-1])
-            self._instant(now, batch, jobs)
+            self._handle_instant(now, batch, jobs)
 
-    def _happens(self, event: Event) -> None:
+    def _add_event(self, event: Event) -> None:
         entry = event.at, *instant_order(event), len(self._heap), event
         heapq.heappush(self._heap, entry)
 
-    def _instant(self, now: float, batch: list[Event], jobs: list[Row]) -> None:
+    def _handle_instant(self, now: float, batch: list[Event], jobs: list[Row]) -> None:
         for event in batch:
             if isinstance(event, JobEnded):
                 self.ends[event.job] = min(now, self.ends[event.job])
         for order in self.core.handle(batch):
             if isinstance(order, WakeAt):
-                self._happens(Wakeup(order.at))
+                self._add_event(Wakeup(order.at))
             elif isinstance(order, Kill):
                 self.killed.add(order.job)
-                self._happens(JobEnded(now, order.job, signal=15))
+                self._add_event(JobEnded(now, order.job, signal=15))
             else:
                 assert isinstance(order, Start)
                 self.starts[order.job], self.places[order.job] = now, order.processors
-                self._happens(JobEnded(now + jobs[order.job][3], order.job))
+                self._add_event(JobEnded(now + jobs[order.job][3], order.job))
         head = self.core.view.reservation()
         if head is not None:
-            self.promises.setdefault(head.job, []).append(head.at)
+            self.reserved.setdefault(head.job, []).append(head.at)
 
 
-def able(selection: Selection, processors: int) -> bool:
+def can_run(selection: Selection, processors: int) -> bool:
     return selection.select(Space(INSTALLED, TREE), processors) is not None
 
 
 def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tuple[int, ProcSet]]:
-    """Start and place of each job, second by second, with nothing remembered."""
+    """Start and place of each job, computed anew in each second."""
     found: dict[int, tuple[int, ProcSet]] = {}
 
     def free_at(now: int, then: int) -> ProcSet:
@@ -98,12 +98,12 @@ def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tu
         return free
 
     now = -1
-    while len(found) < sum(able(selection, job[1]) for job in jobs):
+    while len(found) < sum(can_run(selection, job[1]) for job in jobs):
         now += 1
         waiting = [
             i
             for i, job in enumerate(jobs)
-            if job[0] <= now and i not in found and able(selection, job[1])
+            if job[0] <= now and i not in found and can_run(selection, job[1])
         ]
         head = None
         for i in waiting:
@@ -138,7 +138,7 @@ def choose(selection: Selection, space: Space, processors: int) -> ProcSet | Non
 @given(jobs=jobs_of)
 def test_equals_its_twin(selection: Selection, reservations: int, jobs: list[Row]) -> None:
     exact = [(at, n, wall, min(wall, run)) for at, n, wall, run in jobs]
-    lived = Lived(exact, Scenario("t", backfill=Backfill(reservations), selection=selection))
+    lived = Simulated(exact, Scenario("t", backfill=Backfill(reservations), selection=selection))
     expected = slow_easy(exact, selection, reservations == 1)
     assert {i: (lived.starts[i], place) for i, place in lived.places.items()} == expected
 
@@ -146,12 +146,12 @@ def test_equals_its_twin(selection: Selection, reservations: int, jobs: list[Row
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("order", [None, Sjf(), Lxwf()])
 @given(jobs=jobs_of)
-def test_the_promise_to_the_head_is_kept(
+def test_the_reservation_of_the_head_is_kept(
     selection: Selection, order: Sjf | Lxwf | None, jobs: list[Row]
 ) -> None:
     exact = [(at, n, wall, min(wall, run)) for at, n, wall, run in jobs]
-    lived = Lived(exact, Scenario("t", backfill_order=order, selection=selection))
-    for job, promised in lived.promises.items():
+    lived = Simulated(exact, Scenario("t", backfill_order=order, selection=selection))
+    for job, promised in lived.reserved.items():
         assert promised == sorted(promised, reverse=True), "a promise moved back"
         assert lived.starts[job] <= promised[-1]
 
@@ -162,11 +162,11 @@ def test_the_promise_to_the_head_is_kept(
 def test_no_job_is_lost_and_no_processor_held_twice(
     selection: Selection, kill: bool, jobs: list[Row]
 ) -> None:
-    """Jobs outlive their estimates here; those that were passed by others still start."""
+    """Jobs exceed their estimates here; jobs behind which others were backfilled still start."""
     chosen = Scenario("t", backfill=Backfill(1, kill_at_reservation=kill), selection=selection)
-    lived = Lived(jobs, chosen)
+    lived = Simulated(jobs, chosen)
     for i, (_, processors, walltime, run_s) in enumerate(jobs):
-        assert (lived.starts[i] < inf) == able(selection, processors)
+        assert (lived.starts[i] < inf) == can_run(selection, processors)
         if lived.starts[i] == inf:
             assert lived.core.reason_pending(i).rule == "NoPlace"
             continue
@@ -182,8 +182,8 @@ def test_no_job_is_lost_and_no_processor_held_twice(
                 assert not lived.places[i] & lived.places[j]
 
 
-def test_the_head_gets_the_place_of_the_one_that_passed_it() -> None:
-    """LOC section 3: when the reservation's time has come, who passed and overran is ended."""
+def test_the_head_gets_the_place_of_an_overdue_backfilled_job() -> None:
+    """LOC section 3: at the time of the reservation overdue backfilled jobs are ended."""
     jobs = [
         (0, 4, 10, 10),
         (0, 4, 8, 30),
@@ -195,17 +195,17 @@ def test_the_head_gets_the_place_of_the_one_that_passed_it() -> None:
     chosen = Scenario(
         "t", backfill=Backfill(1, kill_at_reservation=True), selection=TreeContiguous()
     )
-    lived = Lived(jobs, chosen)
-    # 0-3, 4-7 and 8-10 are held; job 3 needs 0-7 or 8-15, which has not enough installed: it waits
-    # for 0-7, held by jobs 0 and 1. Job 1 did not pass anybody and may run on to 30. What is free
-    # below the head's switch from 10 on is kept for it, so job 5 waits for 8-9.
+    lived = Simulated(jobs, chosen)
+    # 0-3, 4-7 and 8-10 are held. Job 3 needs 0-7, held by jobs 0 and 1, or 8-15, of which too few
+    # are installed. Job 1 was not backfilled and may run until 30. Processors below the switch of
+    # the head that are free from 10 on are kept for it, so job 5 waits for 8-9.
     assert lived.starts == [0, 0, 0, 30, 2, 20]
     assert str(lived.places[3]) == "0-7"
     assert lived.killed == set()
     jobs[1] = (0, 4, 8, 8)
     jobs[0] = (0, 4, 10, 10)
-    jobs[4] = (8, 4, 2, 99)  # passes job 3 on 4-7 until 10
-    lived = Lived(jobs, chosen)
+    jobs[4] = (8, 4, 2, 99)  # is backfilled before job 3 on 4-7 until 10
+    lived = Simulated(jobs, chosen)
     assert lived.starts[4] == 8
     assert lived.killed == {4}
     assert (lived.starts[3], lived.ends[4]) == (10, 10)
@@ -217,25 +217,25 @@ def test_the_head_gets_the_place_of_the_one_that_passed_it() -> None:
 def test_a_reservation_of_a_number_lets_gaps_be_filled(
     reserve: Literal["place", "number"], start: int, place: str
 ) -> None:
-    """From 1 on every other leaf of the first four switches is free; two jobs of one pass."""
+    """From 1 on every other leaf of the first four switches is free; two jobs are backfilled."""
     walltimes = [10, 1, 20, 1, 30, 1, 40, 1, 50, 50, 50, 50, 50]
     jobs: list[Row] = [(0, 1, walltime, walltime) for walltime in walltimes]
     jobs += [(2, 2, 10, 10), (3, 1, 100, 100), (3, 1, 100, 100)]
     backfill = Backfill(1, reserve=reserve)
-    lived = Lived(jobs, Scenario("t", backfill=backfill, selection=TreeContiguous()))
+    lived = Simulated(jobs, Scenario("t", backfill=backfill, selection=TreeContiguous()))
     assert lived.starts[14:] == [3, 3]
     assert (lived.starts[13], str(lived.places[13])) == (start, place)
 
 
 def test_first_fit_by_places_is_easy_by_numbers() -> None:
-    """What is kept is counted so that a selection that never refuses would give plain EASY."""
+    """With a selection that never refuses, a reservation of a place equals one of a number."""
 
     class Wary(FirstFit, frozen=True):
         anywhere = False
 
     jobs: list[Row] = [(i // 3, 1 + 5 * i % 13, 1 + 7 * i % 11, 1 + 3 * i % 5) for i in range(60)]
     jobs = [(at, n, wall, min(wall, run)) for at, n, wall, run in jobs]
-    plain, wary = (Lived(jobs, Scenario("t", selection=s)) for s in (FirstFit(), Wary()))
+    plain, wary = (Simulated(jobs, Scenario("t", selection=s)) for s in (FirstFit(), Wary()))
     assert plain.starts == wary.starts
 
 
@@ -246,7 +246,7 @@ def test_first_fit_by_places_is_easy_by_numbers() -> None:
         ("easy", "it needs a machine with a network"),
     ],
 )
-def test_what_does_not_go_together(name: str, says: str) -> None:
+def test_invalid_combinations(name: str, says: str) -> None:
     network = TREE if name == "conservative" else None
     with pytest.raises(ConfigError, match=says):
         Core(scenario(name, {"selection": "tree"}), Machine([("n", 4)], network=network))
