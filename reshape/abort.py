@@ -19,10 +19,10 @@ _ABORTED_S = 10.0
 
 
 def abort(error: BaseException) -> NoReturn:
-    """Tell the error and abort this process's world, whose other ranks may wait for this one.
+    """Print the error and abort this process's world, whose other ranks may wait for this one.
 
-    The worlds it is joined with are left alone: whoever started them has to take them down. An
-    error that met every rank is told once. The exit code is 1, or that of a SystemExit.
+    Connected worlds are not aborted: the process that started them has to end them. An error that
+    occurs on every rank is printed once. The exit code is 1, or that of a SystemExit.
     """
     if MPI.COMM_WORLD.rank != 0:
         time.sleep(_TELL_FIRST_S)

@@ -1,4 +1,4 @@
-"""The application object: all that a program needs to be resizable."""
+"""The application object, which makes a program resizable."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ log = logging.getLogger(__name__)
 def application(topology: str | Topology | None = None, verify: bool | None = None) -> Application:
     """Make this program resizable; use it as ``with reshape.application() as app:``.
 
-    Under the scheduler the program begins a job, or joins the one it was started for. Without the
-    scheduler it is a plain MPI program of fixed size on COMM_WORLD.
+    Under the scheduler the program starts a job, or joins the job it was started for. Without the
+    scheduler it is an MPI program of fixed size on COMM_WORLD.
 
     Parameters
     ----------
-    topology : sizes the program can run on, such as "nearly-square" (see `reshape.topology`); what
-        the submission says if None.
-    verify : compare checksums of all registered arrays before and after each move; what the
-        service says if None.
+    topology : valid sizes, such as "nearly-square" (see `reshape.topology`); that of the
+        submission if None.
+    verify : compare checksums of all registered arrays before and after each move; the setting of
+        the service if None.
 
     Raises
     ------
@@ -52,13 +52,13 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
 
     Notes
     -----
-    What follows the job from one size to the next is what the program registers: the arrays of
+    The data that a program registers follows the job through resizes: the arrays of
     `Application.block_cyclic`, `Application.rows` and `Application.replicated`, and the values in
-    `Application.state`. **All else belongs to one process**: a variable computed before a resize
-    does not exist in the processes that join. Derive such values from `app.comm` in each
+    `Application.state`. **All other data belongs to one process**: a variable computed before a
+    resize does not exist in the processes that join. Derive such values from `app.comm` in each
     iteration, or keep them in `app.state`. Communicators derived from `app.comm` must be freed
-    before the iteration ends. Every process must come to `app.iterations()` by the
-    same registrations in the same order.
+    before the iteration ends. Every process must make the same
+    registrations in the same order before it calls `app.iterations()`.
     """
     if isinstance(topology, str):
         topology = Topology.parse(topology)
@@ -88,7 +88,7 @@ class Application:
     # ------------------------------------------------------------ the block
 
     def __enter__(self) -> Application:
-        """Collective over COMM_WORLD. Begin the job, or find the one to join.
+        """Collective over COMM_WORLD. Start the job, or prepare to join it.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Application:
             greet(job, self._link, self._topology, self._verify)
 
     def _close(self) -> None:
-        """Leave the job as everybody does: nothing of this process stays behind."""
+        """Leave the job and release all that belongs to this process."""
         from mpi4py import MPI
 
         from reshape.resizing.transaction import disconnect
@@ -179,10 +179,10 @@ class Application:
 
     @property
     def comm(self) -> MPI.Intracomm:
-        """Today's communicator of the job, the only one to use; ask for it in each iteration.
+        """Current communicator of the job; read it anew in each iteration.
 
-        A resize frees the previous one: whoever kept it gets an MPI error, not a wrong result. In
-        a process that joins, it holds the joining processes alone until `iterations`.
+        A resize frees the previous one, whose use then raises an MPI error. In a joining process it
+        contains only the joining processes until `iterations`.
         """
         return self._here().comm
 
@@ -196,7 +196,7 @@ class Application:
 
     @property
     def topology(self) -> Topology | None:
-        """Sizes the program can run on, by its own word or by its submission's; None if unsaid."""
+        """Valid sizes as the program or the submission declares them; None if neither does."""
         return self._here().topology
 
     def block_cyclic(
@@ -333,13 +333,14 @@ class Application:
         return self._registry
 
     def report(self, **facts: Fact) -> None:
-        """Tell facts of the result, such as ``verified=True``, for `reshape info` to show.
+        """Report facts of the result, such as ``verified=True``, which `reshape info` shows.
 
-        Rank 0's are taken; without a service nothing happens.
+        Those of rank 0 count; without a service nothing happens.
 
         Raises
         ------
-        ReshapeError : a value is no bool, number or string.
+        ReshapeError : a value is not a bool, number or string, or a number is not finite or does
+            not fit into 64 bits.
         """
         checked = plain_facts(facts)
         if self._link is not None and self.comm.rank == 0:
@@ -350,8 +351,8 @@ class Application:
     def iterations(self, total: int) -> Iterator[int]:
         """Collective over app.comm. Count the iterations, with a resize point between any two.
 
-        Processes that join come in here and go on with the iteration the job has come to; processes
-        that leave end here, by SystemExit(0), so that ``finally`` clauses run. A program has one
+        Joining processes continue here with the current iteration of the job. Leaving processes end
+        here by SystemExit(0), so that ``finally`` clauses run. A program has one
         such loop; it may leave it early, on all ranks alike.
 
         Parameters

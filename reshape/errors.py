@@ -1,8 +1,8 @@
-"""The errors a user of ReSHAPE can meet.
+"""The errors that ReSHAPE reports to users.
 
 There is one root. A subclass exists only where a caller reacts differently to it. Every message is
-one clear sentence that names the value, the place and the mend; the command line prints it after
-``reshape: error:`` without a traceback.
+one clear sentence that names the value, the place and the correction. The command line prints it
+after ``reshape: error:`` without a traceback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class ReshapeError(Exception):
-    """Something the user can mend; the message says what, where and how."""
+    """An error that the user can correct; the message says what, where and how."""
 
 
 class ConfigError(ReshapeError):

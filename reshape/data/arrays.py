@@ -249,13 +249,13 @@ class Array:
         return layout.neighbours(rank)
 
     def place(self, layout: Layout, segment: Segment) -> None:
-        """Let this be the data from now on; the memory of the previous one is given back."""
+        """Make this segment the data; the previous one is discarded."""
         if self.segment is not None:
             self.segment.discard()
         self._layout, self.segment = layout, segment
 
     def vacate(self, why: str) -> None:
-        """Give the memory back; from now on any access says why there is none."""
+        """Release the memory; any later access raises an error with this reason."""
         if self.segment is not None:
             self.segment.discard()
         self._layout, self.segment, self._absent = None, None, why

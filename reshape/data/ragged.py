@@ -27,7 +27,7 @@ Received: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class Ragged:
-    """What both kinds have in common.
+    """Base of sparse matrices and lists of items.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Ragged:
     def place(
         self, memory: RankMemory, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
     ) -> None:
-        """Let copies of these be this process's data.
+        """Store copies of these as this process's data.
 
         Raises
         ------
@@ -112,13 +112,13 @@ class Ragged:
         """Take the data out of the parts, which a restart has opened and still needs."""
 
     def commit(self) -> None:
-        """From now on, what was received is the data."""
+        """Make the received data the data of this process."""
 
     def roll_back(self) -> None:
-        """The data is what it was before `pack`."""
+        """Return to the data before `pack`."""
 
     def vacate(self, why: str) -> None:
-        """Give the memory back; from now on any access says why there is none."""
+        """Release the memory; any later access raises an error with this reason."""
         self._absent = why
         for part in self.parts:
             part.vacate(why)
@@ -155,7 +155,7 @@ class Items(Ragged):
         return counts, [np.frombuffer(b"".join(pickled), np.uint8)]
 
     def receive(self, parts: Received) -> None:
-        """Unpickle what has come."""
+        """Unpickle the received items."""
         counts, stream = (parts[part.name] for part in self.parts)
         data, ends = stream.tobytes(), accumulate(counts.tolist())
         self._received = [
@@ -180,7 +180,7 @@ class Items(Ragged):
             part.vacate(self._absent)
 
     def vacate(self, why: str) -> None:
-        """Drop the items; from now on any access says why there are none."""
+        """Drop the items; any later access raises an error with this reason."""
         super().vacate(why)
         self._local = None
 
