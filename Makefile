@@ -33,7 +33,8 @@ lint: $(READY)
 
 clean:
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find redistribution scheduler simulator . -maxdepth 2 -name '*.so' -delete
+	find redistribution scheduler simulator -name '*.so' -delete
+	rm -f *__mypyc*.so
 	rm -f scheduler/compiled.digest
 
 # Installed again when pyproject.toml or a compiled source changes. The check for ensurepip is for
