@@ -48,8 +48,7 @@ def run(
     rules : of cleaning a trace.
     event_order : "batch" or "sequential"; see `Core`.
     counted : whether the core counts processors instead of allocating individual ones, which is
-        faster. By default it counts those of a trace; those of resizable jobs are always told
-        apart.
+        faster. By default it counts those of a trace; single jobs always get individual ones.
     first : number of jobs to simulate, by submission; None: all.
     contiguity_speedup : gain of jobs of a trace on contiguous processors (`Contiguity`). The core
         then kills jobs at their request; the rules do not cut the run times beforehand.

@@ -77,8 +77,8 @@ def generate(
         parameters |= {} if jobs is None else {"jobs": jobs}
         check_place(output)
         drawn, workload = prio(parameters, seed)
-        told = f"model {PRIO}, seed {seed}, {drawn}"
-        replace_all({output: workload_file.encode(workload, told)})
+        comment = f"model {PRIO}, seed {seed}, {drawn}"
+        replace_all({output: workload_file.encode(workload, comment)})
         click.echo(f"{output}: {counted(len(workload.jobs), 'job')} of model {model}")
         return
     if not output.name.removesuffix(".gz").endswith(".swf"):

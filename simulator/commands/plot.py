@@ -61,16 +61,16 @@ def plot(
         for form in chosen
     }
     replace_all(files)
-    told = {"jobs": len(jobs), "processors": size, "pictures": [str(path) for path in files]}
-    click.echo(json.dumps(told) if as_json else "\n".join(map(str, files)))
+    result = {"jobs": len(jobs), "processors": size, "pictures": [str(path) for path in files]}
+    click.echo(json.dumps(result) if as_json else "\n".join(map(str, files)))
 
 
 def _metrics(path: Path) -> dict[str, Any]:
     """Contents of metrics.json; empty if there is none."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        metrics = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise ReshapeError(f"{path}: cannot be read: {error}") from None
-    return told if isinstance(told, dict) else {}
+    return metrics if isinstance(metrics, dict) else {}

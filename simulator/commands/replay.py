@@ -141,8 +141,8 @@ def replay(
         if damage and not batches:
             raise ReshapeError(damage)
         submissions = {job: its for job, _, its in records.jobs()} if predict else {}
-    told = compare(_shown(batches))
-    result = _facts(told, damage)
+    comparison = compare(_shown(batches))
+    result = _facts(comparison, damage)
     if simulates:
         run = recorded.RecordedRun.of(batches)
         chosen = _chosen(run.core.scenario, policy, fields)
@@ -156,10 +156,10 @@ def replay(
             simulated["predicted"] = recorded.simulate(run, chosen, jobs, cost, runs)
         result |= {"scenario": chosen.name, "left_out": run.left_out, "runs": runs}
         result |= _outcomes(run.result().metrics(), simulated) | {"costs": _costs(cost)}
-    click.echo(msgspec.json.encode(result).decode() if as_json else _text(told, result))
+    click.echo(msgspec.json.encode(result).decode() if as_json else _text(comparison, result))
     if damage:
         click.echo(f"reshape: the journal's end is missing: {damage}", err=True)
-    sys.exit(told.difference is not None)
+    sys.exit(comparison.difference is not None)
 
 
 def _shown(batches: list[Batch]) -> Iterator[Batch]:
@@ -181,13 +181,13 @@ def _other(journal: Path) -> recorded.RecordedRun:
         return recorded.RecordedRun.of(records.batches())
 
 
-def _facts(told: Comparison, damage: str) -> dict[str, Any]:
+def _facts(comparison: Comparison, damage: str) -> dict[str, Any]:
     """Result of a replay as plain data."""
-    found = told.difference
+    found = comparison.difference
     return {
-        "events": told.events,
-        "decisions": told.decisions,
-        "resizes": told.resizes,
+        "events": comparison.events,
+        "decisions": comparison.decisions,
+        "resizes": comparison.resizes,
         "identical": found is None,
         "difference": None if found is None else {"batch": found.batch, "lines": found.lines},
         "damage": damage,
@@ -220,13 +220,13 @@ def _costs(cost: Costs) -> dict[str, Any]:
     return facts
 
 
-def _text(told: Comparison, result: dict[str, Any]) -> str:
+def _text(comparison: Comparison, result: dict[str, Any]) -> str:
     """Result as text."""
-    found = told.difference
-    identical = f"{counted(told.decisions, 'decision')} identical"
+    found = comparison.difference
+    identical = f"{counted(comparison.decisions, 'decision')} identical"
     if found is None:
-        resizes = counted(told.resizes, "resize")
-        lines = [f"{counted(told.events, 'event')}, {identical}, {resizes} among them"]
+        resizes = counted(comparison.resizes, "resize")
+        lines = [f"{counted(comparison.events, 'event')}, {identical}, {resizes} among them"]
     else:
         lines = [f"after {identical} the first that is not (batch {found.batch}):", *found.lines]
     columns = [name for name in ("live", "what_if", "predicted") if name in result]
@@ -235,7 +235,7 @@ def _text(told: Comparison, result: dict[str, Any]) -> str:
     if result["left_out"]:
         jobs = ", ".join(map(str, result["left_out"]))
         lines.append(f"left out, as they never started or have not ended: jobs {jobs}")
-    lines += _told(result)
+    lines += _cost_lines(result)
     lines.append(f"{'':20}" + "".join(f"{name.replace('_', '-'):>12}" for name in columns))
     for field, label in _SHOWN.items():
         values = [result[name][field] for name in columns]
@@ -247,7 +247,7 @@ def _text(told: Comparison, result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _told(result: dict[str, Any]) -> list[str]:
+def _cost_lines(result: dict[str, Any]) -> list[str]:
     """Costs of the simulations and their spread, as lines of text."""
     cost, times = result["costs"], "once" if result["runs"] == 1 else f"{result['runs']} times"
     lines = [f"simulated {times}: scenario {result['scenario']}; seconds that the machine takes:"]

@@ -47,8 +47,8 @@ def info(trace: Path, processors: int | None, lenient: bool, as_json: bool, **ru
     jobs, report = normalise(read, size, rules_of(rules))
     facts = summary(jobs, size)
     if as_json:
-        told = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}
-        click.echo(json_text.dumps(told))
+        result = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}
+        click.echo(json_text.dumps(result))
         return
     click.echo(_text(read, report, facts))
 

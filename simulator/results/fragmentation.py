@@ -56,11 +56,11 @@ def fragmentation(schedule: Schedule, lost: float, asked: NDArray[np.int64]) -> 
     lost : processor-seconds counted by `ExternalLoss`.
     asked : (n,) int64, processors that the jobs requested.
     """
-    there = ~np.isnan(schedule.ended)
-    if not there.any():
+    ran = ~np.isnan(schedule.ended)
+    if not ran.any():
         return Fragmentation(np.nan, np.nan)
-    run = (schedule.ended - schedule.started)[there]
-    beyond = float((run * (schedule.jobs.processors - asked)[there]).sum())
-    makespan = float(schedule.ended[there].max() - schedule.jobs.submitted[there].min())
+    run = (schedule.ended - schedule.started)[ran]
+    beyond = float((run * (schedule.jobs.processors - asked)[ran]).sum())
+    makespan = float(schedule.ended[ran].max() - schedule.jobs.submitted[ran].min())
     all_s = schedule.processors * makespan
     return Fragmentation(lost / all_s, beyond / all_s) if all_s else Fragmentation(np.nan, np.nan)

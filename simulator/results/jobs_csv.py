@@ -79,16 +79,16 @@ class JobTable(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, schedule: Schedule, workload: str) -> JobTable:
         """Jobs of a schedule that ran."""
-        there = np.flatnonzero(~np.isnan(schedule.ended))
+        ran = np.flatnonzero(~np.isnan(schedule.ended))
         names, held = _names(schedule), schedule.allocated
         return cls(
             workload,
-            [names[place] for place in there],
-            schedule.jobs.submitted[there],
-            schedule.started[there],
-            schedule.ended[there],
-            schedule.jobs.processors[there],
-            None if held is None else [held[place + 1] for place in there.tolist()],
+            [names[place] for place in ran],
+            schedule.jobs.submitted[ran],
+            schedule.started[ran],
+            schedule.ended[ran],
+            schedule.jobs.processors[ran],
+            None if held is None else [held[place + 1] for place in ran.tolist()],
         )
 
     @property

@@ -91,9 +91,9 @@ def _machine(jobs: JobTable, origin: float) -> list[Block]:
         begin, end = begins[place], ends[place]
         if begin == end:
             continue
-        told = f"{JOB}:{numbers[place]}:{SIZE}:{sizes[place]}:{WAIT}:{waits[place]}"
+        values = f"{JOB}:{numbers[place]}:{SIZE}:{sizes[place]}:{WAIT}:{waits[place]}"
         where = [f"{processor}:1:1:{processor}" for processor in (n + 1 for n in held)]
-        states = (f"1:{at}:{begin}:{end}:{RUNNING}\n2:{at}:{begin}:{told}" for at in where)
+        states = (f"1:{at}:{begin}:{end}:{RUNNING}\n2:{at}:{begin}:{values}" for at in where)
         blocks.append((begin, 2, "\n".join(states)))
         over = f"{end}:{JOB}:0:{SIZE}:0:{WAIT}:0"
         blocks.append((end, 1, "\n".join(f"2:{at}:{over}" for at in where)))

@@ -41,7 +41,7 @@ class Schedule(msgspec.Struct, frozen=True):
     redirected : (place in `jobs` from 1, start, end) of the runs that were ended to start again.
     sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload.
     held_s : processor-seconds that jobs held, joining groups included; None: those of `processors`.
-    fragmentation : if processors were told apart.
+    fragmentation : if individual processors were allocated.
     first_estimates : (n,) float64, estimate of each job at its submission, seconds; nan where a job
         could not run. The request, unless the scenario predicts run times.
     report : on the cleaning of the trace, if it was cleaned for this run.

@@ -38,12 +38,12 @@ class Series(NamedTuple):
         """
         widths = np.diff(self.times, append=self.times[-1:])
         sums = np.concatenate([[0.0], np.cumsum(self.values * widths)])
-        there = np.searchsorted(self.times, edges, side="right")  # steps made until each edge
-        begun = np.maximum(there - 1, 0)
-        at_edge = np.where(there > 0, self.values[begun], 0.0)
-        integral = np.where(there > 0, sums[begun] + at_edge * (edges - self.times[begun]), 0.0)
+        made = np.searchsorted(self.times, edges, side="right")  # steps made until each edge
+        begun = np.maximum(made - 1, 0)
+        at_edge = np.where(made > 0, self.values[begun], 0.0)
+        integral = np.where(made > 0, sums[begun] + at_edge * (edges - self.times[begun]), 0.0)
         means = np.diff(integral) / np.diff(edges)
-        first, behind = there[:-1], np.searchsorted(self.times, edges[1:], side="left")
+        first, behind = made[:-1], np.searchsorted(self.times, edges[1:], side="left")
         pairs = np.stack([first, np.maximum(first, behind)], axis=1).ravel()
         peaks = np.maximum.reduceat(np.append(self.values, 0.0), pairs)[::2]
         return means, np.where(behind > first, np.maximum(at_edge[:-1], peaks), at_edge[:-1])

@@ -32,8 +32,8 @@ def means(rows: Sequence[Row], out: Path | None) -> Report:
         data.append({"parameters": point, "results": found})
         lines.append([*map(text, point.values()), *map(shown, found.values())])
     table = Table([*varied, *numbers], lines, left=frozenset(varied))
-    told = msgspec.to_builtins({"runs": len(rows), "means": data})
-    return Report(render(table), told)
+    result = msgspec.to_builtins({"runs": len(rows), "means": data})
+    return Report(render(table), result)
 
 
 def shown(interval: Interval) -> str:

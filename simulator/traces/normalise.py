@@ -95,12 +95,12 @@ class CleaningReport(msgspec.Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """Number of jobs and their irregularities, in one sentence."""
-        told = [
+        irregular = [
             f"{grouped(getattr(self, name))} {words}"
             for name, words in _WORDS.items()
             if getattr(self, name)
         ]
-        found = f"{counted(self.jobs, 'job')}: " + (", ".join(told) or "nothing odd")
+        found = f"{counted(self.jobs, 'job')}: " + (", ".join(irregular) or "nothing odd")
         return f"{found}; {grouped(self.kept)} kept"
 
 
@@ -262,8 +262,10 @@ def machine_size(trace: Trace) -> int:
         declared = trace.declared(name)
         if declared:
             return declared
-    said = [f"{name}: {text}" for name in names if (text := trace.said(name)) is not None]
-    what = f"says {', '.join(said)}, no number above 0" if said else f"has no {' or '.join(names)}"
+    fields = [f"{name}: {text}" for name in names if (text := trace.field(name)) is not None]
+    what = f"has no {' or '.join(names)}"
+    if fields:
+        what = f"says {', '.join(fields)}, no number above 0"
     raise ReshapeError(
         f"{trace.path}: the header {what}; give --processors N"
         f" (the largest job asks for {int(_sizes_of_largest(trace))})"
@@ -317,11 +319,11 @@ def _refuse(trace: Trace, name: str, line: int, sizes: Floats, processors: int) 
     number = int(trace.columns["job"][line])
     if name == "larger" and sizes[line] <= processors:
         what = "asks for more of a further resource than the header's Resources name"
-        mend = "--larger drop leaves such jobs out, --larger cap gives them all there is"
+        fix = "--larger drop leaves such jobs out, --larger cap gives them all there is"
     elif name == "larger":
         what = f"asks for {counted(int(sizes[line]), 'processor')}, the machine has {processors}"
-        mend = "--larger drop leaves such jobs out, --larger cap gives them the whole machine"
+        fix = "--larger drop leaves such jobs out, --larger cap gives them the whole machine"
     else:
         what = "is in the trace more than once"
-        mend = "--duplicates keep runs them all, --duplicates drop the first of each"
-    raise ReshapeError(f"{trace.path}: job {number} {what}; {mend}")
+        fix = "--duplicates keep runs them all, --duplicates drop the first of each"
+    raise ReshapeError(f"{trace.path}: job {number} {what}; {fix}")

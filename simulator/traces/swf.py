@@ -93,10 +93,10 @@ class Trace(msgspec.Struct):
 
     def declared(self, name: str) -> int | None:
         """First number in a header field such as ``MaxProcs``; None if there is none."""
-        digits = (self.said(name) or "").split("(")[0].split()
+        digits = (self.field(name) or "").split("(")[0].split()
         return int(digits[0]) if digits and digits[0].isdecimal() else None
 
-    def said(self, name: str) -> str | None:
+    def field(self, name: str) -> str | None:
         """Text of a header field such as ``MaxProcs``; None if there is no such field."""
         for line in self.header:
             key, colon, value = line.lstrip("; \t").partition(":")
@@ -124,7 +124,7 @@ def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = 
     Raises
     ------
     TraceError : there is no such file, it is empty or holds no job, it ends too early, or a line
-        is malformed (told with file, line and field).
+        is malformed; the message names file, line, field and value.
     """
     wanted = [i for i, field in enumerate(FIELDS) if field in fields or i == 0]
     reader = _Reader(str(path), wanted, lenient)
@@ -134,7 +134,7 @@ def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = 
 
 
 def write(path: str | Path, trace: Trace, note: str = "") -> None:
-    """Write a trace as SWF, gz if the name says so; the file is there whole or not at all.
+    """Write a trace as SWF, gz if the name says so; the file is written completely or not at all.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ class _Reader:
 
 
 def _resources(line: str) -> dict[str, int]:
-    """Further resources that a header line names, and how much there is of each.
+    """Further resources that a header line names, and the amount of each.
 
     Raises
     ------

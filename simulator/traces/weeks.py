@@ -117,12 +117,12 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
 def cut(trace: Trace, week: Week) -> Trace:
     """Trace of one week; its times count from the beginning of the week."""
     submit = trace.columns["submit"]
-    there = (submit >= week.begin) & (submit < week.begin + WEEK_S)
-    columns: dict[str, Column] = {name: column[there] for name, column in trace.columns.items()}
+    inside = (submit >= week.begin) & (submit < week.begin + WEEK_S)
+    columns: dict[str, Column] = {name: column[inside] for name, column in trace.columns.items()}
     if submit.dtype == np.int64:  # then so is the beginning of a week
-        columns["submit"] = (submit[there] - int(week.begin)).astype(np.int64)
+        columns["submit"] = (submit[inside] - int(week.begin)).astype(np.int64)
     else:
-        columns["submit"] = submit[there].astype(np.float64) - week.begin
+        columns["submit"] = submit[inside].astype(np.float64) - week.begin
     return Trace(trace.path, trace.header, columns, trace.oddities)
 
 

@@ -77,12 +77,12 @@ class DrawnJobs(msgspec.Struct, frozen=True):
         }
         if self.executable is not None:
             columns["executable"] = self.executable
-        told = [*(header or []), f"; MaxProcs: {processors}", f"; MaxJobs: {n}"]
+        lines = [*(header or []), f"; MaxProcs: {processors}", f"; MaxJobs: {n}"]
         if resources:
             assert self.resources is not None
-            told.append("; Resources: " + " ".join(f"{k}={v}" for k, v in resources.items()))
+            lines.append("; Resources: " + " ".join(f"{k}={v}" for k, v in resources.items()))
             columns |= {RESOURCE + k: self.resources[:, i] for i, k in enumerate(resources)}
-        return Trace("generated", told, columns, Oddities())
+        return Trace("generated", lines, columns, Oddities())
 
 
 def poisson(jobs: int, rng: np.random.Generator, mean_s: float = 1.0) -> Floats:

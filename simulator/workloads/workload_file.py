@@ -86,23 +86,23 @@ def read(file: Path, seed: int | None = None) -> Workload:
     ConfigError : names file, line, field and value, and the fix.
     """
     tree = Located.read(file)
-    said = tree.convert(WorkloadContents)
-    if bool(said.jobs) == ("prio" in tree.values):
+    contents = tree.convert(WorkloadContents)
+    if bool(contents.jobs) == ("prio" in tree.values):
         tree.fail((), "must have either jobs or prio (a generator), and only one of them")
     for name in ("start_s", "end_s"):
-        if not 0 <= getattr(said, name) < np.inf:
-            tree.fail((name,), f"must be >= 0, got {getattr(said, name)}")
-    if said.processors is not None and said.processors < 1:
-        tree.fail(("processors",), f"must be >= 1, got {said.processors}")
+        if not 0 <= getattr(contents, name) < np.inf:
+            tree.fail((name,), f"must be >= 0, got {getattr(contents, name)}")
+    if contents.processors is not None and contents.processors < 1:
+        tree.fail(("processors",), f"must be >= 1, got {contents.processors}")
     cost = _struct(tree, ("cost",), ResizeCost)
-    if said.jobs:
-        jobs = [_job(tree, number, line) for number, line in enumerate(said.jobs)]
-        return Workload(said.processors, jobs, cost, said.start_s, said.end_s)
-    if said.processors is not None:
-        tree.values["prio"].setdefault("processors", said.processors)
+    if contents.jobs:
+        jobs = [_job(tree, number, line) for number, line in enumerate(contents.jobs)]
+        return Workload(contents.processors, jobs, cost, contents.start_s, contents.end_s)
+    if contents.processors is not None:
+        tree.values["prio"].setdefault("processors", contents.processors)
     prio = _struct(tree, ("prio",), PrioWorkload)
-    jobs = prio.generate(np.random.default_rng(said.seed if seed is None else seed))
-    return Workload(prio.processors, jobs, cost, said.start_s, said.end_s)
+    jobs = prio.generate(np.random.default_rng(contents.seed if seed is None else seed))
+    return Workload(prio.processors, jobs, cost, contents.start_s, contents.end_s)
 
 
 def encode(workload: Workload, comment: str) -> bytes:
