@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
+import msgspec
+
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.codec import decode
@@ -50,11 +52,10 @@ class RequestHandler:
 
     def handle(self, peer: bytes, frames: list[bytes]) -> None:
         """Handle a message; whatever is wrong with it is answered with `Failure`."""
-        request = 0
+        request = _request_of(frames)
         answer: m.Message | None
         try:
             message = decode(frames)
-            request = message.id
             answer = self._answer(peer, message)
         except ProtocolError as error:
             self._refusals.warning("refused a message: %s", error)
@@ -228,3 +229,20 @@ class RequestHandler:
             resources=machine.resources,
             unreadable=list(self._journal.unreadable),
         )
+
+
+class _Header(msgspec.Struct):
+    """The part of a message that pairs an answer with it."""
+
+    id: int = 0
+
+
+_header = msgspec.msgpack.Decoder(_Header)
+
+
+def _request_of(frames: list[bytes]) -> int:
+    """Return the number of a request, 0 if it cannot be read."""
+    try:
+        return _header.decode(frames[1]).id
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        return 0

@@ -158,7 +158,7 @@ def test_a_live_service_outlives_a_policy_that_fails(served, failing):
         "goes on: the policy failing_policy:Failing failed with ZeroDivisionError: division by"
         f" zero ({place}); the job keeps its size [policy error]"
     ) in story
-    assert "cannot be written down and told: KeyError: 'missing' (failing_policy.py:" in story
+    assert "cannot be recorded: KeyError: 'missing' (failing_policy.py:" in story
     assert [size for _, size in served.job(job).sizes] == [1, 2], "it recovered"
     log = served.place.log("serve").read_text()
     assert log.count("jobs keep their sizes") == 2, "once for each kind, with"

@@ -90,6 +90,14 @@ def test_a_message_that_raises_is_answered_and_the_next_one_too(
     assert desk.ask(b"a", m.Submit(submission=JOB)) == [m.Submitted(job=1)]
 
 
+def test_a_refused_message_is_answered_with_its_number(desk: Desk) -> None:
+    frames = encode(m.Submit(submission=JOB, id=9))
+    desk.handler.handle(b"a", [frames[0], frames[1].replace(b"walltime_s", b"walltime_x")])
+    ((_, answer),) = desk.sent
+    assert isinstance(answer, m.Failure)
+    assert answer.id == 9
+
+
 def test_a_long_answer_takes_several_turns_and_delays_no_other() -> None:
     sent: list[tuple[bytes, m.Message]] = []
     reads = Reads(lambda *message: sent.append(message))
