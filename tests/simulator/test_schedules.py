@@ -152,7 +152,7 @@ def test_killing_at_the_reservation() -> None:
     assert strict.metrics().killed > 0
     killed = strict.killed
     held = (strict.ended - strict.started)[killed]
-    assert (held >= strict.jobs.estimate[killed]).all(), "nobody is killed before his estimate"
+    assert (held >= strict.jobs.estimate[killed]).all(), "no job is killed before its estimate"
     assert (held < strict.jobs.run[killed]).all()
     # At the very moment of a kill, a job starts that had been first in the queue.
     assert all((strict.started == end).any() for end in strict.ended[killed])

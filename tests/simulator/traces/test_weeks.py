@@ -35,7 +35,7 @@ def test_jobs_at_the_borders() -> None:
         (begin + 3 * DAY_S, DAY_S, 6 * DAY_S, 2),  # 3 of its 6 days in the second week
         (begin + week - 1, 1, 2 * DAY_S, 1),  # held nothing in the week of its submission
         (begin + week, 0, 0, 4),  # never ran
-        (begin + week, -1, DAY_S, 1),  # waited nobody knows how long
+        (begin + week, -1, DAY_S, 1),  # unknown wait
     )
     choice = choose(read, 4, 20, 0.4)
     assert [week.number for week in choice.weeks] == [1]

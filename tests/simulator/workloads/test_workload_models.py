@@ -225,7 +225,7 @@ def test_tsafrir_popularity_is_as_in_the_logs() -> None:
             assert not late or max(places) <= place, "what is due goes first"
 
 
-def test_nobody_outlives_his_estimate() -> None:
+def test_no_job_exceeds_its_estimate() -> None:
     run = rng().exponential(9000, 3000)
     model = TsafrirEstimates(longest_s=36000)
     estimates = model.generate(run, rng())
