@@ -65,6 +65,6 @@ def lack_of_room(processes: int) -> str:
         return ""
     return (
         f"{FOLDER} has {free >> 20} MiB free, and MPI needs {needed >> 20} MiB to start"
-        f" {processes} {'process' if processes == 1 else 'processes'}: remove files from {FOLDER},"
+        f" {processes} process{'' if processes == 1 else 'es'}: remove files from {FOLDER},"
         " or enlarge it"
     )

@@ -186,9 +186,9 @@ def test_counting_and_first_fit_give_equal_schedules() -> None:
     trace, rules = swf.read(SMALL), Rules(overrun="keep")
     easy = scenario("easy", {"backfill.kill_at_reservation": True})
     counted = run(trace, 64, easy, rules)
-    told = run(trace, platform.tree(64, 4, 3), easy, rules, counted=False)
-    assert np.array_equal(counted.started, told.started)
-    assert told.fragmentation.external_fragmentation == 0
+    numbered = run(trace, platform.tree(64, 4, 3), easy, rules, counted=False)
+    assert np.array_equal(counted.started, numbered.started)
+    assert numbered.fragmentation.external_fragmentation == 0
 
 
 def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
         return done
 
     out = tmp_path / "out"
-    told = reshape("--select", "tree", "--contiguity-speedup", "0.3", "--json", "--out", str(out))
-    found = json.loads(told.stdout)
+    done = reshape("--select", "tree", "--contiguity-speedup", "0.3", "--json", "--out", str(out))
+    found = json.loads(done.stdout)
     assert 0 <= found["external_fragmentation"] < 1
     assert json.loads((out / "metrics.json").read_text())["internal_fragmentation"] == 0
     with (out / "jobs.csv").open() as file:

@@ -165,6 +165,17 @@ def test_a_dead_agent_ends_its_jobs_and_is_replaced(service):
     assert not service.processes(agents=False)
 
 
+def test_the_shared_memory_of_jobs_is_removed_after_the_death_of_their_agent(service):
+    data = 'echo data > "$RESHAPE_SHM/u.e0.r0"; touch "$0"; sleep 100'
+    written = service.work / "written"
+    number = service.submit(["sh", "-c", data, str(written)], 1)
+    service.when(number, lambda _: written.exists())
+    assert service.segments() == [f"job-{number}"]
+    os.kill(service.agent_pid(), signal.SIGKILL)
+    assert service.wait(number).state == "NODE_FAIL"
+    service.when(number, lambda _: not service.segments())
+
+
 def test_a_lost_node_ends_only_its_own_jobs(served, tmp_path):
     config = tmp_path / "nodes.yaml"
     config.write_text("nodes:\n  - {name: a, processors: 4}\n  - {name: b, processors: 4}\n")

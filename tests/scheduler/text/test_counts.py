@@ -6,5 +6,5 @@ from scheduler.text.counts import counted
 
 
 def test_one_is_singular_and_digits_are_grouped() -> None:
-    told = [counted(number, "job") for number in (0, 1, 2, 1000, 1234567)]
-    assert told == ["0 jobs", "1 job", "2 jobs", "1 000 jobs", "1 234 567 jobs"]
+    texts = [counted(number, "job") for number in (0, 1, 2, 1000, 1234567)]
+    assert texts == ["0 jobs", "1 job", "2 jobs", "1 000 jobs", "1 234 567 jobs"]
