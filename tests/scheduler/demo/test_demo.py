@@ -75,7 +75,7 @@ def test_a_directory_that_cannot_be_created_is_one_error(tmp_path: Path) -> None
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("reshape: error: directory ")
-    assert "cannot be made: Not a directory" in done.stderr
+    assert "cannot be created: Not a directory" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
