@@ -16,7 +16,7 @@ from typing import Any, Literal
 from scheduler.core.alarms import Alarms
 from scheduler.core.event_order import divide_for_passes, instant_order
 from scheduler.core.pending import reason_pending
-from scheduler.core.resizing import PolicyErrorHandler, Resizes
+from scheduler.core.resizing import PolicyErrorHandler, Resizes, measure
 from scheduler.model.events import (
     Event,
     JobCancelled,
@@ -30,7 +30,7 @@ from scheduler.model.events import (
     ResizePoint,
     Wakeup,
 )
-from scheduler.model.job import COMPLETED, Job, JobState
+from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Kill, Order, Reason, Start
 from scheduler.model.priority import Prioritised
@@ -324,7 +324,13 @@ class Core:
             predictor=None if learned is None else learned(),
         )
 
-    def restore(self, now: float, record: CoreRecord, jobs: Iterable[Job]) -> None:
+    def restore(
+        self,
+        now: float,
+        record: CoreRecord,
+        jobs: Iterable[Job],
+        points: Iterable[ResizePoint] = (),
+    ) -> None:
         """Take over a recorded state, without any decision. Precondition: the core is new.
 
         The next event is followed by a scheduling pass, and a wake-up is due at once.
@@ -334,9 +340,14 @@ class Core:
         now : time of the latest instant that was handled, s.
         record : see `record`.
         jobs : the jobs of this core, as they were recorded.
+        points : resize points after the records of their jobs, oldest first.
         """
         state = self.state
         state.restore(now, record.nodes, jobs)
+        for point in points:
+            job = state.live.get(point.job)
+            if job is not None and job.state in ACTIVE and job.spec.resizable:
+                measure(job, point)
         state.resize_costs = record.resize_costs
         state.reservations.update(
             (job, at) for job, at in record.reservations.items() if job in state.queue

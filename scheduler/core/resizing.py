@@ -58,10 +58,7 @@ class Resizes:
         if not job.spec.resizable:
             text = "submitted for {size} processors alone"
             return _continue(job.id, "rigid", text, size=job.size)
-        if job.topology is None:
-            job.topology = event.topology or Topology()
-        job.history.record(event.iteration_s, event.at)
-        job.history.data_bytes = event.data_bytes or job.history.data_bytes
+        measure(job, event)
         if job.state in RESIZING:
             resize = job.resize
             assert resize is not None
@@ -209,6 +206,14 @@ def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
     """Whether these are different groups of the job that have so many processors together."""
     known = len(set(groups)) == len(groups) and all(group in job.groups for group in groups)
     return known and sum(len(job.groups[group]) for group in groups) == count
+
+
+def measure(job: Job, event: ResizePoint) -> None:
+    """Record what a resizable job reports at a resize point."""
+    if job.topology is None:
+        job.topology = event.topology or Topology()
+    job.history.record(event.iteration_s, event.at)
+    job.history.data_bytes = event.data_bytes or job.history.data_bytes
 
 
 def _continue(job: int, rule: str, text: str, **facts: int | float | str) -> Continue:

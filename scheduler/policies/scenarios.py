@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -91,6 +94,25 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     data = _written(scenario)
     data["queues"] = {name: _written(rules) for name, rules in scenario.queues.items()}
     return data
+
+
+def source_digests(scenario: Scenario) -> dict[str, str]:
+    """Return a digest of the source file of each policy that is not part of this package.
+
+    Returns
+    -------
+    ``module:Class`` -> SHA-256 of the file that defines it; empty where there is no such file.
+    """
+    digests = {}
+    for rules in (scenario, *scenario.queues.values()):
+        for field in rules.__struct_fields__:
+            cls = type(getattr(rules, field))
+            if field not in _POLICIES or cls.__module__.split(".")[0] in ("scheduler", "builtins"):
+                continue
+            file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+            source = Path(file).read_bytes() if file and Path(file).is_file() else b""
+            digests[name_of(_POLICIES[field], getattr(rules, field))] = sha256(source).hexdigest()
+    return digests
 
 
 def _written(rules: Scenario | QueueRules) -> dict[str, Any]:

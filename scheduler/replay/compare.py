@@ -1,11 +1,9 @@
-"""Replay: the events of a journal go to a core again, and its orders are compared.
-
-The same code recovers a service that starts again (:mod:`scheduler.service.recovery`).
-"""
+"""Replay: the events of a journal go to a core again, and its orders are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib.metadata import version
 from itertools import chain, islice
 from math import isclose
 from typing import Any
@@ -18,9 +16,8 @@ from scheduler.model.network import Tree
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.policies.containment import description
-from scheduler.policies.scenarios import from_data, scenario, to_data
+from scheduler.policies.scenarios import from_data, scenario, source_digests, to_data
 from scheduler.replay.journal_reader import Batch, encode_order
-from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
 
 _json = msgspec.json.Encoder()
@@ -30,7 +27,7 @@ _order = msgspec.json.Decoder(Order)
 ROUNDING = 1e-9
 
 
-def replay(batches: Iterable[Batch], core: Site) -> Iterator[tuple[Batch, list[Order]]]:
+def replay(batches: Iterable[Batch], core: TwoGroupSite) -> Iterator[tuple[Batch, list[Order]]]:
     """Hand batches to a core, each by the settings of its time; yield each with the orders."""
     for batch in batches:
         if batch.settings is not None:
@@ -47,10 +44,22 @@ def initial_core(batches: Iterable[Batch]) -> tuple[TwoGroupSite, Iterator[Batch
     return site, chain(first, later)
 
 
-def settings_of(core: TwoGroupSite) -> bytes:
-    """Encode (JSON) what a core decides by, and the network between its nodes."""
+def settings_of(core: TwoGroupSite, *, recovered: bool = False) -> bytes:
+    """Encode (JSON) what a core decides by, and the network between its nodes.
+
+    Parameters
+    ----------
+    recovered : the core was restored from records, which a replay imitates.
+    """
     machine = core.principal.machine
-    data = {"scenario": to_data(core.scenario), "kill_at_walltime": core.kill_at_walltime}
+    data = {
+        "scenario": to_data(core.scenario),
+        "kill_at_walltime": core.kill_at_walltime,
+        "release": version("reshape-mpi"),
+        "policies": source_digests(core.scenario),
+    }
+    if recovered:
+        data["recovered"] = True
     if machine.space.network is not None:
         data["network"] = msgspec.to_builtins(machine.space.network)
         data["places"] = {name: str(part) for name, part in machine.numbering.places.items()}
@@ -64,7 +73,7 @@ def machine_of(settings: bytes | None) -> Machine:
     return Machine(network=msgspec.convert(data.get("network"), Tree | None), places=places)
 
 
-def configure(core: Site, settings: bytes) -> None:
+def configure(core: TwoGroupSite, settings: bytes) -> None:
     """Make a core decide by settings as the journal holds them; its machine does not change.
 
     Raises
@@ -72,6 +81,9 @@ def configure(core: Site, settings: bytes) -> None:
     ConfigError : they name a policy that is not known here.
     """
     data = msgspec.json.decode(settings)
+    if data.get("recovered"):
+        core.resume(from_data(data["scenario"]), kill_at_walltime=data["kill_at_walltime"])
+        return
     core.scenario = from_data(data["scenario"])
     core.kill_at_walltime = data["kill_at_walltime"]
 

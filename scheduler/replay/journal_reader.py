@@ -1,9 +1,10 @@
 """What the journal of a service holds, for reading: events, orders, submissions, phases of resizes.
 
-The table `events` determines everything that the core decides: handed to a core batch by batch, the
-events give the same state and the same orders again. Therefore a restart is a replay. The other
-tables hold what the core does not need: how to start a job, orders (for `explain` and for comparing
-a replay), the phases of resizes, and what programs report. The service writes the journal
+The tables `records` and `site` hold the state of every job and of the scheduler after the last
+instant; recovery starts from them. The tables `events` and `orders` hold what happened and what was
+decided: handed to a core batch by batch, the events give the same state and orders again as long as
+the code that decides is the same, which is what a replay examines. The other tables hold how to
+start a job, the phases of resizes, and what programs report. The service writes the journal
 (:mod:`scheduler.service.record.journal`).
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,14 +24,18 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire.messages import Submission
-from scheduler.model.events import Event
+from scheduler.model.events import Event, ResizePoint
+from scheduler.model.job import Job
 from scheduler.model.orders import Order, Reason, WakeAt
+from scheduler.state.records import SiteRecord, decode_job, decode_site
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FORMAT = 1
+#: Format that this release writes, and those that it reads. Format 1 has no records of states.
+FORMAT = 2
+READABLE = ("1", "2")
 #: The most frequent kinds of records, which few questions need; the indices leave them out.
 ROUTINE = "('ResizePoint', 'Continue')"
 #: Orders of one job that `orders_of` returns at most, the latest.
@@ -125,9 +131,9 @@ class JournalReader:
         with self._readable():
             row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
         found = row[0] if row else "none"
-        if found != str(FORMAT):
+        if found not in READABLE:
             raise ReshapeError(
-                f"{path} has journal format {found}, this release reads {FORMAT}: "
+                f"{path} has journal format {found}, this release reads {' and '.join(READABLE)}: "
                 "use the release that wrote it"
             )
 
@@ -196,6 +202,55 @@ class JournalReader:
             for job, token, blob in self._rows("SELECT job, token, submission FROM jobs"):
                 found = list(self._decoded([(f"the submission of job {job}", blob)], _submission))
                 yield job, token, found[0] if found else lost_submission()
+
+    def site_record(self) -> SiteRecord | None:
+        """Return the recorded scheduler state; None if there is none or it cannot be read."""
+        try:
+            row = next(self._rows("SELECT record FROM site"), None)
+            return None if row is None else decode_site(row[0])
+        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+            self.report_unreadable("the recorded scheduler state", error)
+            return None
+
+    def recorded_jobs(self) -> list[Job]:
+        """Return all jobs as they were recorded last, by number.
+
+        Raises
+        ------
+        DamagedJournalError : a record cannot be read.
+        """
+        with self._readable():
+            rows = self._rows("SELECT record FROM records ORDER BY job")
+            return [decode_job(record) for (record,) in rows]
+
+    def points_after_records(self) -> Iterator[ResizePoint]:
+        """Yield the resize points that came after the record of their job, oldest first.
+
+        Raises
+        ------
+        DamagedJournalError : the journal cannot be read.
+        """
+        with self._readable():
+            last = dict(self._rows("SELECT job, batch FROM records WHERE ended_at IS NULL"))
+            first = min(last.values(), default=0)
+            rows = self._rows("SELECT batch, kind, event FROM events ORDER BY seq DESC")
+            found = []
+            for batch, kind, blob in rows:
+                if batch <= first:
+                    break
+                if kind != ResizePoint.__name__:
+                    continue
+                for event in self._decoded([(f"a resize point of batch {batch}", blob)], _event):
+                    if isinstance(event, ResizePoint) and batch > last.get(event.job, batch):
+                        found.append(event)
+        yield from reversed(found)
+
+    def latest_event_at(self) -> float:
+        """Return the time of the latest event, -inf if there is none."""
+        rows = self._rows("SELECT event FROM events ORDER BY seq DESC LIMIT 1")
+        for event in self._decoded((("the latest event", row[0]) for row in rows), _event):
+            return float(event.at)
+        return -inf
 
     def events_of(self, job: int) -> list[Event]:
         """Return the events of one job, oldest first, its resize points excepted."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import time
 from collections.abc import Callable
 
 from scheduler.model.events import (
@@ -20,6 +21,7 @@ from scheduler.model.events import (
     ResizePoint,
     Wakeup,
 )
+from scheduler.model.job import FINAL
 from scheduler.model.orders import Continue, Order, Requeue, WakeAt
 from scheduler.service.assembly import Components
 
@@ -27,6 +29,10 @@ log = logging.getLogger(__name__)
 
 #: Every job is compared with its processes at least once in this many ticks.
 RECHECK_TICKS = 20
+#: Seconds between two notes of the measurements of a job.
+NOTE_EVERY_S = 1.0
+#: Events and orders that change nothing but measurements and the time.
+ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 
 
 class Driver:
@@ -50,12 +56,16 @@ class Driver:
         self.changed_jobs: set[int] = set()
         self._alarms: list[float] = []
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
+        self._measured: set[int] = set()  # jobs whose measurements are to be noted
+        self._sweet_spots: dict[int, int | None] = {}  # of running jobs, as they were noted
+        self._noted_at = 0.0  # monotonic seconds
         self._recheck: list[int] = []  # jobs still to be compared in this round
         self._recheck_share = 1  # number of them that one tick compares
 
     def restore_alarms(self) -> None:
-        """Set the alarms of the jobs that a recovered core runs."""
-        self._alarms = sorted(job.expected_end for job in self._core.live.values())
+        """Wake a recovered core at once, so that it asks for the wake-ups it needs."""
+        if self._core.live:
+            self._alarms = [self._clock()]
 
     def register_nodes(self, names: list[str]) -> None:
         """Number the processors of new nodes in the configured order, before any agent reports."""
@@ -85,6 +95,7 @@ class Driver:
         durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
         orders = self._core.handle(events)
         self._journal.record(self._policy_errors.noted(events), orders, durable=durable)
+        self._note_changes(events, orders)
         for order in orders:
             if isinstance(order, WakeAt):
                 heapq.heappush(self._alarms, order.at)
@@ -100,6 +111,36 @@ class Driver:
             elif not isinstance(event, ResizePoint | Wakeup):
                 self.changed_jobs.add(event.job)
         return orders
+
+    def _note_changes(self, events: list[Event], orders: list[Order]) -> None:
+        """Note the state of the jobs that events and orders name, in the same transaction.
+
+        Measurements of a resize point at which nothing is decided are noted at the next tick;
+        recovery takes later ones from the events.
+        """
+        jobs = self._core.jobs
+        numbers = [getattr(each, "job", None) for each in (*events, *orders)]
+        routine = all(isinstance(each, ROUTINE) for each in (*events, *orders))
+        for number in dict.fromkeys(numbers):
+            job = None if number is None else jobs.get(number)
+            if job is None:
+                continue
+            if routine and job.history.sweet_spot == self._sweet_spots.get(job.id):
+                self._measured.add(job.id)
+            else:
+                self._measured.discard(job.id)
+                self._sweet_spots[job.id] = job.history.sweet_spot
+                self._journal.note_job(job)
+                if job.state in FINAL:
+                    del self._sweet_spots[job.id]
+        if not routine:
+            self._journal.note_site(self._core.record())
+
+    def _note_measurements(self) -> None:
+        """Note the jobs that resize points have changed."""
+        for number in self._measured & self._core.jobs.keys():
+            self._journal.note_job(self._core.jobs[number])
+        self._measured.clear()
 
     def tick(self, *, start_agents: bool, heard_all: bool) -> None:
         """Do what is due at the present time.
@@ -121,6 +162,9 @@ class Driver:
                 heapq.heappop(self._alarms)
             self.events.append(Wakeup(at=now))
         self._startup.forget_old()
+        if time.monotonic() - self._noted_at >= NOTE_EVERY_S:
+            self._note_measurements()
+            self._noted_at = time.monotonic()
 
     def _reconcile(self) -> set[int]:
         """Report ended processes to the core; start and end processes as its state requires."""

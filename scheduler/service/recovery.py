@@ -1,5 +1,10 @@
 """Recovery: the state of a service rebuilt from its journal.
 
+The journal holds the state of each job after the last instant that changed it. Recovery takes these
+states over and decides nothing again, so another release, or a policy that was edited meanwhile,
+cannot change what has happened. Only a journal without such records (format 1), or with damaged
+ones, is replayed from its events.
+
 No record of the journal may keep the service from starting. A record that cannot be read, or a
 batch of events at which the core raises an exception, is left out, logged and listed in
 `Journal.unreadable`, which `reshape info` shows.
@@ -12,13 +17,16 @@ import secrets
 from collections.abc import Iterator
 from itertools import count
 
+import msgspec
+from msgspec import json
+
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config.settings import ServeConfig, reserved
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.policies.containment import Report
 from scheduler.replay.compare import configure, machine_of, replay, settings_of
-from scheduler.replay.journal_reader import Batch, lost_submission
+from scheduler.replay.journal_reader import Batch, DamagedJournalError, lost_submission
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.record.journal import Journal
 from scheduler.sites.two_groups import TwoGroupSite
@@ -32,7 +40,7 @@ MOST_FAILURES = 20
 def recover(
     journal: Journal, config: ServeConfig, report_error: Report
 ) -> tuple[TwoGroupSite, dict[int, Launch]]:
-    """Replay a journal, each batch by the settings of its time; those of `config` hold from now on.
+    """Rebuild the state that a journal describes; the settings of `config` hold from now on.
 
     The redirection group may be another one only if no job is left: a processor is in one group.
 
@@ -45,19 +53,53 @@ def recover(
     ConfigError : the scenario of `config`, or one that the journal names, is not known; another
         redirection group, and jobs that are not finished; another network than the journal's.
     """
-    core = _replayed(journal, config, report_error)
+    core = _restored(journal, config, report_error)
+    is_restored = core is not None
+    if core is None:
+        core = _replayed(journal, config, report_error)
+        for recovered in core.jobs.values():
+            journal.note_job(recovered)
+        journal.note_site(core.record())
     launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
     _check_group(core, config)
-    current = settings_of(_configured(config, report_error))
-    # A scenario that is set anew forgets its reservations; a replay does so at this same batch.
-    noted = [*journal.settings().values()][-1:]
-    if noted != [current] or settings_of(core) != current:
-        journal.add_settings(current)
-        configure(core, current)
+    if not is_restored:
+        configure(core, settings_of(_configured(config, report_error)))
+    _report_changes(journal, core)
+    journal.add_settings(settings_of(core, recovered=is_restored))
     return core, launches
+
+
+def _report_changes(journal: Journal, core: TwoGroupSite) -> None:
+    """Log in what the release or the policies differ from those of the last run."""
+    noted = [*journal.settings().values()][-1:]
+    if not noted:
+        return
+    then, now = json.decode(noted[0]), json.decode(settings_of(core))
+    for name in ("release", "scenario", "policies", "kill_at_walltime"):
+        if name in then and then[name] != now[name]:
+            log.warning("%s changed since the last run: %s, now %s", name, then[name], now[name])
+
+
+def _restored(journal: Journal, config: ServeConfig, report_error: Report) -> TwoGroupSite | None:
+    """Build the core from its recorded state; None if there is no record that can be read."""
+    record = journal.site_record()
+    if record is None:
+        return None
+    core = _configured(config, report_error)
+    _check_network(journal, core.principal.machine)
+    try:
+        jobs, points = journal.recorded_jobs(), list(journal.points_after_records())
+    except DamagedJournalError as error:
+        journal.report_unreadable("the recorded jobs", error)
+        return None
+    now = max(record.now, journal.latest_event_at())
+    core.restore(msgspec.structs.replace(record, now=now), jobs, points)
+    live = sum(job.state not in FINAL for job in jobs)
+    log.info("recovered jobs=%d not_ended=%d at=%.3f", len(jobs), live, record.now)
+    return core
 
 
 def _replayed(journal: Journal, config: ServeConfig, report_error: Report) -> TwoGroupSite:

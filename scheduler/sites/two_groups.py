@@ -32,6 +32,7 @@ from scheduler.model.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    ResizePoint,
     Wakeup,
 )
 from scheduler.model.job import Job, JobState
@@ -217,23 +218,47 @@ class TwoGroupSite:
             counts={} if counters is None else counters.counts(),
         )
 
-    def restore(self, record: SiteRecord, jobs: Iterable[Job]) -> None:
+    def restore(
+        self, record: SiteRecord, jobs: Iterable[Job], points: Sequence[ResizePoint] = ()
+    ) -> None:
         """Take over a recorded state, without any decision. Precondition: the site is new.
 
         Parameters
         ----------
         record : see `record`.
         jobs : all queued and live jobs as they were recorded, and any ended ones.
+        points : resize points after the records of their jobs, oldest first.
         """
         redirected: dict[bool, list[Job]] = {False: [], True: []}
         for job in jobs:
             redirected[job.redirected_at is not None].append(job)
-        now = record.now
-        self.principal.restore(now, record.principal, redirected[False])
-        self.redirection.restore(now, record.redirection, redirected[True])
+        now = max((point.at for point in points), default=record.now)
+        self.principal.restore(now, record.principal, redirected[False], points)
+        self.redirection.restore(now, record.redirection, redirected[True], points)
         if self._counters is not None:
             for number, job in self.principal.live.items():
                 self._counters.resume(job, record.counts.get(number, 0))
+
+    def resume(self, scenario: Scenario, *, kill_at_walltime: bool) -> None:
+        """Drop everything that `record` does not keep, as the recovery of a service does.
+
+        A replay calls this where the journal says that the service was started again.
+        """
+        record, jobs = self.record(), list(self.jobs.values())
+        numbering = self.principal.machine.numbering
+        machine = Machine(network=self.principal.machine.space.network, places=numbering.places)
+        handler = self.on_policy_error
+        TwoGroupSite.__init__(
+            self,
+            scenario,
+            machine,
+            kill_at_walltime=kill_at_walltime,
+            order=self.principal.order,
+            keep_ended=self.principal.keep_ended,
+            report_error=self._report,
+        )
+        self.on_policy_error = handler
+        self.restore(record, jobs)
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended; see `Core.forget`."""

@@ -20,6 +20,7 @@ import msgspec
 from reshape.errors import ReshapeError
 from reshape.wire.messages import Submission
 from scheduler.model.events import Event
+from scheduler.model.job import Job
 from scheduler.model.orders import Order
 from scheduler.replay.journal_reader import (
     FORMAT,
@@ -28,8 +29,10 @@ from scheduler.replay.journal_reader import (
     JournalReader,
     encode_event,
     encode_order,
+    reading,
 )
 from scheduler.service.record.clock import ClockAnchor, boot_id
+from scheduler.state.records import SiteRecord, encode_job, encode_site
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -45,11 +48,17 @@ CREATE TABLE IF NOT EXISTS phases (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL
                                    serial INTEGER NOT NULL, at REAL NOT NULL,
                                    phase TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (job INTEGER PRIMARY KEY, facts BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL,
+                                    user TEXT NOT NULL, name TEXT NOT NULL,
+                                    submitted_at REAL NOT NULL, ended_at REAL,
+                                    batch INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS site (key INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS events_of_job ON events (job) WHERE kind NOT IN {ROUTINE};
 CREATE INDEX IF NOT EXISTS orders_of_job ON orders (job);
 CREATE INDEX IF NOT EXISTS changes_of_job ON orders (job) WHERE kind NOT IN {ROUTINE};
 CREATE INDEX IF NOT EXISTS phases_of_job ON phases (job);
-INSERT OR IGNORE INTO meta VALUES ('format', '{FORMAT}');
+CREATE INDEX IF NOT EXISTS records_not_ended ON records (job) WHERE ended_at IS NULL;
+INSERT OR REPLACE INTO meta VALUES ('format', '{FORMAT}');
 """
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
 _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?, ?)'
@@ -57,6 +66,8 @@ _JOB = "INSERT INTO jobs VALUES (?, ?, ?)"
 _PHASE = "INSERT INTO phases (job, serial, at, phase, detail) VALUES (?, ?, ?, ?, ?)"
 _FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+_RECORD = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_SITE = "INSERT OR REPLACE INTO site VALUES (1, ?)"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
 json = msgspec.json.Encoder()
@@ -75,6 +86,8 @@ class Journal(JournalReader):
     def __init__(self, path: Path) -> None:
         self._pending: dict[str, list[Sequence[object]]] = {}
         self._durable = self._syncs = False
+        self._site_noted = b""
+        _check_format(path)
         _make_private(path)
         try:
             db = sqlite3.connect(path, isolation_level=None)
@@ -167,6 +180,19 @@ class Journal(JournalReader):
         """Note the settings (JSON) that decisions follow from the next batch on."""
         self._note(_SETTINGS, self.batch + 1, settings)
 
+    def note_job(self, job: Job) -> None:
+        """Note the present state of a job, which recovery starts from."""
+        spec = job.spec
+        row = (job.id, job.state.name, spec.user, spec.name, job.submitted_at, job.ended_at)
+        self._note(_RECORD, *row, self.batch, encode_job(job))
+
+    def note_site(self, record: SiteRecord) -> None:
+        """Note the scheduler state apart from the jobs, unless it is what was noted last."""
+        blob = encode_site(record)
+        if blob != self._site_noted:
+            self._site_noted = blob
+            self._note(_SITE, blob)
+
     def clock_anchor(self) -> ClockAnchor | None:
         """Return the anchor of the clock that an earlier service noted, None if there is none."""
         text = self._meta("clock")
@@ -194,6 +220,13 @@ class Journal(JournalReader):
 
     def _note(self, statement: str, *row: object) -> None:
         self._pending.setdefault(statement, []).append(row)
+
+
+def _check_format(path: Path) -> None:
+    """Refuse a journal of another format before anything is written to it."""
+    if path.exists() and path.stat().st_size > 0:
+        with reading(path):
+            pass
 
 
 def _make_private(path: Path) -> None:
