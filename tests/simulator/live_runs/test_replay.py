@@ -281,7 +281,7 @@ def test_costs_of_other_runs_count_together(journal: Path, tmp_path: Path) -> No
         (("--set", "resizing.min_benefitt=1"), "did you mean min_benefit?"),
         (("--policy", "easy", "--speedup", "downy"), "did you mean downey?"),
         (("--policy", "easy", "--speedup", "table:2=1"), "need a formula, not a table"),
-        (("--runs", "5"), "--runs says something about a simulation; give --policy, --set or"),
+        (("--runs", "5"), "--runs applies to a simulation; give --policy, --set or"),
     ],
 )
 def test_wrong_options(journal: Path, options: tuple[str, ...], words: str) -> None:
