@@ -127,6 +127,8 @@ class JobStartup:
         return dict(self._launches[job].submission.environment)
 
     def _start(self, job: Job, group: int, role: str) -> None:
+        for key in [key for key in self._sent_at if key[1:] == (job.id, -1)]:
+            del self._sent_at[key]  # what this life leaves is removed at once, too
         launch = self._launches[job.id]
         if role == "first" and job.restarts:
             role = "restart"
