@@ -136,7 +136,7 @@ class Agent:
             if self._may_exit():
                 break
         self._report()
-        self._finish_mpi_files()
+        self._remove_memory()
         self._socket.close(linger=500)
 
     def _poll_ms(self) -> int:
@@ -396,11 +396,14 @@ class Agent:
         at = time.monotonic() + MPI_FILES_S
         self._mpi_files |= dict.fromkeys(tree.mpi_files, at)
 
-    def _finish_mpi_files(self) -> None:
+    def _remove_memory(self) -> None:
+        """Remove all shared memory before this agent ends, except that of jobs that may restart."""
         if self._mpi_files:
             time.sleep(max(0.0, max(self._mpi_files.values()) - time.monotonic()))
             mpi_memory.remove(self._mpi_files)
         self._mpi_record.discard()
+        for job in self.directory.jobs_with_folder() if self.stopping else ():
+            shutil.rmtree(self.directory.shm(job), ignore_errors=True)
         try:
             self.directory.memory.rmdir()
         except OSError:

@@ -259,6 +259,16 @@ def test_a_stand_in_that_hangs_leaves_no_shared_memory(driver):
     wait_for(driver, lambda: not seen & (set(os.listdir("/dev/shm")) - before))
 
 
+def test_an_agent_that_is_asked_to_stop_leaves_no_shared_memory(driver):
+    driver.start_agent()
+    driver.start(1, "sleep", "1000")
+    driver.running(1)
+    (driver.place.shm(1) / "u.e0.r0").write_bytes(b"data")
+    driver.send(m.AgentStop())
+    assert driver.agents[-1].wait(30) == 0
+    assert not driver.place.memory.exists()
+
+
 def test_a_job_that_ends_with_a_bus_error_names_shared_memory(driver):
     driver.start_agent()
     driver.start(1, "sh", "-c", "kill -BUS $$")
