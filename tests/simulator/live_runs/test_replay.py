@@ -195,8 +195,8 @@ def test_the_end_may_be_missing(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (b"0", "has journal format 0, this release reads 1: use the release that wrote it"),
-        (b"2", "has journal format 2, this release reads 1"),
+        (b"0", "has journal format 0, this release reads 1 and 2: use the release that wrote it"),
+        (b"3", "has journal format 3, this release reads 1 and 2"),
     ],
 )
 def test_another_format_is_told(journal: Path, change: bytes, words: str) -> None:
