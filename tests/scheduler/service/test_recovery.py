@@ -29,7 +29,7 @@ APPEND = 'import sys; open("runs", "a").write(sys.argv[1] + "\\n")'
 
 @pytest.fixture
 def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of a queue order of one's own, on the path of the service."""
+    """The file of a user-defined queue order, on the path of the service."""
     folder = tmp_path / "policies"
     folder.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
