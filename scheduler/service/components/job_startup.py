@@ -84,7 +84,7 @@ class JobStartup:
         if job.state in FINAL:  # a new agent reports what the agent before it has left
             nodes.update(self._monitor.nodes_with_folder(job.id))
         if nodes and not any(status.alive for _, status in known):
-            for node in nodes:
+            for node in sorted(nodes):
                 self._command(node, job.id, -1, m.SweepJob(job=job.id))
         if job.state is JobState.RUNNING and not before:
             self._forget_ended(job, known)

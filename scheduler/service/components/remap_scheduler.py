@@ -129,7 +129,7 @@ class RemapScheduler:
         limits = self.deadlines
         allowed = limits.join_s + transaction.registered_bytes / limits.move_bytes_per_s
         watch = m.WatchJoin(job=job.id, serial=transaction.serial, deadline_s=allowed)
-        for node in {self.startup.node_of(job, group) for group in job.groups}:
+        for node in sorted({self.startup.node_of(job, group) for group in job.groups}):
             self.monitor.send_to(node, watch)
 
     def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Message | None:
