@@ -1,6 +1,6 @@
 """Wake-ups: when the core asks for a `Wakeup`, and what it does at one.
 
-A wake-up comes at the end of a walltime, to end the job; when a prediction expires, to correct it;
+A wake-up comes at the end of a walltime, to end the job; when a prediction expires, to extend it;
 when a backfilled job may have to make room for the head; and at a reserved start time, if nothing
 else happens then.
 """
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from math import inf
 
+from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason, WakeAt
-from scheduler.predictions.estimates import Predictor
+from scheduler.predictions.predictor import Predictor
 from scheduler.state.scheduler_state import SchedulerState
 
 
@@ -25,7 +26,7 @@ class Alarms:
 
     Attributes
     ----------
-    predictor : corrects predictions that expire; None if there are no predictions.
+    predictor : extends predictions that expire; None if there are no predictions.
     kill_at_reservation : overdue backfilled jobs may be ended in favour of the head.
     """
 
@@ -35,6 +36,47 @@ class Alarms:
         self.kill_at_walltime = kill_at_walltime
         self.kill_at_reservation = False
         self.predictor: Predictor | None = None
+        self._beyond_walltime = False
+
+    def set_predictor(self, predictor: Predictor | None) -> None:
+        """Use a predictor; None if the walltimes are the estimates."""
+        self.predictor = predictor
+        self._beyond_walltime = bool(getattr(predictor, "beyond_walltime", True))
+
+    def predict(self, job: Job, predictor: Predictor) -> None:
+        """Set the estimate of a job that is being queued."""
+        predictor.submitted(job)
+        job.first_estimate_s = predictor.predict(job)
+        job.estimate_s = self._limited(job, job.first_estimate_s)
+
+    def progressed(self, job: Job, point: ResizePoint, predictor: Predictor) -> None:
+        """Set the estimate of a job that is at a resize point."""
+        predicted_s = predictor.progressed(job, point)
+        if predicted_s is None:
+            return
+        estimate_s = self._limited(job, predicted_s)
+        if estimate_s != job.estimate_s:
+            job.estimate_s = estimate_s
+            self._state.expect(job)
+            self._state.compression_due = True
+            self._state.request_pass()
+            self.wake_by(max(job.estimated_end, self._state.now))
+
+    def limit(self, job: Job) -> None:
+        """Reduce an estimate above the walltime if jobs are ended at their walltimes."""
+        job.estimate_s = self._limited(job, job.estimate_s)
+
+    def _limited(self, job: Job, predicted_s: float) -> float:
+        if self.kill_at_walltime and predicted_s > job.spec.walltime_s:
+            return job.spec.walltime_s
+        return predicted_s
+
+    def _is_extended(self, job: Job) -> bool:
+        """Whether the estimate of a job is extended when it expires."""
+        if self.predictor is None:
+            return False
+        may_exceed = self._beyond_walltime and not self.kill_at_walltime
+        return may_exceed or job.estimate_s < job.spec.walltime_s
 
     def wake_by(self, time: float) -> None:
         """Ask for a wake-up at a time (s) unless an earlier one was asked for."""
@@ -44,9 +86,10 @@ class Alarms:
 
     def job_started(self, job: Job) -> None:
         """Ask for a wake-up at the end of a job's estimate if something is to be done then."""
-        predicted = self.predictor is not None and job.estimate_s < job.spec.walltime_s
+        if self.predictor is not None:
+            self.predictor.started(job)
         in_the_way = job.backfilled and self.kill_at_reservation
-        if self.kill_at_walltime or predicted or in_the_way:
+        if self.kill_at_walltime or in_the_way or self._is_extended(job):
             self.wake_by(job.estimated_end)
 
     def wake_for_reservations(self) -> None:
@@ -67,8 +110,8 @@ class Alarms:
         overdue, next_end = self._overdue()
         pass_due = bool(state.reservations) and min(state.reservations.values()) <= state.now
         for job in overdue:
-            if self.predictor is not None and job.estimate_s < job.spec.walltime_s:
-                self._correct(job, self.predictor)
+            if self.predictor is not None and self._is_extended(job):
+                self._extend(job, self.predictor)
                 next_end = min(next_end, job.estimated_end)
             elif self.kill_at_walltime:
                 facts = {"walltime": job.spec.walltime_s}
@@ -95,9 +138,15 @@ class Alarms:
             overdue[number] = job
         return list(overdue.values()), inf
 
-    def _correct(self, job: Job, predictor: Predictor) -> None:
-        """Prolong an expired prediction (Tsafrir, Etsion and Feitelson 2007)."""
-        while job.estimate_s < job.spec.walltime_s and job.estimated_end <= self._state.now:
+    def _extend(self, job: Job, predictor: Predictor) -> None:
+        """Extend an expired prediction (Tsafrir, Etsion and Feitelson 2007; GUIM 4.4.3)."""
+        while self._is_extended(job) and job.estimated_end <= self._state.now:
             job.misses += 1
-            job.estimate_s = predictor.corrected(job)
+            predicted_s = predictor.missed(job)
+            if not predicted_s > job.estimate_s:
+                raise ValueError(
+                    f"the prediction after a missed one of {job.estimate_s} s must be longer,"
+                    f" got {predicted_s}"
+                )
+            job.estimate_s = self._limited(job, predicted_s)
         self._state.expect(job)

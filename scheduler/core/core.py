@@ -160,7 +160,7 @@ class Core:
         prioritised = order if isinstance(order, Prioritised) else None
         self.view = View(state, scenario.retry_after, prioritised)
         self._resizes.scenario, self._resizes.view = scenario, self.view
-        self._alarms.predictor = self.predictor
+        self._alarms.set_predictor(self.predictor)
         self._alarms.kill_at_reservation = backfill.kill_at_reservation
         self._select_pass()
         self._backfills_on_contact = backfill.moments == "contacts"
@@ -316,12 +316,12 @@ class Core:
     def record(self) -> CoreRecord:
         """Return the scheduler state, apart from the jobs, for durable storage."""
         state = self.state
-        learned = getattr(self.predictor, "learned", None)
+        predictor = self.predictor
         return CoreRecord(
             nodes=list(state.machine.nodes.values()),
             resize_costs=state.resize_costs,
             reservations=dict(state.reservations),
-            predictor=None if learned is None else learned(),
+            predictor=None if predictor is None else predictor.learned(),
         )
 
     def restore(
@@ -343,7 +343,10 @@ class Core:
         points : resize points after the records of their jobs, oldest first.
         """
         state = self.state
-        state.restore(now, record.nodes, jobs)
+        recorded = list(jobs)
+        for each in recorded:
+            self._alarms.limit(each)
+        state.restore(now, record.nodes, recorded)
         for point in points:
             job = state.live.get(point.job)
             if job is not None and job.state in ACTIVE and job.spec.resizable:
@@ -352,9 +355,8 @@ class Core:
         state.reservations.update(
             (job, at) for job, at in record.reservations.items() if job in state.queue
         )
-        relearn = getattr(self.predictor, "relearn", None)
-        if relearn is not None and record.predictor is not None:
-            relearn(record.predictor)
+        if self.predictor is not None and record.predictor is not None:
+            self.predictor.relearn(record.predictor)
         self._select_pass()
 
     # Beginning and end of a job in the core.
@@ -369,7 +371,7 @@ class Core:
         """Set a job's estimate and its demand."""
         state, spec = self.state, job.spec
         if self.predictor is not None:
-            job.estimate_s = job.first_estimate_s = self.predictor.estimate(job)
+            self._alarms.predict(job, self.predictor)
         if spec.resources:
             is_new = state.machine.pools.register(spec.resources)
             if is_new or not state.multi_resource:
@@ -436,8 +438,10 @@ class Core:
 
     def on_resize_point(self, event: ResizePoint) -> None:
         """Record the performance and decide: expand, contract or continue (PRIO 2)."""
-        order = self._resizes.decide(self.state.jobs.get(event.job), event)
-        self.state.orders.append(order)
+        job = self.state.jobs.get(event.job)
+        self.state.orders.append(self._resizes.decide(job, event))
+        if self.predictor is not None and job is not None and job.state in ACTIVE:
+            self._alarms.progressed(job, event, self.predictor)
 
     def on_resize_done(self, event: ResizeDone) -> None:
         """Commit a resize; groups that left release their processors."""
@@ -511,7 +515,7 @@ class Core:
                 state.kill(job, S.NODE_FAIL, reason)
 
     def on_wakeup(self, event: Wakeup) -> None:
-        """End overdue jobs, correct predictions, ask for the next wake-up."""
+        """End overdue jobs, extend predictions, ask for the next wake-up."""
         if self._alarms.wake():
             self.state.request_pass()
 

@@ -21,19 +21,21 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isfinite
 from numbers import Real
 from typing import Any, TypeAlias
 
 import msgspec
 
+from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.machine import Selection, anywhere, fits, keep
 from scheduler.model.priority import Prioritised
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.scenario import QueueRules, Scenario
-from scheduler.predictions.estimates import Estimates, Predictor
+from scheduler.predictions.estimates import Estimates
+from scheduler.predictions.predictor import Predictor
 from scheduler.state.queue import QueueOrder
 
 #: Function that reports an error of a policy. It takes the kind of the policy (as in the registry),
@@ -247,45 +249,77 @@ class ContainedEstimates:
         return None if predictor is None else ContainedPredictor(predictor, self._report)
 
 
-class ContainedPredictor:
-    """Predictor that returns the walltime where a user's predictor fails."""
+class ContainedPredictor(Predictor):
+    """Predictor that returns the walltime where a user's predictor fails.
+
+    Attributes
+    ----------
+    beyond_walltime : as the user's predictor has it.
+    """
 
     def __init__(self, predictor: Predictor, report: Report) -> None:
         self._predictor, self._report = predictor, report
+        self.beyond_walltime = bool(getattr(predictor, "beyond_walltime", True))
 
-    def estimate(self, job: Job) -> float:
-        """Run time to expect of a job that is being submitted, seconds."""
-        try:
-            return _within(self._predictor.estimate(job), 0.0, job.spec.walltime_s)
-        except Exception as error:
-            self._report("estimates", self._predictor, "estimate", error)
-        return job.spec.walltime_s
+    def submitted(self, job: Job) -> None:
+        """Let the predictor note that a job is being queued."""
+        self._notify("submitted", job)
 
-    def corrected(self, job: Job) -> float:
-        """Run time to expect of a job that has exceeded its estimate, seconds."""
-        try:
-            estimate_s = _within(self._predictor.corrected(job), 0.0, job.spec.walltime_s)
-            if not estimate_s > job.estimate_s:
-                raise ValueError(
-                    f"a corrected estimate must exceed the last one, {job.estimate_s} s,"
-                    f" got {estimate_s}"
-                )
-            return estimate_s
-        except Exception as error:
-            self._report("estimates", self._predictor, "corrected", error)
-        return job.spec.walltime_s
+    def started(self, job: Job) -> None:
+        """Let the predictor note that a job has started."""
+        self._notify("started", job)
 
     def ended(self, job: Job) -> None:
         """Let the predictor learn from a job that has ended."""
+        self._notify("ended", job)
+
+    def _notify(self, method: str, job: Job) -> None:
         try:
-            self._predictor.ended(job)
+            getattr(self._predictor, method, _ignore)(job)
         except Exception as error:
-            self._report("estimates", self._predictor, "ended", error)
+            self._report("estimates", self._predictor, method, error)
+
+    def predict(self, job: Job) -> float:
+        """Run time to expect of a job that is being submitted, seconds."""
+        try:
+            return _checked(self._predictor.predict(job))
+        except Exception as error:
+            self._report("estimates", self._predictor, "predict", error)
+        return job.spec.walltime_s
+
+    def progressed(self, job: Job, point: ResizePoint) -> float | None:
+        """Run time to expect of a job at a resize point, seconds; None: as before."""
+        try:
+            predicted_s = getattr(self._predictor, "progressed", _ignore)(job, point)
+            return None if predicted_s is None else _checked(predicted_s)
+        except Exception as error:
+            self._report("estimates", self._predictor, "progressed", error)
+        return None
+
+    def missed(self, job: Job) -> float:
+        """Run time to expect of a job that ran as long as predicted, seconds.
+
+        If the predictor fails, it is the walltime, and beyond that what the default deadline
+        managers return.
+        """
+        try:
+            predicted_s = _checked(self._predictor.missed(job))
+            if not predicted_s > job.estimate_s:
+                raise ValueError(
+                    f"a prediction must exceed the missed one, {job.estimate_s} s,"
+                    f" got {predicted_s}"
+                )
+            return predicted_s
+        except Exception as error:
+            self._report("estimates", self._predictor, "missed", error)
+        if job.estimate_s < job.spec.walltime_s:
+            return job.spec.walltime_s
+        return self.deadlines.next_s(job)
 
     def learned(self) -> object:
         """Data that the predictor has learned; None if it has none or fails."""
         try:
-            learned = getattr(self._predictor, "learned", lambda: None)()
+            learned = getattr(self._predictor, "learned", _ignore)()
             msgspec.json.encode(learned)
         except Exception as error:
             self._report("estimates", self._predictor, "learned", error)
@@ -295,19 +329,23 @@ class ContainedPredictor:
     def relearn(self, learned: object) -> None:
         """Let the predictor take over data that it had learned before."""
         try:
-            getattr(self._predictor, "relearn", lambda data: None)(learned)
+            getattr(self._predictor, "relearn", _ignore)(learned)
         except Exception as error:
             self._report("estimates", self._predictor, "relearn", error)
 
 
-def _within(estimate_s: float, least_s: float, most_s: float) -> float:
-    """Return an estimate as a float.
+def _ignore(*arguments: object) -> None:
+    """Stand in for a method that a predictor does not have."""
+
+
+def _checked(predicted_s: float) -> float:
+    """Return a prediction as a float.
 
     Raises
     ------
-    ValueError : the estimate is out of range or NaN.
+    ValueError : the prediction is negative, infinite or NaN.
     """
-    seconds = float(estimate_s)
-    if not least_s <= seconds <= most_s:
-        raise ValueError(f"an estimate must be >= {least_s} and <= {most_s} s, got {estimate_s!r}")
+    seconds = float(predicted_s)
+    if not 0 <= seconds < inf:
+        raise ValueError(f"a prediction must be >= 0 s and finite, got {predicted_s!r}")
     return seconds

@@ -1,7 +1,7 @@
 """Estimates of run times: the users' walltimes, or the predictions of a predictor.
 
-Backfilling uses estimates. The walltime remains the limit: an estimate never exceeds it, and the
-prediction for a job that is overdue is corrected until it reaches the walltime.
+Backfilling uses estimates. A prediction may exceed the walltime, and a missed prediction is
+extended; only the walltime is a limit, if the core ends jobs at their walltimes.
 """
 
 from __future__ import annotations
@@ -13,27 +13,9 @@ from typing import Protocol
 import msgspec
 
 from scheduler.model.job import Job
+from scheduler.predictions.predictor import Predictor, run_time_s
 
-
-class Predictor(Protocol):
-    """Predicts run times. A predictor may learn, so that each core has its own.
-
-    A predictor that learns may also have a method ``learned()``, which returns what it has learned
-    as data that JSON can hold, and a method ``relearn(data)``, which takes over such data after a
-    restart of the service.
-    """
-
-    def estimate(self, job: Job) -> float:
-        """Predicted run time of a job that is being submitted, seconds; at most its walltime."""
-
-    def corrected(self, job: Job) -> float:
-        """Predicted run time of a job that exceeded its estimate for the `job.misses`-th time.
-
-        Seconds; more than the last estimate and at most the walltime.
-        """
-
-    def ended(self, job: Job) -> None:
-        """Learn from a job that has ended."""
+__all__ = ["Estimates", "Predictor", "Tsafrir", "UserEstimates"]
 
 
 class Estimates(Protocol):
@@ -89,20 +71,22 @@ class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _UserMeans(self)
 
 
-class _UserMeans:
-    """Predictor by the last run times of each user."""
+class _UserMeans(Predictor):
+    """Predictor by the last run times of each user; no prediction exceeds the walltime."""
+
+    beyond_walltime = False
 
     def __init__(self, parameters: Tsafrir) -> None:
         self._parameters = parameters
         self._runs: dict[str, deque[float]] = {}
 
-    def estimate(self, job: Job) -> float:
+    def predict(self, job: Job) -> float:
         runs = self._runs.get(job.spec.user, ())
         if len(runs) < self._parameters.window:
             return job.spec.walltime_s
         return min(float(sum(runs) // len(runs)), job.spec.walltime_s)
 
-    def corrected(self, job: Job) -> float:
+    def missed(self, job: Job) -> float:
         corrections, walltime_s = self._parameters.corrections, job.spec.walltime_s
         if job.misses > len(corrections):
             return walltime_s
@@ -118,6 +102,7 @@ class _UserMeans:
         self._runs = {user: deque(runs, maxlen=window) for user, runs in learned.items()}
 
     def ended(self, job: Job) -> None:
-        if job.started_at is not None and job.ended_at is not None:
+        run_s = run_time_s(job)
+        if run_s is not None:
             runs = self._runs.setdefault(job.spec.user, deque(maxlen=self._parameters.window))
-            runs.append(job.ended_at - job.started_at)
+            runs.append(run_s)

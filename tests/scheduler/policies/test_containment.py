@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import nan
+from math import inf, nan
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,6 +17,7 @@ from scheduler.policies.containment import description
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
+from scheduler.predictions.predictor import Predictor
 from scheduler.sites.two_groups import TwoGroupSite
 
 
@@ -84,7 +85,7 @@ class ChoosingAnywhere(Choosing, frozen=True):
 class Foretelling(msgspec.Struct, frozen=True):
     """Source of estimates that fails in one method."""
 
-    fails: str = "estimate"
+    fails: str = "predict"
     result: float | None = None
 
     def predictor(self) -> Any:
@@ -93,7 +94,7 @@ class Foretelling(msgspec.Struct, frozen=True):
         return Foreteller(self)
 
 
-class Foreteller:
+class Foreteller(Predictor):
     def __init__(self, parameters: Foretelling) -> None:
         self._parameters = parameters
 
@@ -104,11 +105,11 @@ class Foreteller:
             raise ZeroDivisionError("no history")
         return self._parameters.result
 
-    def estimate(self, job: Any) -> float:
-        return self._fail("estimate", 10.0)
+    def predict(self, job: Any) -> float:
+        return self._fail("predict", 10.0)
 
-    def corrected(self, job: Any) -> float:
-        return self._fail("corrected", job.estimate_s + 10.0)
+    def missed(self, job: Any) -> float:
+        return self._fail("missed", job.estimate_s + 10.0)
 
     def ended(self, job: Any) -> None:
         self._fail("ended", 0.0)
@@ -220,8 +221,8 @@ def test_first_fit_chooses_where_a_selection_that_never_refuses_fails(how: str) 
     assert "failed in select" in errors.sentences[0]
 
 
-@pytest.mark.parametrize("result", [None, nan, -1.0, 1e9])
-@pytest.mark.parametrize("method", ["predictor", "estimate"])
+@pytest.mark.parametrize("result", [None, nan, -1.0, inf])
+@pytest.mark.parametrize("method", ["predictor", "predict"])
 def test_the_walltime_is_the_estimate_where_the_predictor_fails(
     method: str, result: float | None
 ) -> None:
@@ -235,11 +236,11 @@ def test_the_walltime_is_the_estimate_where_the_predictor_fails(
 @pytest.mark.parametrize("result", [None, nan, 0.0, 10.0])
 def test_the_walltime_is_the_estimate_where_a_correction_fails(result: float | None) -> None:
     errors = Errors()
-    core = site(Scenario("mine", estimates=Foretelling("corrected", result)), errors)
+    core = site(Scenario("mine", estimates=Foretelling("missed", result)), errors)
     core.handle([submitted(0, 1, 2, 100.0)])
     core.handle([Wakeup(10.0)])
     assert core.jobs[1].estimate_s == 100.0
-    assert "failed in corrected with" in errors.sentences[0]
+    assert "failed in missed with" in errors.sentences[0]
 
 
 def test_learning_that_fails_changes_nothing() -> None:

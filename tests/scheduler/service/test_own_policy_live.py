@@ -68,7 +68,7 @@ class Estimate(msgspec.Struct, frozen=True):
     def predictor(self):
         return self
 
-    def estimate(self, job):
+    def predict(self, job):
         return float("nan")
 
     def ended(self, job):
@@ -191,7 +191,7 @@ def test_a_live_service_outlives_every_other_part_that_fails(served, failing):
     for said in (
         "the queue order failing_policy:Order failed in key with AttributeError",
         "the processor selection failing_policy:Select failed in select with RuntimeError: no two",
-        "failed in estimate with ValueError: an estimate must be",
+        "failed in predict with ValueError: a prediction must be",
         "failed in ended with KeyError",
     ):
         assert log.count(said) == 1, said
