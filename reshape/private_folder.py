@@ -4,6 +4,9 @@ In a folder such as ``/dev/shm`` another user can create any name first: as a fo
 or as a link to somewhere else. So a folder is opened without following a link, owner and mode are
 read from its descriptor, and the files in it are opened relative to that descriptor. A path that
 changes meanwhile cannot lead elsewhere.
+
+The parent must be a folder in which no other user can rename or remove this user's entries. If it
+were not, another user could put a folder aside while a job uses it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from pathlib import Path
 
 from reshape.errors import ReshapeError
 
-_MEND = "remove it, or let its owner remove it, and submit the job again"
+_FIX = "remove it, or let its owner remove it, and submit the job again"
+_ROOT = 0
 
 
 @contextmanager
@@ -31,21 +35,16 @@ def open_folder(folder: Path, create: bool = False) -> Iterator[int]:
     Raises
     ------
     FileNotFoundError : it does not exist and `create` is False.
-    ReshapeError : it is a link or a file, belongs to another user, or is open to other users.
+    ReshapeError : it is a link or a file, belongs to another user, or is open to other users; or
+        other users can rename it, because its parent belongs to one of them, or because they can
+        write to its parent, which has no sticky bit.
     OSError : it cannot be created or opened.
     """
-    if create:
-        _create(folder)
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except PermissionError:
-        raise ReshapeError(f"{folder} cannot be opened by this user: {_MEND}") from None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise ReshapeError(
-                f"{folder} is a symbolic link or a file, expected a folder: {_MEND}"
-            ) from None
-        raise
+    with _open_parent(folder.parent, create) as parent:
+        if create:
+            with suppress(FileExistsError):  # of another process of the job; checked below
+                os.mkdir(folder.name, 0o700, dir_fd=parent)
+        descriptor = _open_entry(folder, parent)
     try:
         _check(folder, os.fstat(descriptor))
         yield descriptor
@@ -71,7 +70,7 @@ def open_file(folder: int, name: str, flags: int) -> int:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise ReshapeError(f"{name} is not a regular file: {_MEND}")
+            raise ReshapeError(f"{name} is not a regular file: {_FIX}")
         _check(name, found)
     except BaseException:
         os.close(descriptor)
@@ -85,23 +84,52 @@ def remove_file(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _create(folder: Path) -> None:
+@contextmanager
+def _open_parent(parent: Path, create: bool) -> Iterator[int]:
+    """Open the parent of a private folder after checking who can rename its entries."""
+    if create:
+        parent.mkdir(0o700, parents=True, exist_ok=True)
+    descriptor = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass  # of another process of the job; its owner is checked when it is opened
-    except FileNotFoundError:
-        _create(folder.parent)
-        _create(folder)
+        found = os.fstat(descriptor)
+        if found.st_uid not in (_ROOT, os.geteuid()):
+            raise ReshapeError(
+                f"{parent} belongs to user {found.st_uid}, expected root or user {os.geteuid()}: "
+                "choose another place for shared memory"
+            )
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            mode = stat.S_IMODE(found.st_mode)
+            raise ReshapeError(
+                f"{parent} has mode {mode:04o}, expected no write access for group and others, or "
+                f"the sticky bit: set it with 'chmod +t {parent}'"
+            )
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_entry(folder: Path, parent: int) -> int:
+    """Open a folder below an open parent, without following a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(folder.name, flags, dir_fd=parent)
+    except PermissionError:
+        raise ReshapeError(f"{folder} cannot be opened by this user: {_FIX}") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise ReshapeError(
+                f"{folder} is a symbolic link or a file, expected a folder: {_FIX}"
+            ) from None
+        raise
 
 
 def _check(what: Path | str, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise ReshapeError(
-            f"{what} belongs to user {found.st_uid}, expected user {os.geteuid()}: {_MEND}"
+            f"{what} belongs to user {found.st_uid}, expected user {os.geteuid()}: {_FIX}"
         )
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
         raise ReshapeError(
-            f"{what} has mode {mode:04o}, expected no rights for group and others: {_MEND}"
+            f"{what} has mode {mode:04o}, expected no rights for group and others: {_FIX}"
         )

@@ -1,8 +1,8 @@
-"""The synchronous side of the wire: one ZeroMQ socket of an application or of a command.
+"""The synchronous connection of an application or a command to the service: one ZeroMQ socket.
 
-The socket queues nothing for a service that is away. A message either goes into a connection that
-stands or is refused at once, so that a service which comes back is not met by questions that were
-given up long ago.
+The socket queues nothing while there is no connection. A message is either sent on an existing
+connection or refused at once, so that a service that starts again does not receive requests that
+were given up long ago.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import msgspec
 import zmq
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
-from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
+from reshape.wire.codec import MAX_ANSWER_BYTES, MAX_FRAME_BYTES, decode, encode
 from reshape.wire.messages import Failure, Message
 
 SERVER_FILE = "server.json"
 
 
 class ServerFile(msgspec.Struct):
-    """What a running service tells about itself in its directory; times are Unix seconds."""
+    """The file in its directory that describes a running service; times are Unix seconds."""
 
     endpoint: str
     pid: int
@@ -40,24 +40,24 @@ def endpoint_of(directory: str | Path) -> str:
     ReshapeError : the file it left there cannot be read.
     """
     path = Path(directory) / SERVER_FILE
-    mend = f"start it with 'reshape serve --dir {directory}', or name its directory with --dir"
+    fix = f"start it with 'reshape serve --dir {directory}', or name its directory with --dir"
     try:
         server = msgspec.json.decode(path.read_bytes(), type=ServerFile)
     except (FileNotFoundError, NotADirectoryError):
-        raise ServiceUnavailable(f"no scheduler service in {directory}: {mend}") from None
+        raise ServiceUnavailable(f"no scheduler service in {directory}: {fix}") from None
     except OSError as error:
         raise ReshapeError(f"cannot read {path}: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise ReshapeError(f"{path} is damaged ({error}): {mend}") from None
+        raise ReshapeError(f"{path} is damaged ({error}): {fix}") from None
     if server.endpoint.startswith("ipc:") and not _alive(server.pid):
         raise ServiceUnavailable(
-            f"the scheduler service in {directory} (process {server.pid}) is gone: {mend}"
+            f"the scheduler service in {directory} (process {server.pid}) is gone: {fix}"
         )
     return server.endpoint
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead and whom nobody has waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -71,16 +71,16 @@ def _alive(pid: int) -> bool:
 
 
 class Client:
-    """A connection to the service; several threads must not share one.
+    """A connection to the service; it must not be shared between threads.
 
     Parameters
     ----------
     endpoint : ZeroMQ endpoint of the service, such as ``ipc:///run/user/1000/reshape/socket``.
-    identity : name the service sees as sender; a random one if None.
+    identity : name that the service sees as sender; a random one if None.
 
     Raises
     ------
-    ReshapeError : the endpoint is not one.
+    ReshapeError : the endpoint is not valid.
     """
 
     def __init__(self, endpoint: str, identity: bytes | None = None) -> None:
@@ -89,7 +89,8 @@ class Client:
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # queue only into a connection that stands
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # queue messages only for an existing connection
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 20)  # milliseconds
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         if identity is not None:
@@ -98,10 +99,10 @@ class Client:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise ReshapeError(f"{endpoint!r} is no endpoint of a service: {error}") from None
+            raise ReshapeError(f"{endpoint!r} is not an endpoint of a service: {error}") from None
 
     def __enter__(self) -> Client:
-        """Give itself; the connection is closed at the end of the block."""
+        """Return the client; the connection is closed at the end of the block."""
         return self
 
     def __exit__(
@@ -114,22 +115,22 @@ class Client:
         self.close()
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Close the connection; what was sent last gets at most `linger_s` seconds to leave."""
+        """Close the connection, after at most `linger_s` seconds for messages not sent yet."""
         self._socket.close(linger=round(1000 * linger_s))
         self._context.term()
 
     def request(self, message: Message, timeout: float) -> Message:
-        """Send a message and wait for its answer; other messages met on the way are dropped.
+        """Send a message and wait for its answer; other messages that arrive are dropped.
 
         Parameters
         ----------
         message : its `id` is set here.
-        timeout : seconds for both directions together.
+        timeout : seconds for request and answer together.
 
         Raises
         ------
         ServiceUnavailable : no answer in time.
-        ReshapeError : the service answers that it cannot be done, and why.
+        ReshapeError : the service refuses the request; the message is its reason.
         ProtocolError : the service speaks another version.
         """
         until = time.monotonic() + timeout
@@ -144,7 +145,7 @@ class Client:
                 return answer
 
     def send(self, message: Message, timeout: float = 0.0) -> int:
-        """Send a message without waiting for an answer; give the `id` set in it.
+        """Send a message without waiting for an answer; return the `id` set in it.
 
         Parameters
         ----------
@@ -152,7 +153,7 @@ class Client:
 
         Raises
         ------
-        ServiceUnavailable : nobody to send it to.
+        ServiceUnavailable : there is no connection.
         """
         message.id = next(self._ids)
         if not self._socket.poll(max(0, round(1000 * timeout)), zmq.POLLOUT):
@@ -168,7 +169,7 @@ class Client:
 
         Raises
         ------
-        ProtocolError : what came is malformed or of another version.
+        ProtocolError : the message is malformed or of another version.
         """
         if not self._socket.poll(max(0, round(1000 * timeout))):
             return None

@@ -16,6 +16,9 @@ PROTOCOL = b"reshape/1"
 MAX_REQUEST_BYTES = 16 << 20
 #: Answers may be larger: a list of jobs has about 1 kB for each job.
 MAX_ANSWER_BYTES = 256 << 20
+#: Size of the largest frame that a client lets ZeroMQ receive. `decode` refuses frames between the
+#: two limits with an error; above this one, ZeroMQ closes the connection and allocates no memory.
+MAX_FRAME_BYTES = 2 * MAX_ANSWER_BYTES
 
 
 class _StartNumbers(msgspec.Struct, tag="StartGroup"):

@@ -78,6 +78,43 @@ def test_folder_that_others_may_enter_is_refused(folder: Path) -> None:
     check_refused(folder, "has mode 0755, expected no rights for group and others")
 
 
+def test_parent_of_another_user_is_refused(folder: Path) -> None:
+    """The owner of the parent can put the folder aside, whatever its own mode is."""
+    as_other_user(f"os.mkdir({str(folder)!r}); os.chmod({str(folder)!r}, 0o1777)")
+    (folder / "job-1").mkdir(mode=0o700)
+    check_refused(
+        folder / "job-1", f"{folder} belongs to user {OTHER_USER}, expected root or user 0"
+    )
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_parent_that_others_may_write_to_is_refused(folder: Path, mode: int) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    (folder / "job-1").mkdir(mode=0o700)
+    check_refused(folder / "job-1", f"{folder} has mode {mode:04o}, .* 'chmod [+]t {folder}'")
+
+
+def test_another_user_cannot_put_a_folder_aside_in_an_accepted_parent(folder: Path) -> None:
+    """The parent has the sticky bit, as ``/dev/shm`` has."""
+    folder.mkdir()
+    folder.chmod(0o1777)
+    own, aside = folder / "job-1", folder / "aside"
+    POINT.write(own)
+    with pytest.raises(subprocess.CalledProcessError):
+        as_other_user(f"os.rename({str(own)!r}, {str(aside)!r})")
+    assert RestartPoint.read(own) == POINT
+    folder.chmod(0o777)  # without the bit the other user succeeds, so it is refused
+    as_other_user(f"os.rename({str(own)!r}, {str(aside)!r}); os.mkdir({str(own)!r}, 0o700)")
+    check_refused(own, f"{folder} has mode 0777")
+
+
+def test_folder_below_a_missing_parent_is_created_for_this_user_alone(folder: Path) -> None:
+    POINT.write(folder / "job-1")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert has_restart_point(folder / "job-1")
+
+
 def test_files_of_another_user_are_refused(folder: Path) -> None:
     """Another user has written files into the folder while it was open to all users."""
     folder.mkdir()
