@@ -20,7 +20,7 @@ from pathlib import Path
 
 from reshape.errors import ReshapeError
 
-_FIX = "remove it, or let its owner remove it, and submit the job again"
+_FIX = "remove it, or let its owner remove it, and try again"
 _ROOT = 0
 
 
@@ -50,6 +50,17 @@ def open_folder(folder: Path, create: bool = False) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder for this user alone, or verify an existing one.
+
+    Raises
+    ------
+    ReshapeError, OSError : see `open_folder`.
+    """
+    with open_folder(folder, create=True):
+        pass
 
 
 def open_file(folder: int, name: str, flags: int) -> int:

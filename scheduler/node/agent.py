@@ -27,6 +27,7 @@ import click
 import zmq
 
 from reshape.errors import ProtocolError, ReshapeError
+from reshape.private_folder import make_private
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
 from reshape.wire.codec import decode, encode, is_other_release, start_of
@@ -35,7 +36,6 @@ from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import RefusalLog, log_to_file
-from scheduler.node.private_folder import make_private
 from scheduler.node.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree, wake_on_child
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@
 Only its user can access the directory (mode 0700). It contains the ZeroMQ socket, unless the path
 would exceed the limit of the operating system (107 bytes). The socket is then in a folder below the
 system's temporary directory. Folders outside of the directory have random names, so that no other
-user can create them in advance; :mod:`scheduler.node.private_folder` verifies them.
+user can create them in advance; :mod:`reshape.private_folder` verifies them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 
 from reshape.errors import ReshapeError
-from scheduler.node.private_folder import make_private
+from reshape.private_folder import make_private
 
 _LONGEST_SOCKET_PATH = 100
 

@@ -19,7 +19,20 @@ from scheduler.model.events import JobSpec
 from scheduler.model.history import History, Moves
 from scheduler.model.job import Job, JobState, Resize
 from scheduler.model.machine import Node
+from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
+
+
+class ResizeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resize under way as it is stored; see `scheduler.model.job.Resize`."""
+
+    serial: int
+    at: float
+    old: int
+    new: int
+    reason: Reason
+    group: int | None = None
+    leaving: tuple[int, ...] = ()
 
 
 class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -39,7 +52,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     started_at: float | None = None
     ended_at: float | None = None
     size: int = 0
-    resize: Resize | None = None
+    resize: ResizeRecord | None = None
     resizes: int = 0
     first_group: int = 1
     next_group: int = 1
@@ -60,19 +73,24 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def of(cls, job: Job) -> JobRecord:
         """Record a job as it is now."""
         fields: dict[str, Any] = {name: getattr(job, name) for name in _PLAIN}
-        return cls(history=job.recorded_history, **fields)
+        resize = None if job.resize is None else ResizeRecord(*job.resize)
+        return cls(history=job.recorded_history, resize=resize, **fields)
 
     def job(self) -> Job:
         """Make the job that this is the record of."""
         job = Job(self.id, self.spec, self.submitted_at)
         for name in _PLAIN:
             setattr(job, name, getattr(self, name))
+        if self.resize is not None:
+            job.resize = Resize(*msgspec.structs.astuple(self.resize))
         if self.history is not None:
             job.recorded_history = self.history
         return job
 
 
-_PLAIN = tuple(name for name in JobRecord.__struct_fields__ if name != "history")
+#: Fields that are converted; the others are taken as they are.
+_PARTS = ("history", "resize")
+_PLAIN = tuple(name for name in JobRecord.__struct_fields__ if name not in _PARTS)
 
 
 class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -190,6 +190,7 @@ def extra_memory_is_bounded(comm):
     a = local_part(source, comm.rank, array, "C")
     expected = local_part(target, comm.rank, array, "C")
     b = expected * 0 - 1
+    peaks = []
     for most in (DEFAULT_EXTRA_BYTES, 20 << 20):
         buffers.clear()
         b[...] = -1
@@ -201,7 +202,9 @@ def extra_memory_is_bounded(comm):
         peak = resident("VmHWM") - before
         np.testing.assert_array_equal(b, expected)
         # MPI maps a few megabytes when it is first used.
-        assert 4e6 < peak < min(most, 1.25 * b.nbytes) + 8e6, f"peak {peak} bytes of {most}"
+        assert peak < min(most, 1.25 * b.nbytes) + 8e6, f"peak {peak} bytes of {most}"
+        peaks.append(peak)
+    assert max(peaks) > 4e6, f"the measurement misses the buffers: {peaks}"
 
 
 def ranges_far_apart(comm):

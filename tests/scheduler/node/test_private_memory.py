@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
+from reshape.private_folder import make_private
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.private_folder import make_private
 
 OTHER_USER = 65534
 needs_root = pytest.mark.skipif(
@@ -58,7 +58,7 @@ def test_a_folder_is_created_for_its_user_alone_and_found_again(public: Path) ->
 def test_a_folder_with_access_for_others_is_refused(public: Path) -> None:
     (public / "open").mkdir()
     (public / "open").chmod(0o770)
-    with pytest.raises(ReshapeError, match=r"open has mode 0770, which gives other users access"):
+    with pytest.raises(ReshapeError, match=r"open has mode 0770, expected no rights"):
         make_private(public / "open")
 
 
@@ -66,13 +66,13 @@ def test_a_folder_with_access_for_others_is_refused(public: Path) -> None:
 def test_a_symbolic_link_is_refused(public: Path, target: str) -> None:
     (public / "elsewhere").mkdir(mode=0o700)
     (public / "link").symlink_to(public / target)
-    with pytest.raises(ReshapeError, match=r"link is not a folder: remove it"):
+    with pytest.raises(ReshapeError, match=r"link is a symbolic link or a file"):
         make_private(public / "link")
 
 
 def test_a_file_is_refused(public: Path) -> None:
     (public / "file").touch()
-    with pytest.raises(ReshapeError, match="file is not a folder"):
+    with pytest.raises(ReshapeError, match="file is a symbolic link or a file"):
         make_private(public / "file")
 
 
@@ -80,7 +80,7 @@ def test_a_file_is_refused(public: Path) -> None:
 def test_a_folder_of_another_user_is_refused(public: Path) -> None:
     done = as_other_user("import os, sys; os.mkdir(sys.argv[1], 0o700)", public / "trap")
     assert done.returncode == 0, done.stderr
-    with pytest.raises(ReshapeError, match=r"trap belongs to the user with number 65534"):
+    with pytest.raises(ReshapeError, match=r"trap belongs to user 65534"):
         make_private(public / "trap")
 
 
@@ -91,7 +91,7 @@ def test_a_memory_folder_that_another_user_has_created_is_refused(tmp_path: Path
     done = as_other_user("import os, sys; os.mkdir(sys.argv[1], 0o777)", place.memory)
     assert done.returncode == 0, done.stderr
     try:
-        with pytest.raises(ReshapeError, match="belongs to the user with number 65534"):
+        with pytest.raises(ReshapeError, match="belongs to user 65534"):
             place.make_job_folder(1)
     finally:
         place.memory.rmdir()
