@@ -1,0 +1,39 @@
+"""A resizing policy that resizes every job as often as it can, so that faults meet many resizes."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import msgspec
+
+from scheduler.model.job_view import JobView
+from scheduler.model.orders import Reason
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
+from scheduler.state.view import View
+
+
+class Restless(msgspec.Struct, frozen=True):
+    """Expands or contracts a job after every few iterations.
+
+    Parameters
+    ----------
+    hold : iterations between two resizes.
+    seed : selects between expansion and contraction where both are possible.
+    """
+
+    hold: int = 2
+    seed: int = 0
+
+    def decide(self, job: JobView, view: View) -> Decision:
+        """Resize the job if it has stayed long enough at its size."""
+        if job.history.settled < self.hold:
+            return Stay(Reason("hold"))
+        coin = crc32(f"{self.seed} {job.id} {job.resizes}".encode())
+        larger, smaller = view.next_larger(job), job.history.contractions()
+        if larger is not None and larger - job.size > view.free:
+            larger = None
+        if larger is not None and (not smaller or coin % 3):
+            return Grow(larger, Reason("restless"))
+        if smaller:
+            return Shrink(smaller[coin // 3 % len(smaller)], Reason("restless"))
+        return Stay(Reason("no other size"))

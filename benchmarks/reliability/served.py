@@ -1,0 +1,117 @@
+"""`reshape serve` with points for faults, a clock that jumps, and messages that get lost.
+
+    python served.py serve --dir DIR ...
+
+Everything is injected from here, so that a service in production has no code for it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+from faults import FOLDER_VARIABLE, Round
+
+from scheduler.node.directory import ServiceDirectory
+from scheduler.service.components.transactions import Transactions
+from scheduler.service.record.journal import Journal
+from scheduler.service.server import Service
+
+around = Round(Path(os.environ[FOLDER_VARIABLE]))
+endpoint = ServiceDirectory(around.folder / "service").endpoint
+wall = time.time
+
+
+def jumping() -> float:
+    """Return the wall time, with the jumps of the round."""
+    elapsed = around.elapsed
+    jumps = (f.amount for f in around.faults if f.kind == "clock" and 0 <= f.at <= elapsed)
+    return wall() + sum(jumps)
+
+
+class Wire:
+    """The socket of the service; it loses, repeats and reorders messages.
+
+    Parameters
+    ----------
+    socket : ROUTER socket that carries the messages.
+    """
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._numbers = random.Random(sum(map(ord, str(around.faults))))
+        self._late: list[list[bytes]] = []  # received and to be delivered later
+
+    def __getattr__(self, name: str) -> Any:
+        """Return other members of the socket."""
+        return getattr(self._socket, name)
+
+    def send_multipart(self, frames: list[bytes], flags: int = 0) -> None:
+        """Send a message; it may be lost or be sent twice."""
+        around.reach("step before sending", endpoint)
+        for _ in range(self._copies()):
+            self._socket.send_multipart(frames, flags)
+        around.reach("step after sending", endpoint)
+
+    def recv_multipart(self, flags: int = 0) -> list[bytes]:
+        """Receive a message; it may be lost, come twice, or come after later ones."""
+        while True:
+            try:
+                frames: list[bytes] = self._socket.recv_multipart(flags)
+            except zmq.Again:
+                if self._late and self._numbers.random() < 0.5:
+                    return self._late.pop(self._numbers.randrange(len(self._late)))
+                raise
+            copies = self._copies()
+            if copies == 2:
+                self._late.append(frames)
+            if copies and self._is_hit():
+                self._late.append(frames)
+            elif copies:
+                return frames
+
+    def _is_hit(self) -> bool:
+        return any(self._numbers.random() < each.amount for each in around.present("messages"))
+
+    def _copies(self) -> int:
+        return self._numbers.choice((0, 0, 2)) if self._is_hit() else 1
+
+
+def patch() -> None:
+    """Put the points and the faults of the environment into the service."""
+    time.time = jumping
+    commit, note, start = Journal.commit, Transactions._note, Service.__init__
+
+    def slow_commit(self: Journal) -> None:
+        if not self._pending:
+            return
+        around.reach("step before journal", endpoint)
+        for fault in around.present("slow journal"):
+            time.sleep(fault.amount)
+        commit(self)
+        around.reach("step after journal", endpoint)
+
+    def noted(self: Transactions, job: Any, transaction: Any, phase: str, detail: str = "") -> None:
+        note(self, job, transaction, phase, detail)
+        around.reach(f"phase {phase}", endpoint, job.id)
+
+    def started(self: Service, *args: Any) -> None:
+        start(self, *args)
+        self._plain = Wire(self._plain)  # type: ignore[assignment]
+
+    replace: Callable[[Any, str, Any], None] = setattr
+    replace(Journal, "commit", slow_commit)
+    replace(Transactions, "_note", noted)
+    replace(Service, "__init__", started)
+
+
+patch()
+sys.argv[0] = "reshape"
+runpy.run_module("reshape", run_name="__main__")
