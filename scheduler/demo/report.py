@@ -90,7 +90,7 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
         ("mean wait", static.mean_wait_s, resizable.mean_wait_s),
         ("makespan", static.makespan_s, resizable.makespan_s),
     ):
-        change = f"{100 * (after / before - 1):+.1f} %" if before > 0 else "-"
+        change = f"{100 * (after / before - 1):+.1f} %" if before >= 0.05 else "-"
         table.add_row(label, f"{before:.1f} s", f"{after:.1f} s", change)
     used = static.utilization, resizable.utilization
     change = f"{100 * (used[1] - used[0]):+.1f} points"

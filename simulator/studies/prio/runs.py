@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.core.core import Core
-from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
-from simulator.engine.engine import Engine
-from simulator.results.outcomes import Outcome
+from simulator.results.schedule import Schedule
 from simulator.results.statistics import mean
+from simulator.run import run as simulate
 from simulator.studies.prio.paper import NAMES
 from simulator.workloads.prio import PrioWorkload
+from simulator.workloads.workload import Workload
 
 SIZES = ("small", "medium", "large")
 USERS = ("gold", "platinum")
@@ -46,22 +45,24 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     workload = _workload(parameters)
     name = parameters["scenario"]
     chosen = scenario(name, own_changes(name, parameters["set"]))
-    core = Core(chosen, Machine([("cluster", workload.processors)]))
     jobs = workload.generate(np.random.default_rng(parameters["seed"]))
     cost = ResizeCost(start_s=parameters["resize_s"], join_s=parameters["pause_s"])
-    result = Engine(core, jobs, cost=cost, start_s=parameters["start_s"]).run()
-    metrics = result.metrics()
-    kinds: dict[tuple[str, str], list[Outcome]] = {}
-    for outcome in result.outcomes:
-        kinds.setdefault((outcome.spec.name, outcome.spec.user), []).append(outcome)
+    mix = Workload(workload.processors, jobs, cost, start_s=parameters["start_s"])
+    schedule = simulate(mix, workload.processors, chosen)
+    metrics = schedule.metrics()
+    specs = [job.spec for job in sorted(jobs, key=lambda job: job.at)]
+    ended = [place for place, end in enumerate(schedule.ended) if not np.isnan(end)]
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for place in ended:
+        kinds.setdefault((specs[place].name, specs[place].user), []).append(place)
     return {
-        **_means(result.outcomes),
+        **_means(schedule, ended),
         "utilization_pct": 100 * metrics.utilization,
         "expansions": metrics.expansions,
         "contractions": metrics.contractions,
         "killed": metrics.killed,
         "groups": {
-            f"{size} {user}": _means(kinds.get((size, user), []))
+            f"{size} {user}": _means(schedule, kinds.get((size, user), []))
             for size in SIZES
             for user in USERS
         },
@@ -85,11 +86,17 @@ def _resizing_fields(chosen: Scenario) -> set[str]:
     return {f"resizing.{name}" for name in getattr(chosen.resizing, "__struct_fields__", ())}
 
 
-def _means(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Means over jobs, seconds; the paper calls the turnaround completion time."""
+def _means(schedule: Schedule, places: Sequence[int]) -> dict[str, float]:
+    """Means over jobs, seconds; the paper calls the turnaround completion time.
+
+    Parameters
+    ----------
+    places : of the jobs in the schedule.
+    """
+    submitted, chosen = schedule.jobs.submitted, list(places)
     return {
-        "jobs": len(outcomes),
-        "mean_completion_s": mean([outcome.turnaround_s for outcome in outcomes]),
-        "mean_execution_s": mean([outcome.execution_s for outcome in outcomes]),
-        "mean_wait_s": mean([outcome.wait_s for outcome in outcomes]),
+        "jobs": len(chosen),
+        "mean_completion_s": mean((schedule.ended - submitted)[chosen].tolist()),
+        "mean_execution_s": mean((schedule.ended - schedule.started)[chosen].tolist()),
+        "mean_wait_s": mean(schedule.wait[chosen].tolist()),
     }
