@@ -23,6 +23,7 @@ MODULES = (
     "scheduler.model.intervals",
     "scheduler.model.job",
     "scheduler.model.machine",
+    "scheduler.model.sharing",
     "scheduler.model.space",
     "scheduler.policies.backfill.amount_reservation",
     "scheduler.policies.backfill.conservative",
@@ -40,6 +41,7 @@ MODULES = (
     "scheduler.virtual_clock.loop",
     "simulator.engine.rigid_jobs",
     "simulator.engine.job_programs",
+    "simulator.engine.shared_nodes",
 )
 ROOT = Path(__file__).parent.parent
 

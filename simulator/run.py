@@ -20,7 +20,9 @@ from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
+from simulator.engine.sharing import Sharing
 from simulator.results.fragmentation import ExternalLoss, fragmentation
+from simulator.results.penalties import penalties
 from simulator.results.schedule import Schedule
 from simulator.traces.normalise import Rules, TraceJobs, normalise
 from simulator.traces.swf import Trace
@@ -37,6 +39,7 @@ def run(
     counted: bool | None = None,
     first: int | None = None,
     contiguity_speedup: float | None = None,
+    sharing: Sharing | None = None,
     watch: Watch | None = None,
 ) -> Schedule:
     """Simulate a workload.
@@ -52,12 +55,14 @@ def run(
     first : number of jobs to simulate, by submission; None: all.
     contiguity_speedup : gain of jobs of a trace on contiguous processors (`Contiguity`). The core
         then kills jobs at their request; the rules do not cut the run times beforehand.
+    sharing : how the jobs of a trace share nodes; needs ``counted=False``. If it kills jobs at
+        their requests, the rules do not cut the run times beforehand.
     watch : called with (time, events, orders) of each instant, for single jobs.
 
     Raises
     ------
     ReshapeError : no job can run by the rules, or a rule refuses one; scenario and machine do not
-        go together.
+        go together, or scenario and sharing.
     """
     machine = platform.flat(machine) if isinstance(machine, int) else machine
     if isinstance(workload, Workload):
@@ -66,13 +71,19 @@ def run(
     rules = Rules() if rules is None else rules
     trace = _with_resources_of(machine, workload)
     contiguity = contiguity_speedup and Contiguity(contiguity_speedup, machine.tree)
-    cut_later = contiguity and rules.overrun == "cut"
+    shared_kill = sharing is not None and sharing.overtime == "kill"
+    if sharing is not None and scenario.redirection is not None:
+        raise ConfigError("jobs that share nodes cannot be redirected", field="redirection")
+    cut_later = (contiguity or shared_kill) and rules.overrun == "cut"
     if cut_later:
         rules = msgspec.structs.replace(rules, overrun="keep")
     jobs, report = normalise(trace, machine.processors, rules)
     jobs = jobs if first is None else jobs.first(first)
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine)
-    kill, resources = bool(cut_later), trace.capacities()
+    kill, resources = bool(cut_later) or shared_kill, trace.capacities()
+    if sharing is not None:
+        shared = {"shared_per_node": sharing.amounts}
+        machine = msgspec.structs.replace(machine, **shared)
     site = _site(scenario, machine, resources, event_order, counted=counted, kill=kill)
     loss = ExternalLoss(site) if isinstance(site, Core) and site.state.placing else None
     engine = Engine(
@@ -82,6 +93,7 @@ def run(
         allocations=not counted,
         estimates=_predicts(scenario),
         contiguity=contiguity or None,
+        sharing=sharing,
     )
     with no_collection():
         result = engine.run()
@@ -89,6 +101,8 @@ def run(
     if isinstance(site, Core) and not counted:
         found = fragmentation(schedule, 0.0 if loss is None else loss.lost, requested)
         schedule = msgspec.structs.replace(schedule, fragmentation=found)
+    if sharing is not None:
+        schedule = msgspec.structs.replace(schedule, penalties=penalties(schedule))
     return schedule
 
 

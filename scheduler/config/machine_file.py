@@ -5,6 +5,7 @@
     nodes: 240                # or their names, in the order of the leaves
     processors_per_node: 1
     resources_per_node: {memory_gib: 64}
+    shared_per_node: {memory_bandwidth: 6000}   # used by all processes of the node together
     exclusive: false          # true: a job gets whole nodes
     network:                  # without it the machine is flat
       topology: tree          # a k-ary n-tree
@@ -28,6 +29,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
+from scheduler.model.sharing import SharedCapacity
 from scheduler.text.counts import counted
 from scheduler.text.located import Located
 
@@ -51,6 +53,7 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: Count | Names
     processors_per_node: Count = 1
     resources_per_node: dict[str, Amount] = {}
+    shared_per_node: dict[str, Count] = {}
     exclusive: bool = False
     network: NetworkFields | None = None
 
@@ -66,6 +69,7 @@ class Platform(msgspec.Struct, frozen=True):
     tree : the network of the nodes; None if the machine is flat.
     names : names of the nodes; empty if they have none.
     resources_per_node : further resources of each node, by name.
+    shared_per_node : capacity of each node for resources that its processes share, by name.
     """
 
     leaves: ProcSet
@@ -74,12 +78,20 @@ class Platform(msgspec.Struct, frozen=True):
     tree: Tree | None = None
     names: tuple[str, ...] = ()
     resources_per_node: Mapping[str, int] = {}
+    shared_per_node: Mapping[str, int] = {}
 
     @property
     def resources(self) -> dict[str, int]:
         """Amounts of further resources, summed over all nodes, by name."""
         nodes = len(self.leaves)
         return {name: nodes * amount for name, amount in self.resources_per_node.items()}
+
+    @property
+    def shared(self) -> SharedCapacity | None:
+        """What the processes of a node share; None if the file does not limit it."""
+        if not self.shared_per_node:
+            return None
+        return SharedCapacity(self.processors_per_node, self.shared_per_node)
 
     @property
     def processors(self) -> int:
@@ -119,6 +131,7 @@ class Platform(msgspec.Struct, frozen=True):
             network=self.tree,
             places={"machine": self.numbers},
             resources=resources,
+            shared=self.shared,
         )
 
 
@@ -154,18 +167,16 @@ def read(file: Path) -> Platform:
         if name in names[:i]:
             found.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
     count = fields.nodes if isinstance(fields.nodes, int) else len(names)
-    per_node, network, resources = (
-        fields.processors_per_node,
-        fields.network,
-        fields.resources_per_node,
-    )
+    per_node, network = fields.processors_per_node, fields.network
+    resources, shared = fields.resources_per_node, fields.shared_per_node
     try:
         checked(resources)
     except ValueError as error:
         found.fail(("resources_per_node",), str(error))
     exclusive = fields.exclusive
     if network is None:
-        return Platform(ProcSet.span(0, count), per_node, exclusive, None, names, resources)
+        leaves = ProcSet.span(0, count)
+        return Platform(leaves, per_node, exclusive, None, names, resources, shared)
     try:
         shape = Tree(network.k, network.levels, per_node)
     except ValueError as error:
@@ -195,4 +206,5 @@ def read(file: Path) -> Platform:
             f"{count} nodes do not fit on the {shape.leaves} leaves of a tree with k = {shape.k}"
             f" and {counted(shape.levels, 'level')}; add levels",
         )
-    return Platform(leaves.first(count), per_node, exclusive, shape, names, resources)
+    leaves = leaves.first(count)
+    return Platform(leaves, per_node, exclusive, shape, names, resources, shared)

@@ -31,6 +31,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     name, user, queue : labels for users, policies and tables.
     priority : user-assigned priority (PRIO 3.1), larger is more urgent.
     resources : amounts that it holds besides processors from start to end, by name.
+    shared : what each of its processes demands of the shared resources of its node, by name; see
+        `scheduler.model.sharing`.
 
     Raises
     ------
@@ -46,6 +48,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     queue: str = "main"
     priority: float = 0.0
     resources: Mapping[str, int] = {}
+    shared: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -60,6 +63,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
             )
         if self.resources:
             checked(self.resources)
+        if self.shared:
+            checked(self.shared)
 
     @property
     def resizable(self) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Amounts, Pools, checked
+from scheduler.model.sharing import SharedCapacity
 from scheduler.model.space import NONE, Space
 
 
@@ -164,6 +165,7 @@ class Machine:
         For simulations that need no more; the nodes of such a machine cannot be lost.
     numbering : numbering of another machine with other processors of the same nodes.
     resources : further resources that belong to no node (licences, a shared disk), by name.
+    shared : what the processes of a node share; None: nothing that limits them.
 
     Attributes
     ----------
@@ -184,8 +186,10 @@ class Machine:
         counted: bool = False,
         numbering: Numbering | None = None,
         resources: Mapping[str, int] | None = None,
+        shared: SharedCapacity | None = None,
     ) -> None:
         self.counted = counted
+        self.shared = shared
         if numbering is None:
             numbering = Numbering(places, 0 if network is None else network.processors)
         self.numbering = numbering

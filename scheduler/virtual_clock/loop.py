@@ -34,8 +34,13 @@ class Physics:
     from a compiled one: add the modules of subclasses to that list.
     """
 
-    def begin_instant(self, before: float) -> None:
-        """Note that the clock has advanced; `before` is the time of the last instant, seconds."""
+    def begin_instant(self, before: float, events: list[Event]) -> None:
+        """Note that the clock has advanced, and the events of the agenda at this instant.
+
+        Parameters
+        ----------
+        before : time of the last instant, seconds.
+        """
 
     def start(self, order: Start) -> None:
         """Start a job: enter its next event into the agenda."""
@@ -109,7 +114,7 @@ class EventLoop:
             else:
                 agenda.now, events = submit_times[submitted], []
             now = agenda.now
-            physics.begin_instant(before)
+            physics.begin_instant(before, events)
             for event in events:
                 if type(event) is JobEnded:
                     self.ended[event.job - 1] = now

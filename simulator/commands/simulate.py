@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -14,12 +14,15 @@ from reshape.cli.helptext import example
 from reshape.cli.options import FiniteRange
 from reshape.errors import nearest
 from scheduler.config import machine_file as platform
+from scheduler.config.machine_file import Platform
+from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import known
 from scheduler.policies.scenario import Scenario
 from scheduler.text import json_text
 from simulator.commands.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.commands.resizable_options import resizability, resizable_options
 from simulator.commands.usage import Usage
+from simulator.engine.sharing import Sharing
 from simulator.results import jobs_csv, paraver
 from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.schedule import Schedule
@@ -32,12 +35,16 @@ from simulator.workloads.resizable_trace import of_trace
 
 ESTIMATES_EXACT = "exact"
 COUNT = "count"
+FIRST_FIT = "first-fit"
 #: Options for workload files; for traces of which no job is resizable; of which some are.
 OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
      "kill_at_reservation", "fields", "tau", "out", "as_json", "seed")
 )  # fmt: skip
-OF_RIGID = frozenset(("event_order", "select", "machine_file", "contiguity_speedup", "paraver"))
+OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
+OF_RIGID = OF_SHARING | frozenset(
+    ("event_order", "select", "machine_file", "contiguity_speedup", "sharing", "paraver")
+)
 WITH_RESIZABLE = frozenset(
     ("speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost", "seed")
 )
@@ -75,6 +82,31 @@ WITH_RESIZABLE = frozenset(
     type=FiniteRange(min=0, max=1, max_open=True),
     help="Share of its run time that a job saves where its processors are contiguous.",
 )
+@click.option(
+    "--sharing",
+    type=click.Choice(get_args(Windows)),
+    help="Jobs slow their neighbours on a node down: windows from the table, or at all changes.",
+)
+@click.option(
+    "--penalty",
+    type=click.Choice(get_args(PenaltyRule)),
+    default="excess",
+    show_default=True,
+    help="Of a window: demand / capacity - 1, or demand / capacity.",
+)
+@click.option(
+    "--overtime",
+    type=click.Choice(["kill", "allow"]),
+    default="kill",
+    show_default=True,
+    help="Jobs that sharing prolongs beyond their estimates.",
+)
+@click.option(
+    "--demand-error",
+    type=FiniteRange(min=0, max=1),
+    default=0.0,
+    help="Jobs demand up to this share more or less than they declare; see --seed.",
+)
 @click.option("--kill-at-reservation", is_flag=True, help="EASY's reservation is enforced.")
 @click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="Field of the policy.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Only the first ones, by submission.")
@@ -93,6 +125,7 @@ WITH_RESIZABLE = frozenset(
     "reshape simulate trace.swf --policy fcfs-pr --resizable 0.5 --speedup amdahl:serial=0.02",
     "reshape simulate workload.yaml --policy fcfs-pr",
     "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
+    "reshape simulate demands.swf --machine nodes.yaml --sharing table --backfill-order sjf",
 )
 @no_collection()
 def simulate(trace: Path, **options: Any) -> None:
@@ -108,6 +141,8 @@ def simulate(trace: Path, **options: Any) -> None:
         _simulate_resizable(trace, options, usage)
         return
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
+    if options["sharing"] is not None and options["select"] == COUNT:
+        options["select"] = FIRST_FIT
     chosen = chosen_scenario(options, rules)
     machine_file: Path | None = options["machine_file"]
     machine = None if machine_file is None else platform.read(machine_file)
@@ -128,6 +163,7 @@ def simulate(trace: Path, **options: Any) -> None:
         counted=options["select"] == COUNT,
         first=options["jobs"],
         contiguity_speedup=options["contiguity_speedup"],
+        sharing=_sharing(options, machine, read),
     )
     report = schedule.report
     metrics = msgspec.structs.asdict(schedule.metrics(options["tau"]))
@@ -136,6 +172,8 @@ def simulate(trace: Path, **options: Any) -> None:
     result |= {name: value for name, value in metrics.items() if name not in OF_RESIZABLE}
     if schedule.fragmentation is not None:
         result |= msgspec.structs.asdict(schedule.fragmentation)
+    if schedule.penalties is not None:
+        result |= msgspec.structs.asdict(schedule.penalties)
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
@@ -193,6 +231,27 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
 
 
+def _sharing(options: Mapping[str, Any], machine: Platform, trace: swf.Trace) -> Sharing | None:
+    """How nodes are shared, by the options, the machine and the header of the trace."""
+    if options["sharing"] is None:
+        return None
+    amounts = machine.shared_per_node or trace.shared_capacities()
+    if not amounts:
+        raise click.UsageError(
+            "--sharing: neither the machine nor the trace names a shared resource; give --machine"
+            " with shared_per_node"
+        )
+    return Sharing(
+        machine.processors_per_node,
+        amounts,
+        windows=options["sharing"],
+        penalty=options["penalty"],
+        overtime=options["overtime"],
+        demand_error=options["demand_error"],
+        seed=options["seed"],
+    )
+
+
 def _check_places(options: Mapping[str, Any]) -> None:
     """Check before the simulation that the results can be written."""
     out: Path | None = options["out"]
@@ -214,6 +273,10 @@ def _check_kind(of_file: bool, made_resizable: bool) -> None:
             raise click.UsageError(f"{option} does not apply to a workload file; leave it out")
         if made_resizable and name in OF_RIGID:
             raise click.UsageError(f"{option} and --resizable exclude each other; leave one out")
+        if name in OF_SHARING and "sharing" not in given:
+            raise click.UsageError(f"{option} needs --sharing; give it as well")
+        if name == "seed" and "demand_error" in given:
+            continue
         if not of_file and not made_resizable and name in WITH_RESIZABLE:
             raise click.UsageError(f"{option} needs --resizable; give it as well")
 

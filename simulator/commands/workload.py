@@ -21,6 +21,7 @@ from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.normalise import NEEDED, CleaningReport, TraceJobs, machine_size, normalise
 from simulator.traces.weeks import choose, cut
+from simulator.workloads.demands import CAPACITY, LEVELS, MIXES, NAME, Demands
 
 DAY_S = 86400.0
 
@@ -121,6 +122,55 @@ def weeks(
     for week in choice.weeks:
         jobs = counted(week.jobs, "job")
         click.echo(f"week {week.number:3}  utilization {week.utilization:.3f}  {jobs}")
+
+
+@workload.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("to", type=click.Path(path_type=Path))
+@click.option(
+    "--mix",
+    default="high",
+    show_default=True,
+    help="high, med, low, or percentages such as 80-10-10.",
+)
+@click.option(
+    "--levels",
+    default="-".join(map(str, LEVELS)),
+    show_default=True,
+    help="Demands of a process, in the order of the percentages.",
+)
+@click.option("--capacity", type=click.IntRange(min=1), default=CAPACITY, show_default=True)
+@click.option("--name", default=NAME, show_default=True, help="Of the shared resource.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@example("reshape workload demands CTC-SP2.swf.gz ctc-high.swf.gz --mix high --seed 1")
+def demands(
+    trace: Path,
+    to: Path,
+    mix: str,
+    levels: str,
+    capacity: int,
+    name: str,
+    seed: int,
+    lenient: bool,
+) -> None:
+    """Draw what the processes of each job of TRACE demand of a resource that nodes share.
+
+    TO is the trace with these demands in an extra column, and the capacity of a node in its header.
+    The defaults are those of GUIM 6.3: MB/s of memory bandwidth. See docs/sharing.md.
+    """
+    if not to.name.removesuffix(".gz").endswith(".swf"):
+        raise click.UsageError(f"{to} does not end in .swf or .swf.gz")
+    if not name or set(name) & set("= \t"):
+        raise click.UsageError(f"--name {name!r} must be a word without =")
+    try:
+        shares = MIXES[mix] if mix in MIXES else tuple(map(int, mix.split("-")))
+        model = Demands(shares, tuple(map(int, levels.split("-"))), capacity, name)
+    except ValueError as error:
+        raise click.UsageError(f"--mix {mix} --levels {levels}: {error}") from None
+    check_place(to)
+    swf.write(to, model.of(swf.read(trace, lenient=lenient), seed))
+    click.echo(f"{to}: demands for {name}, {mix}, seed {seed}")
 
 
 def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import numpy as np
 
 from scheduler.sites.site import Site
 from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.loop import EventLoop, Watch
+from scheduler.virtual_clock.loop import EventLoop, Physics, Watch
 from simulator.engine.costs import Contiguity, Costs, ResizeCost
 from simulator.engine.job_programs import Programs
 from simulator.engine.jobs import JobList, SimJob, Submissions
 from simulator.engine.rigid_jobs import RigidJobs
+from simulator.engine.shared_nodes import SharingJobs
+from simulator.engine.sharing import Sharing
 from simulator.results.outcomes import Result
 
 
@@ -33,6 +35,8 @@ class Engine:
     allocations : keep the processors of each rigid job.
     estimates : keep the estimate with which each job was submitted.
     contiguity : gain of rigid jobs on contiguous processors.
+    sharing : for columns of rigid jobs: what becomes of their run times on shared nodes; the site
+        must allocate individual processors and redirect no job.
     """
 
     def __init__(
@@ -50,21 +54,27 @@ class Engine:
         allocations: bool = False,
         estimates: bool = False,
         contiguity: Contiguity | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         submissions: Submissions = JobList(jobs) if isinstance(jobs, Iterable) else jobs
         agenda = Agenda()
-        rigid = RigidJobs(agenda, submissions.run_times(), start_s + end_s, contiguity)
+        run_s, specs, around_s = submissions.run_times(), submissions.specs(), start_s + end_s
+        rigid = RigidJobs(agenda, run_s, around_s, contiguity)
+        physics: Physics = rigid
         self._programs: Programs | None = None
         if isinstance(submissions, JobList):
             if costs is None:
                 costs = Costs.constant(cost or ResizeCost(), start_s, end_s, point_s)
-            self._programs = Programs(submissions.jobs, site, agenda, costs, rng, rigid)
+            physics = self._programs = Programs(submissions.jobs, site, agenda, costs, rng, rigid)
+        elif sharing is not None:
+            demands = sharing.demands([spec.shared for spec in specs])
+            physics = SharingJobs(agenda, run_s, demands, sharing.nodes(), around_s)
         self._loop = EventLoop(
             site,
             submissions.submit_times(),
-            submissions.specs(),
+            specs,
             agenda,
-            rigid if self._programs is None else self._programs,
+            physics,
             watch=watch,
             keep_allocations=allocations,
             keep_estimates=estimates,

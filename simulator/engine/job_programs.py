@@ -94,7 +94,7 @@ class Programs(Physics):
         self._up_at = nan  # when the next processes are up
         self._states: dict[int, ProgramState] = {}
 
-    def begin_instant(self, before: float) -> None:
+    def begin_instant(self, before: float, events: list[Event]) -> None:
         """Count what jobs held since the last instant, and continue with the processes now up."""
         if self.outcomes or self._site.live:
             machine = self._site.machine

@@ -28,6 +28,20 @@ class Fragmentation(msgspec.Struct, frozen=True):
     internal_fragmentation: float
 
 
+class Penalties(msgspec.Struct, frozen=True):
+    """Penalised run time of the jobs that ran to their ends; nan if there are none.
+
+    Parameters
+    ----------
+    mean_penalised_s : what neighbours added to a run time, seconds.
+    mean_penalised_pct, p95_penalised_pct : the same as a percentage of the job's own run time.
+    """
+
+    mean_penalised_s: float
+    mean_penalised_pct: float
+    p95_penalised_pct: float
+
+
 class Schedule(msgspec.Struct, frozen=True):
     """What became of the jobs of a workload.
 
@@ -42,6 +56,7 @@ class Schedule(msgspec.Struct, frozen=True):
     sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload.
     held_s : processor-seconds that jobs held, joining groups included; None: those of `processors`.
     fragmentation : if individual processors were allocated.
+    penalties : if nodes were shared.
     first_estimates : (n,) float64, estimate of each job at its submission, seconds; nan where a job
         could not run. The request, unless the scenario predicts run times.
     report : on the cleaning of the trace, if it was cleaned for this run.
@@ -57,6 +72,7 @@ class Schedule(msgspec.Struct, frozen=True):
     sizes: Mapping[int, Sizes] | None = None
     held_s: float | None = None
     fragmentation: Fragmentation | None = None
+    penalties: Penalties | None = None
     first_estimates: Floats | None = None
     report: CleaningReport | None = None
 

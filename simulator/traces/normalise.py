@@ -5,6 +5,7 @@ Each rule is an option with a default; a `CleaningReport` counts the jobs to whi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from reshape.errors import ReshapeError
 from scheduler.model.events import JobSpec
 from scheduler.text.counts import counted, grouped
-from simulator.traces.swf import RESOURCE, Trace
+from simulator.traces.swf import RESOURCE, SHARED, Trace
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -135,6 +136,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     priorities : (n,) float64, larger is more urgent.
     cut : (n,) bool, whether the run was cut at the request.
     resources : (n, k) int64, amounts of further resources; names : of these.
+    shared : (n, m) int64, demands of each process for shared resources; shared_names : of these.
     """
 
     lines: Ints
@@ -148,6 +150,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     cut: Bools
     resources: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
     names: tuple[str, ...] = ()
+    shared: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    shared_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -156,7 +160,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     def first(self, count: int) -> TraceJobs:
         """The first `count` jobs."""
         fields = msgspec.structs.asdict(self).items()
-        names = {"names": self.names}
+        names = {"names": self.names, "shared_names": self.shared_names}
         return TraceJobs(**{name: column[:count] for name, column in fields} | names)
 
     def run_times(self) -> list[float]:
@@ -176,10 +180,21 @@ class TraceJobs(msgspec.Struct, frozen=True):
             processors: int, estimate: float, user: int, priority: float, *amounts: int
         ) -> JobSpec:
             name = str(users[user]) if users[user] >= 0 else ""
-            resources = {n: a for n, a in zip(self.names, amounts, strict=True) if a}
-            return JobSpec(processors, estimate, user=name, priority=priority, resources=resources)
+            found = [*zip((*self.names, *self.shared_names), amounts, strict=True)]
+            resources = {n: a for n, a in found[:further] if a}
+            shared = {n: a for n, a in found[further:] if a}
+            return JobSpec(
+                processors,
+                estimate,
+                user=name,
+                priority=priority,
+                resources=resources,
+                shared=shared,
+            )
 
-        columns = [self.processors, self.estimate, user, self.priorities, *self.resources.T]
+        further = len(self.names)
+        columns = [self.processors, self.estimate, user, self.priorities]
+        columns += [*self.resources.T, *self.shared.T]
         return list(map(spec, *(column.tolist() for column in columns)))
 
 
@@ -197,7 +212,8 @@ def normalise(
     sizes = _sizes(column, rules)
     requested, run = column["requested_time"], np.maximum(column["run"], 0.0)
     repeated = _repeated(trace.columns["job"])
-    names, resources, capacities = _resources(trace)
+    names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
+    shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
     found = {
         "without_time": column["submit"] < 0,
         "without_size": sizes < 1,
@@ -240,6 +256,8 @@ def normalise(
         cut=overrun & (rules.overrun == "cut"),
         resources=np.minimum(resources[lines], capacities),
         names=names,
+        shared=shared[lines],
+        shared_names=shared_names,
     )
     unsorted = int((np.diff(column["submit"]) < 0).sum())
     counts = {name: int(mask.sum()) for name, mask in found.items()}
@@ -272,10 +290,11 @@ def machine_size(trace: Trace) -> int:
     )
 
 
-def _resources(trace: Trace) -> tuple[tuple[str, ...], Ints, Ints]:
-    """Names of the further resources, (n, k) amounts that jobs hold, (k,) what the machine has."""
-    capacities = trace.capacities()
-    columns = [_column(trace, RESOURCE + name) for name in capacities]
+def _demands(
+    trace: Trace, kind: str, capacities: Mapping[str, int]
+) -> tuple[tuple[str, ...], Ints, Ints]:
+    """Names of resources of a kind of column, (n, k) demands of the jobs, (k,) capacities."""
+    columns = [_column(trace, kind + name) for name in capacities]
     amounts = np.stack(columns, axis=1) if columns else np.zeros((len(trace), 0))
     has = np.array(list(capacities.values()), dtype=np.int64)
     return tuple(capacities), np.maximum(np.ceil(amounts), 0).astype(np.int64), has

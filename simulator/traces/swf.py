@@ -6,7 +6,10 @@ read line by line instead, and only that path detects errors, with file, line, f
 
 An extension for further resources: a header comment ``; Resources: memory=1024 licences=8`` names
 them and their amounts on the machine; a line then has a 19th, 20th, ... number, the demand of the
-job for each (-1 or missing: none). The first eighteen fields stay where they are.
+job for each (-1 or missing: none). The first eighteen fields stay where they are. In the same way
+``; Shared: memory_bandwidth=6000`` names resources that the processes of a node share, with their
+capacities; the numbers are then demands of each process (`scheduler.model.sharing`). Columns come
+in the order of the two header lines.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ REQUIRED = 5  # fields a line must have at least: those that say what ran, when 
 WIDTH = len(FIELDS)
 FRACTIONS = (FIELDS.index("cpu"), FIELDS.index("memory"))  # fields that need not be whole
 RESOURCE = "resource:"  # what the name of a column begins with that tells of a further resource
+SHARED = "shared:"  # the same for a shared resource
+_EXTENSIONS = {"resources": RESOURCE, "shared": SHARED}
 BLOCK = 4 << 20  # bytes read at once
 
 _BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
@@ -79,7 +84,7 @@ class Trace(msgspec.Struct):
     path : of the file, for messages.
     header : comment lines, without line ends, in their order.
     columns : field -> (n,) int64, or float64 if some value is not a whole number; -1 is unknown.
-        Those of further resources are called ``resource:NAME``.
+        Those of further resources are called ``resource:NAME``, of shared ones ``shared:NAME``.
     """
 
     path: str
@@ -106,10 +111,17 @@ class Trace(msgspec.Struct):
 
     def capacities(self) -> dict[str, int]:
         """How much of each further resource the machine has, by the header."""
+        return self._named(RESOURCE)
+
+    def shared_capacities(self) -> dict[str, int]:
+        """How much of each shared resource a node has, by the header."""
+        return self._named(SHARED)
+
+    def _named(self, kind: str) -> dict[str, int]:
         for line in self.header:
-            found = _resources(line)
-            if found:
-                return found
+            found, amounts_of = _extension(line)
+            if found == kind and amounts_of:
+                return amounts_of
         return {}
 
 
@@ -157,7 +169,9 @@ def encode(trace: Trace, note: str = "") -> bytes:
         for field in FIELDS
     ]
     columns += [
-        _texts(column) for name, column in trace.columns.items() if name.startswith(RESOURCE)
+        _texts(column)
+        for name, column in trace.columns.items()
+        if name.startswith((RESOURCE, SHARED))
     ]
     lines = [*header, *map(" ".join, zip(*columns, strict=True))]
     return ("\n".join(lines) + "\n").encode()
@@ -282,12 +296,13 @@ class _Reader:
             self.oddities.comments_inside += 1
             return
         try:
-            resources = _resources(text)
+            kind, found = _extension(text)
         except ValueError as error:
             raise TraceError(f"{self.path}:{number}: {error}") from None
-        if resources and len(self.names) == WIDTH:
-            self.wanted = [*self.wanted, *range(WIDTH, WIDTH + len(resources))]
-            self.names += [RESOURCE + name for name in resources]
+        if found and not any(name.startswith(kind) for name in self.names):
+            width = len(self.names)
+            self.wanted = [*self.wanted, *range(width, width + len(found))]
+            self.names += [kind + name for name in found]
 
     def _add(self, rows: list[list[float]]) -> None:
         if rows:
@@ -331,17 +346,21 @@ class _Reader:
         return values + [-1.0] * (width - len(values))
 
 
-def _resources(line: str) -> dict[str, int]:
-    """Further resources that a header line names, and the amount of each.
+def _extension(line: str) -> tuple[str, dict[str, int]]:
+    """Kind of the columns that a header line names (`RESOURCE`, `SHARED`), and the amount of each.
 
     Raises
     ------
     ValueError : it means to and is malformed.
     """
     key, _, value = line.lstrip("; \t").partition(":")
-    if key.strip().lower() != "resources":
-        return {}
+    kind = _EXTENSIONS.get(key.strip().lower())
+    if kind is None:
+        return "", {}
     try:
-        return amounts(value.split())
+        return kind, amounts(value.split())
     except ValueError as error:
-        raise ValueError(f"{error}; an example is ; Resources: memory=1024 licences=8") from None
+        example = "Resources: memory=1024 licences=8"
+        if kind == SHARED:
+            example = "Shared: memory_bandwidth=6000"
+        raise ValueError(f"{error}; an example is ; {example}") from None
