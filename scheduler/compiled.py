@@ -20,6 +20,7 @@ MODULES = (
     "scheduler.core.alarms",
     "scheduler.core.core",
     "scheduler.core.event_order",
+    "scheduler.forecasts.expected_jobs",
     "scheduler.model.intervals",
     "scheduler.model.job",
     "scheduler.model.machine",

@@ -322,6 +322,7 @@ class Core:
             resize_costs=state.resize_costs,
             reservations=dict(state.reservations),
             predictor=None if predictor is None else predictor.learned(),
+            sorted_at=state.queue.sorted_at,
         )
 
     def restore(
@@ -343,6 +344,7 @@ class Core:
         points : resize points after the records of their jobs, oldest first.
         """
         state = self.state
+        state.queue.sorted_at = record.sorted_at
         recorded = list(jobs)
         for each in recorded:
             self._alarms.limit(each)

@@ -130,6 +130,11 @@ class History(msgspec.Struct, eq=False):
         """Typical iteration time on a size it ran on, s; None if it was not measured."""
         return self._typical_s.get(size)
 
+    @property
+    def measured(self) -> int:
+        """Number of sizes on which iterations were measured."""
+        return len(self._typical_s)
+
     def expanded_from(self) -> int | None:
         """Size from which the job last expanded to its present one; None if it did not."""
         present = self.visits[-1]

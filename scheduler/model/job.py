@@ -177,6 +177,28 @@ class Job:
         self.estimate_s, self.first_estimate_s = self.spec.walltime_s, 0.0
         self.topology, self.backfilled, self.why = self.spec.topology, False, ""
 
+    def copy(self) -> Job:
+        """Copy the job; the copy and the job have their history in common.
+
+        The copy has no position in a queue and no demand, which a core sets.
+        """
+        copy = Job(self.id, self.spec, self.submitted_at)
+        copy.state, copy.processors = self.state, self.processors
+        copy.queued_at, copy.redirected_at = self.queued_at, self.redirected_at
+        copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
+        copy.topology, copy.sizes = self.topology, self.sizes
+        copy.first_group, copy.next_group = self.first_group, self.next_group
+        copy.resizes, copy.times = self.resizes, self.times
+        copy._history = self._history
+        if self.state is PENDING:
+            return copy
+        copy.groups = self.groups.copy()
+        copy.started_at, copy.ended_at, copy.size = self.started_at, self.ended_at, self.size
+        copy.resize, copy.restarts, copy.misses = self.resize, self.restarts, self.misses
+        copy.backfilled, copy.cause, copy.why = self.backfilled, self.cause, self.why
+        copy.exit_code, copy.signal = self.exit_code, self.signal
+        return copy
+
     @property
     def history(self) -> History:
         """Performance history of the job."""

@@ -16,6 +16,7 @@ from scheduler.model.network import Tree
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.policies.containment import description
+from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import from_data, scenario, source_digests, to_data
 from scheduler.replay.journal_reader import Batch, encode_order
 from scheduler.sites.two_groups import TwoGroupSite
@@ -71,6 +72,17 @@ def machine_of(settings: bytes | None) -> Machine:
     data = msgspec.json.decode(settings or b"{}")
     places = {name: ProcSet.parse(text) for name, text in data.get("places", {}).items()}
     return Machine(network=msgspec.convert(data.get("network"), Tree | None), places=places)
+
+
+def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:
+    """Return what settings name: scenario, whether walltimes are enforced, and an empty machine.
+
+    Raises
+    ------
+    ConfigError : they name a policy that is not known here.
+    """
+    data = msgspec.json.decode(settings)
+    return from_data(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
 
 
 def configure(core: TwoGroupSite, settings: bytes) -> None:

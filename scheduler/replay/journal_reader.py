@@ -212,16 +212,38 @@ class JournalReader:
             self.report_unreadable("the recorded scheduler state", error)
             return None
 
-    def recorded_jobs(self) -> list[Job]:
-        """Return all jobs as they were recorded last, by number.
+    def recorded_jobs(self, *, ended: bool | None = None, latest: int | None = None) -> list[Job]:
+        """Return jobs as they were recorded last, by number.
+
+        Parameters
+        ----------
+        ended : only jobs that have ended, or only those that have not; None: all.
+        latest : only so many jobs, those with the largest numbers.
 
         Raises
         ------
         DamagedJournalError : a record cannot be read.
         """
+        where = {None: "", True: "WHERE ended_at IS NOT NULL", False: "WHERE ended_at IS NULL"}
         with self._readable():
-            rows = self._rows("SELECT record FROM records ORDER BY job")
-            return [decode_job(record) for (record,) in rows]
+            query = f"SELECT record FROM records {where[ended]} ORDER BY job DESC LIMIT ?"
+            rows = self._rows(query, -1 if latest is None else latest)
+            return [decode_job(record) for (record,) in rows][::-1]
+
+    def last_job(self) -> int:
+        """Return the number of the job that was submitted last, 0 if there was none."""
+        (last,) = next(self._rows("SELECT max(job) FROM jobs"))
+        return last or 0
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let all queries see the journal as of one moment; for readers, not for the service."""
+        with self._readable():
+            self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.rollback()
 
     def points_after_records(self) -> Iterator[ResizePoint]:
         """Yield the resize points that came after the record of their job, oldest first.

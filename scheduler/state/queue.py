@@ -45,6 +45,7 @@ class Queue:
     ----------
     jobs : job number -> job, in order of arrival.
     ages : whether one of the orders changes with time.
+    sorted_at : when an order that ages was last applied to all jobs, s.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Queue:
         aging = [each for each in (order, self._backfill_order) if each.ages]
         self.ages = bool(aging)
         self._refresh_s = min((getattr(each, "refresh_s", 0.0) for each in aging), default=inf)
-        self._sorted_at = -inf
+        self.sorted_at = -inf
         self._candidates = Candidates() if indexed and not self._backfill_order.ages else None
 
     def __len__(self) -> int:
@@ -90,7 +91,7 @@ class Queue:
     def add(self, job: Job, now: float) -> None:
         """Insert a job that has never been in this queue."""
         number, jobs = job.id, self.jobs
-        at = max(self._sorted_at, job.submitted_at) if self.ages else now  # as for other keys
+        at = max(self.sorted_at, job.submitted_at) if self.ages else now  # as for other keys
         position: QueuePosition = (self._order.key(job, at), number)
         job.queue_position = position
         if not jobs:
@@ -126,12 +127,12 @@ class Queue:
 
     def sort_is_due(self, now: float) -> bool:
         """Whether the queue must be sorted again: its order ages and `refresh_s` has passed."""
-        return self.ages and now >= self._sorted_at + self._refresh_s
+        return self.ages and now >= self.sorted_at + self._refresh_s
 
     def sort(self, now: float) -> None:
         """Sort the queue again if that is due."""
         if self.sort_is_due(now):
-            self._sorted_at = now
+            self.sorted_at = now
             if self._order.ages:
                 self._rebuild_heap(now)
 

@@ -9,6 +9,7 @@ fields with defaults. (JSON has no infinite numbers, which expected times need.)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import msgspec
@@ -102,12 +103,14 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     resize_costs : costs of the latest resizes of all jobs.
     reservations : start times of queued jobs, by job number, seconds.
     predictor : what the run-time predictor has learned, in its own form; None if it has none.
+    sorted_at : when a queue order that ages was last applied to all jobs, seconds.
     """
 
     nodes: list[Node] = []
     resize_costs: Moves = msgspec.field(default_factory=Moves)
     reservations: Mapping[int, float] = {}
     predictor: Any = None
+    sorted_at: float = -inf
 
 
 class SiteRecord(msgspec.Struct, frozen=True, omit_defaults=True):

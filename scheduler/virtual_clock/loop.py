@@ -12,7 +12,7 @@ forecast may take estimates for run times.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isnan, nan
+from math import inf, isnan, nan
 from typing import TypeAlias
 
 from scheduler.core.event_order import instant_order
@@ -59,17 +59,19 @@ class EventLoop:
 
     Parameters
     ----------
-    site : core or groups with their machines; it must be new.
+    site : core or groups with their machines; it must be new, or have `earlier` jobs.
     submit_times : in ascending order, seconds.
     specs : request of each job.
     agenda, physics : the agenda into which the physics enters what jobs do.
     watch : called after each call of the site.
     keep_allocations : keep the processors of each rigid job.
     keep_estimates : keep the estimate with which each job was submitted.
+    earlier : number of jobs that the site has had already; the agenda holds what they do next.
 
     Attributes
     ----------
-    started, ended : time of each job in seconds; nan if it did not start or end.
+    started, ended : time of each job in seconds, of `earlier` ones too; nan if it did not start or
+        end in this loop.
     killed : numbers of the jobs that the site ended for good.
     redirected : (job, start, end) of each run that was ended to start again elsewhere.
     allocated : processors of each rigid job that started, by number; None if they are not kept.
@@ -88,27 +90,31 @@ class EventLoop:
         watch: Watch | None = None,
         keep_allocations: bool = False,
         keep_estimates: bool = False,
+        earlier: int = 0,
     ) -> None:
         self.site = site
-        self.started = [nan] * len(submit_times)
-        self.ended = [nan] * len(submit_times)
+        self.started = [nan] * (earlier + len(submit_times))
+        self.ended = [nan] * (earlier + len(submit_times))
         self.killed: set[int] = set()
         self.redirected: list[tuple[int, float, float]] = []
         self.allocated: dict[int, ProcSet] | None = {} if keep_allocations else None
         self.first_estimates: list[float] | None = None
         if keep_estimates:
-            self.first_estimates = [nan] * len(submit_times)
-        self._submit_times, self._specs = submit_times, specs
+            self.first_estimates = [nan] * (earlier + len(submit_times))
+        self._submit_times, self._specs, self._earlier = submit_times, specs, earlier
         self._agenda, self._physics, self._watch = agenda, physics, watch
 
-    def run(self) -> None:
-        """Run to the end of the last job that can run."""
+    def run(self, until: float = inf) -> None:
+        """Run to the end of the last job that can run, or to the last instant by `until`, s."""
         handle, physics, watch = self.site.handle, self._physics, self._watch
         submit_times, specs = self._submit_times, self._specs
         agenda, times = self._agenda, self._agenda.times
         submitted, count = 0, len(submit_times)
+        earlier = self._earlier
         while times or submitted < count:
             before = agenda.now
+            if until < inf and self._next_at(submitted) > until:
+                return
             if submitted == count or (times and times[0] <= submit_times[submitted]):
                 events = agenda.advance()
             else:
@@ -120,7 +126,7 @@ class EventLoop:
                     self.ended[event.job - 1] = now
             while submitted < count and submit_times[submitted] == now:
                 submitted += 1
-                events.append(JobSubmitted(now, submitted, specs[submitted - 1]))
+                events.append(JobSubmitted(now, earlier + submitted, specs[submitted - 1]))
             if not events:
                 continue
             orders = handle(events)
@@ -130,11 +136,16 @@ class EventLoop:
             if watch is not None:
                 watch(now, sorted(events, key=instant_order), orders)
 
+    def _next_at(self, submitted: int) -> float:
+        """Time of the next instant after so many submissions, seconds; there is one."""
+        times, submit_times = self._agenda.times, self._submit_times
+        return min(times[0] if times else inf, *submit_times[submitted : submitted + 1], inf)
+
     def _carry_out(self, order: Order) -> None:
         if type(order) is Start:
             number = order.job
             self.started[number - 1] = self._agenda.now
-            if self.allocated is not None and not self._specs[number - 1].resizable:
+            if self.allocated is not None and not self.site.jobs[number].spec.resizable:
                 self.allocated[number] = order.processors
             if self.first_estimates is not None and isnan(self.first_estimates[number - 1]):
                 self.first_estimates[number - 1] = self.site.jobs[number].first_estimate_s

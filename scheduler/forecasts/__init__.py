@@ -1,0 +1,1 @@
+"""Forecasts: when queued jobs and jobs that are not submitted yet will start and end."""

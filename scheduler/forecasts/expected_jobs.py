@@ -1,0 +1,135 @@
+"""What the jobs of a forecast are expected to do: run for their estimates, and resize.
+
+A rigid job runs for its estimate, or for a run time that is given. A resizable job has the work
+left that its estimate leaves at its present speed. If its iteration times on two sizes at least
+have been measured, it comes to resize points, and each iteration takes the time that its history
+predicts for the size. Otherwise nothing tells what a resize would bring, and it keeps its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from scheduler.model.events import Event, JobEnded, ResizeDone, ResizePoint
+from scheduler.model.job import RESIZING, Job, JobState
+from scheduler.model.orders import Continue, Contract, Expand, Start
+from scheduler.model.procset import ProcSet
+from scheduler.sites.site import Site
+from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.loop import Physics
+
+#: Resize points of a resizable job at its present speed, at most; one stands for many iterations.
+POINTS = 32
+SIGTERM = 15
+
+
+class ResizableWork:
+    """Work that a resizable job has left.
+
+    Attributes
+    ----------
+    iterations : number of iterations left, not rounded.
+    batch : number of iterations between two resize points.
+    """
+
+    def __init__(self, iterations: float) -> None:
+        self.iterations = iterations
+        self.batch = float(max(1, ceil(iterations / POINTS)))
+
+
+class ExpectedJobs(Physics):
+    """Jobs with expected run times.
+
+    Parameters
+    ----------
+    site : the site of the forecast, with the jobs that are queued and live now.
+    agenda : takes the events.
+    run_s : run times from the start to the end by job number, s; others run for their estimates.
+
+    Attributes
+    ----------
+    first_starts : time (s) and processors of the first start of each job that started.
+    """
+
+    def __init__(self, site: Site, agenda: Agenda, run_s: Mapping[int, float]) -> None:
+        self.first_starts: dict[int, tuple[float, ProcSet]] = {}
+        self._site, self._agenda, self._run_s = site, agenda, run_s
+        self._work: dict[int, ResizableWork] = {}
+        self._has_begun = False
+
+    def start(self, order: Start) -> None:
+        """Enter the end of a job that starts; it is not known what a resize would bring."""
+        number, now = order.job, self._agenda.now
+        if number not in self.first_starts:
+            self.first_starts[number] = now, order.processors
+        self._work.pop(number, None)
+        self._end_at(number, now + self._expected_s(self._site.jobs[number]))
+
+    def resize(self, order: Continue | Expand | Contract) -> None:
+        """Answer a job at a resize point: it computes on, or pauses as its last resizes did."""
+        number = order.job
+        if isinstance(order, Continue):
+            self._compute(self._site.jobs[number])
+            return
+        history = self._site.jobs[number].history
+        pause_s = history.moves.pause_s(history.data_bytes) or 0.0
+        self._agenda.set_next(ResizeDone(self._agenda.now + pause_s, number, order.serial))
+
+    def end_instant(self, events: list[Event]) -> None:
+        """Enter what live jobs do next, after the first instant and after each resize."""
+        if not self._has_begun:
+            self._has_begun = True
+            for job in self._site.live.values():
+                if job.id not in self.first_starts and job.id not in self._agenda.next:
+                    self._continue(job)
+        for event in events:
+            if type(event) is ResizeDone:
+                job = self._site.jobs[event.job]
+                if self._agenda.next.get(event.job) is event and job.state is JobState.RUNNING:
+                    self._compute(job)
+
+    def _continue(self, job: Job) -> None:
+        """Enter the next event of a job that was live at the beginning of the forecast."""
+        now = self._agenda.now
+        if job.state is JobState.COMPLETING:
+            self._agenda.set_next(JobEnded(now, job.id, signal=SIGTERM))
+            return
+        assert job.started_at is not None
+        end = max(job.started_at + self._expected_s(job), now)
+        if job.spec.resizable and job.state is not JobState.STARTING:
+            iteration_s = job.history.predict_s(job.size) if job.history.visits else None
+            if iteration_s and job.history.measured > 1:
+                self._work[job.id] = ResizableWork((end - now) / iteration_s)
+        if job.state in RESIZING and job.resize is not None:
+            self._agenda.set_next(ResizeDone(now, job.id, job.resize.serial))
+        else:
+            self._compute(job)
+
+    def _compute(self, job: Job) -> None:
+        """Enter the next resize point of a job, or its end."""
+        now, work = self._agenda.now, self._work.get(job.id)
+        if job.state is JobState.COMPLETING:
+            return
+        if work is None:
+            assert job.started_at is not None
+            self._end_at(job.id, max(job.started_at + self._expected_s(job), now))
+            return
+        iteration_s = job.history.predict_s(job.size) or 0.0
+        if work.iterations <= work.batch:
+            self._agenda.set_next(JobEnded(now + work.iterations * iteration_s, job.id))
+            return
+        work.iterations -= work.batch
+        at = now + work.batch * iteration_s
+        self._agenda.set_next(ResizePoint(at, job.id, job.history.points + 1, iteration_s))
+
+    def _expected_s(self, job: Job) -> float:
+        """Expected run time of a job from its start to its end, s."""
+        return self._run_s.get(job.id, job.estimate_s)
+
+    def _end_at(self, number: int, at: float) -> None:
+        ends = JobEnded(at, number)
+        if number in self._agenda.next:  # replaces an earlier event of the job
+            self._agenda.set_next(ends)
+        else:
+            self._agenda.add(ends)

@@ -1,0 +1,137 @@
+"""Forecasts: the same core, run forward from a recorded state with expected run times.
+
+The wait of a job is what the core does from the present state on. A forecast builds a copy of the
+site and drives it by the virtual clock: jobs run for their estimates, or for run times that are
+given, and arrivals yet to come are left out. The same state and run times give the same forecast.
+
+The thesis of F. Guim Bernat, Job-guided scheduling strategies for multi-site HPC infrastructures
+(2008), section 8.5.1, takes the start of a job from the reservation table of its centre. Under FCFS
+and EASY with exact estimates that is the same time.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf, isnan
+
+import msgspec
+
+from scheduler.forecasts.expected_jobs import ExpectedJobs
+from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.model.events import JobSpec, Wakeup
+from scheduler.sites.site import Site
+from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.loop import EventLoop
+
+
+class JobForecast(msgspec.Struct, frozen=True, gc=False):
+    """What a job is expected to do.
+
+    Parameters
+    ----------
+    job : its number; that of a job that is not submitted is the next one.
+    start, end : seconds on the clock of the site; None if it does not happen within the horizon.
+    processors : those of its start, such as ``0-3 7``; "" if it does not start.
+    sizes : (time in seconds, number of processors) of its start and of each change.
+    """
+
+    job: int
+    start: float | None
+    end: float | None
+    processors: str = ""
+    sizes: tuple[tuple[float, int], ...] = ()
+
+
+class Forecast:
+    """The result of running a site forward.
+
+    Parameters
+    ----------
+    now : time of the state that it begins from, s.
+    site : the site at the end of the forecast.
+    loop, jobs : what was run.
+    last : number of the last job that was submitted before.
+
+    Attributes
+    ----------
+    now : see above.
+    """
+
+    def __init__(
+        self, now: float, site: Site, loop: EventLoop, jobs: ExpectedJobs, last: int
+    ) -> None:
+        self.now = now
+        self._site, self._loop, self._jobs, self._last = site, loop, jobs, last
+
+    @property
+    def starts(self) -> dict[int, float]:
+        """Time of the first start of each job that was queued or submitted and starts, s."""
+        return {job: at for job, (at, _) in self._jobs.first_starts.items()}
+
+    def start(self, job: int) -> float:
+        """Time of the first start of a job, s; inf if it does not start within the horizon."""
+        found = self._jobs.first_starts.get(job)
+        return inf if found is None else found[0]
+
+    def end(self, job: int) -> float:
+        """Time of the end of a job, s; inf if it does not end within the horizon."""
+        at = self._loop.ended[job - 1]
+        return inf if isnan(at) else at
+
+    def of(self, job: int) -> JobForecast:
+        """Return what a job is expected to do.
+
+        Raises
+        ------
+        KeyError : there is no such job among those that were queued, live or submitted.
+        """
+        found = self._site.jobs[job]
+        start, processors = found.started_at, ""
+        if job in self._jobs.first_starts:
+            start, allocated = self._jobs.first_starts[job]
+            processors = str(allocated)
+        end = self.end(job)
+        return JobForecast(job, start, None if end == inf else end, processors, found.sizes)
+
+    def submitted(self, place: int = 0) -> JobForecast:
+        """Return what the job at this place among the submitted ones is expected to do."""
+        return self.of(self._last + 1 + place)
+
+
+def forecast(
+    state: RecordedState,
+    specs: Sequence[JobSpec] = (),
+    *,
+    horizon_s: float = inf,
+    run_s: Mapping[int, float] | None = None,
+) -> Forecast:
+    """Run a recorded state forward until all jobs have ended, or to a horizon.
+
+    Parameters
+    ----------
+    specs : requests of jobs that are submitted at the beginning; they have the next numbers.
+    horizon_s : seconds after the beginning at which the forecast ends.
+    run_s : run times by job number, s, from the start to the end; others run for their estimates.
+    """
+    site, agenda = state.site(), Agenda()
+    jobs = ExpectedJobs(site, agenda, run_s or {})
+    times = [state.now] * len(specs)
+    loop = EventLoop(site, times, list(specs), agenda, jobs, earlier=state.last)
+    agenda.add(Wakeup(state.now))
+    with _no_collection():
+        loop.run(state.now + horizon_s)
+    return Forecast(state.now, site, loop, jobs, state.last)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Disable the cyclic garbage collector: a forecast makes many objects, none in a cycle."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -1,0 +1,252 @@
+"""Quotes: when a job would start if it were submitted now, and what would let it start earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
+
+import msgspec
+
+from scheduler.core.core import Core
+from scheduler.forecasts.forecast import JobForecast, forecast
+from scheduler.forecasts.futures import Futures, Spread
+from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.model.events import JobSpec
+from scheduler.model.job import Job, JobState
+
+#: Queued jobs before a job that `waiting` lists.
+LISTED = 10
+
+
+class Quote(msgspec.Struct, frozen=True):
+    """What a request would get if it were submitted now.
+
+    Parameters
+    ----------
+    now : time of the quote, s.
+    start, end : expected times, s; None beyond the horizon.
+    wait_s : from now to the start.
+    slowdown : time from now to the end divided by the run time.
+    cost : None; services have no prices.
+    processors, sizes : see `JobForecast`.
+    start_quantiles, end_quantiles : over futures; None if there are none.
+    futures : number of futures.
+    past_jobs : number of completed jobs whose run times the futures draw from.
+    """
+
+    now: float
+    start: float | None
+    end: float | None
+    wait_s: float | None
+    slowdown: float | None
+    processors: str
+    sizes: tuple[tuple[float, int], ...]
+    cost: float | None = None
+    start_quantiles: Spread | None = None
+    end_quantiles: Spread | None = None
+    futures: int = 0
+    past_jobs: int = 0
+
+
+class OtherRequest(msgspec.Struct, frozen=True):
+    """Another request for a queued job, and the start that it would have.
+
+    Parameters
+    ----------
+    processors, walltime_s : the request.
+    start : expected start, s; None beyond the horizon.
+    """
+
+    processors: int
+    walltime_s: float
+    start: float | None
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Why a queued job waits, and for how long.
+
+    Parameters
+    ----------
+    job : its number.
+    now : time of the forecast, s.
+    reason : what it waits for.
+    before : numbers of the first queued jobs before it, in queue order.
+    before_count : number of all queued jobs before it.
+    forecast : what it is expected to do.
+    start_quantiles : of its start over futures; None if there are none.
+    changes : other requests that were tried, with their starts.
+    """
+
+    job: int
+    now: float
+    reason: str
+    before: list[int]
+    before_count: int
+    forecast: JobForecast
+    start_quantiles: Spread | None = None
+    changes: list[OtherRequest] = []
+
+
+def quote(
+    state: RecordedState,
+    spec: JobSpec,
+    *,
+    horizon_s: float = inf,
+    futures: int = 0,
+    seed: int = 0,
+) -> Quote:
+    """Forecast a job that is submitted now.
+
+    Parameters
+    ----------
+    spec : its request, which the site can run (see `nearest_feasible`).
+    horizon_s : seconds from now at which forecasts end.
+    futures, seed : number of futures for the quantiles, and the seed of their draws.
+    """
+    found = forecast(state, [spec], horizon_s=horizon_s).submitted()
+    start, end = found.start, found.end
+    answer = Quote(
+        now=state.now,
+        start=start,
+        end=end,
+        wait_s=None if start is None else start - state.now,
+        slowdown=_slowdown(state.now, start, end),
+        processors=found.processors,
+        sizes=found.sizes,
+        past_jobs=len(state.ratios),
+    )
+    if not futures:
+        return answer
+    several = Futures(state, futures, seed, [spec], horizon_s)
+    return msgspec.structs.replace(
+        answer,
+        futures=futures,
+        start_quantiles=several.start(found.job),
+        end_quantiles=several.end(found.job),
+    )
+
+
+def _slowdown(now: float, start: float | None, end: float | None) -> float | None:
+    if start is None or end is None or end <= start:
+        return None
+    return (end - now) / (end - start)
+
+
+def nearest_feasible(state: RecordedState, spec: JobSpec) -> JobSpec | None:
+    """Find the nearest request that the machine can run if every node is up and idle.
+
+    The amounts of further resources are cut to what there is, then the number of processors to the
+    largest that has a place and that the topology of the request allows.
+
+    Returns
+    -------
+    the request itself if it is feasible, None if there is no feasible one.
+    """
+    core = state.site().principal
+    pools = core.machine.pools
+    installed = dict(zip(pools.names, pools.installed, strict=True))
+    resources = {
+        name: min(amount, installed[name])
+        for name, amount in spec.resources.items()
+        if installed.get(name)
+    }
+    there = core.machine.installed
+    for size in range(min(spec.processors, there), 0, -1):
+        fits = core.machine.can_place(core.scenario.selection, size)
+        if fits and _is_valid(spec, size):
+            most = spec.max_processors
+            return msgspec.structs.replace(
+                spec,
+                processors=size,
+                max_processors=None
+                if most is None
+                else max(size, min(most, core.machine.installed)),
+                resources=resources,
+            )
+    return None
+
+
+def _is_valid(spec: JobSpec, size: int) -> bool:
+    """Whether the topology of a request allows to start on a size."""
+    if spec.topology is None:
+        return True
+    try:
+        spec.topology.valid_sizes(size, size)
+    except ValueError:
+        return False
+    return True
+
+
+def waiting(
+    state: RecordedState,
+    number: int,
+    *,
+    horizon_s: float = inf,
+    futures: int = 0,
+    seed: int = 0,
+) -> Waiting:
+    """Tell what a queued job waits for, when it will start, and what would change that.
+
+    Parameters
+    ----------
+    horizon_s, futures, seed : see `quote`.
+
+    Raises
+    ------
+    KeyError : no job of this number is queued.
+    """
+    job = _queued_job(state, number)
+    site = state.site()
+    core: Core = site.redirection if number in site.redirection.queue else site.principal
+    before: list[int] = []
+    for other in core.queue:
+        if other.id == number:
+            break
+        before.append(other.id)
+    expected = forecast(state, horizon_s=horizon_s).of(number)
+    spread = None
+    if futures:
+        spread = Futures(state, futures, seed, horizon_s=horizon_s).start(number)
+    changes = [
+        OtherRequest(spec.processors, spec.walltime_s, _start_with(state, job, spec, horizon_s))
+        for spec in _other_requests(job.spec)
+    ]
+    return Waiting(
+        job=number,
+        now=state.now,
+        reason=site.reason_pending(number).sentence,
+        before=before[:LISTED],
+        before_count=len(before),
+        forecast=expected,
+        start_quantiles=spread,
+        changes=changes,
+    )
+
+
+def _queued_job(state: RecordedState, number: int) -> Job:
+    for job in state.jobs:
+        if job.id == number and job.state is JobState.PENDING:
+            return job
+    raise KeyError(f"job {number} is not in the queue")
+
+
+def _other_requests(spec: JobSpec) -> Iterator[JobSpec]:
+    """Yield smaller and shorter requests: of both, one half, one quarter, one eighth."""
+    for part in (2, 4, 8):
+        size = spec.processors // part
+        if size and _is_valid(spec, size):
+            yield msgspec.structs.replace(spec, processors=size)
+    for part in (2, 4, 8):
+        yield msgspec.structs.replace(spec, walltime_s=spec.walltime_s / part)
+
+
+def _start_with(state: RecordedState, job: Job, spec: JobSpec, horizon_s: float) -> float | None:
+    """Forecast the start of a queued job as if it had been submitted with another request."""
+    other = Job(job.id, spec, job.submitted_at)
+    other.queued_at, other.redirected_at = job.queued_at, job.redirected_at
+    other.first_group, other.next_group = job.first_group, job.next_group
+    other.estimate_s = min(job.estimate_s, spec.walltime_s)
+    other.first_estimate_s = min(job.first_estimate_s, spec.walltime_s)
+    jobs: Sequence[Job] = [other if each.id == job.id else each for each in state.jobs]
+    return forecast(replace(state, jobs=jobs), horizon_s=horizon_s).of(job.id).start
