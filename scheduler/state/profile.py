@@ -100,6 +100,8 @@ class Availability:
         times, frees, now = self.times, self.frees, self.now
         i, steps = bisect_right(times, since) - 1 if since > now else 0, len(times)
         last = bisect_left(times, than if than < self.more_free_until else self.more_free_until)
+        if isinstance(needed, int):
+            return _earlier(self, needed, duration, than, i, last)
         while True:
             for i in range(i, last):  # noqa: B020 - continues at the present index
                 if frees[i] >= needed:
@@ -170,3 +172,28 @@ class Availability:
             self.times.insert(i, time)
             self.frees.insert(i, self.frees[i - 1])
         return i
+
+
+def _earlier(
+    profile: Availability, needed: int, duration: float, than: float, i: int, last: int
+) -> float:
+    """Search of `Availability.earlier` for a number of processors, in steps `i` to `last` - 1.
+
+    Compiled arithmetic with numbers is several times faster than with a general `Quantity`.
+    """
+    times, now, steps = profile.times, profile.now, len(profile.times)
+    frees = cast("list[int]", profile.frees)
+    while i < last:
+        if frees[i] < needed:
+            i += 1
+            continue
+        begin = times[i] if times[i] > now else now
+        end = begin + duration
+        if end > than:
+            end = than
+        i += 1
+        while i < steps and times[i] < end and frees[i] >= needed:
+            i += 1
+        if i == steps or times[i] >= end:
+            return begin
+    return than

@@ -17,7 +17,7 @@ from math import inf
 
 from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
-from scheduler.model.resources import Quantity
+from scheduler.model.resources import Quantity, highest
 from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
 from scheduler.state.profile import Availability
@@ -104,7 +104,7 @@ class _Schedule:
         #: Last job whose reservation could not be moved: demand, estimate, start of the
         #: reservation, time before which it did not fit.
         self._stuck: tuple[Quantity, float, float, float] | None = None
-        self.peak = profile.none  # most that is free before `profile.more_free_until`
+        self.peak = profile.none  # upper bound of what is free before `profile.more_free_until`
 
     def begin_compression(self) -> None:
         """Let reservations move to earlier times."""
@@ -127,7 +127,7 @@ class _Schedule:
             self._profile.cancel(needed, at, estimate_s)
             self._stuck = None
             if at > now:  # `start_chosen` found that the job may start now
-                self._vacate(at + estimate_s)
+                self._vacate(at + estimate_s, self._profile.peak(at + estimate_s))
         if not may_reserve and needed > self._state.free:
             return False
         at = self._profile.earliest(needed, estimate_s, now)
@@ -158,7 +158,7 @@ class _Schedule:
             more = profile.move(needed, estimate_s, at, earlier)
             if stuck is not None and more >= stuck[0]:
                 self._stuck = None
-            self._vacate(at + estimate_s)
+            self._vacate(at + estimate_s, more)
         else:
             self._stuck = needed, estimate_s, at, min(at, profile.more_free_until)
         return earlier
@@ -194,12 +194,21 @@ class _Schedule:
             return at <= now
         return self._profile.earlier(needed, estimate_s, at) <= now
 
-    def _vacate(self, end: float) -> None:
-        """Record that a reservation that ended at this time (s) has moved."""
+    def _vacate(self, end: float, most: Quantity) -> None:
+        """Record that a reservation has moved.
+
+        Parameters
+        ----------
+        end : end of the time that it has left, s.
+        most : largest amount of each resource that is free at any time of what it has left.
+        """
         profile = self._profile
         self._vacated_until = max(self._vacated_until, end)
-        profile.more_free_until = max(profile.more_free_until, self._vacated_until)
-        self.peak = profile.peak(profile.more_free_until)
+        if end > profile.more_free_until:
+            profile.more_free_until = end
+            self.peak = profile.peak(end)
+        else:
+            self.peak = highest((self.peak, most))
 
     def _start(self, job: Job) -> bool:
         state = self._state
