@@ -43,11 +43,6 @@ class Timing(msgspec.Struct, eq=False):
         """Lower median, s; of first iterations (cold caches) only if there are no others."""
         return median_low(self.later or self.first)
 
-    @property
-    def first_s(self) -> float | None:
-        """Lower median of first iterations, s; None without any."""
-        return median_low(self.first) if self.first else None
-
 
 class Moves(msgspec.Struct, eq=False):
     """Measured costs of the latest `KEPT` resizes, of one job or of all jobs.
@@ -164,15 +159,13 @@ class History(msgspec.Struct, eq=False):
         before = self.expanded_from()
         if before is None:
             return None
-        old, new = self._timings.get(before), self._timings.get(self.visits[-1])
-        if old is None or new is None:
+        present = self.visits[-1]
+        if before not in self._timings or present not in self._timings:
             return None
-        old_s, new_s = old.typical_s, new.typical_s
-        if not new.later and old.first_s is not None:  # compare cold caches with cold caches
-            old_s = old.first_s
+        old_s, new_s = self._comparable_s(before, present)
         if new_s <= 0:
             return None
-        gain, perfect = old_s / new_s - 1, self.visits[-1] / before - 1
+        gain, perfect = old_s / new_s - 1, present / before - 1
         return gain > min_benefit * perfect
 
     def expand_potential(self, window: int) -> float | None:
@@ -207,7 +200,8 @@ class History(msgspec.Struct, eq=False):
         It is the measured time on a size that the job ran on. For other sizes it is a power law
         through the nearest measured size (on a log scale). The exponent is the median of the
         exponents between that size and the next three, so that one bad measurement has little
-        influence; with one measured size only, scaling is taken as perfect.
+        influence; first iterations are compared with first iterations only. With one measured size
+        only, scaling is taken as perfect.
         """
         known = self.time_s(size)
         if known is not None or not self._typical_s:
@@ -215,13 +209,24 @@ class History(msgspec.Struct, eq=False):
         near, *others = sorted(self._typical_s, key=lambda other: (abs(log(size / other)), other))[
             :4
         ]
-        near_s = self._typical_s[near]
-        slopes = [
-            log(near_s / self._typical_s[other]) / log(other / near)
-            for other in others
-            if near_s > 0 and self._typical_s[other] > 0
-        ]
-        return float(near_s * (near / size) ** (median(slopes) if slopes else 1.0))
+        slopes = []
+        for other in others:
+            near_s, other_s = self._comparable_s(near, other)
+            if near_s > 0 and other_s > 0:
+                slopes.append(log(near_s / other_s) / log(other / near))
+        exponent = median(slopes) if slopes else 1.0
+        return float(self._typical_s[near] * (near / size) ** exponent)
+
+    def _comparable_s(self, one: int, other: int) -> tuple[float, float]:
+        """Iteration times on two measured sizes, s, for the comparison of the sizes.
+
+        They are of later iterations if both sizes have some, else of first iterations: with its
+        cold caches, a first iteration on one size is slow beside a later one on the other.
+        """
+        first, second = self._timings[one], self._timings[other]
+        if not (first.later and second.later) and first.first and second.first:
+            return median_low(first.first), median_low(second.first)
+        return self._typical_s[one], self._typical_s[other]
 
     def predict_pause_s(self, everybody: Moves) -> float | None:
         """Expected pause of a planned resize, s; None without measurements.

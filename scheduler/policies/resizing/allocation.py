@@ -21,7 +21,8 @@ def max_benefit_priority(
     The "pre-allocation steps" keep idle processors for every job of higher priority and, among jobs
     of equal priority, for every job of higher expand potential whose resize point is expected
     before this job's next one. This job takes its next size if the remaining processors suffice. A
-    job whose potential is not known yet is unexplored and ranks highest.
+    job whose potential is not known yet is unexplored and ranks highest. A job keeps its size if
+    its measurements predict that an iteration on the next size takes no less time than now.
 
     Parameters
     ----------
@@ -48,9 +49,12 @@ def max_benefit_priority(
     )
     if needed > idle - kept:
         return Stay(Reason(short, "{needed} processors wanted for {to}; {free} idle" + rest, facts))
+    now_s, then_s = job.history.predict_s(job.size) or 0.0, job.history.predict_s(to) or 0.0
+    facts["now_s"], facts["then_s"] = now_s, then_s
+    if then_s >= now_s > 0:
+        text = "an iteration of {now_s:.4g} s on {size} is expected to take {then_s:.4g} s on {to}"
+        return Stay(Reason(f"{rule}, no gain", text, facts))
     text = "from {size} to {to}: {needed} of {free} idle processors" + rest
-    facts["now_s"] = job.history.predict_s(job.size) or 0.0
-    facts["then_s"] = job.history.predict_s(to) or 0.0
     text += "; an iteration of {now_s:.4g} s is expected to take {then_s:.4g} s"
     pause_s = view.pause_s(job)
     if pause_s:

@@ -227,6 +227,17 @@ def test_prediction() -> None:
     assert history.predict_s(1) == pytest.approx(12.0 * 2**0.5)
 
 
+def test_first_iterations_are_compared_with_first_iterations() -> None:
+    """The first iteration on 4 is slower than later ones on 2, not than the first one on 2."""
+    history = ran((2, [0.2172, 0.06, 0.06]), (4, [0.1086]))
+    assert history.benefited() is True
+    assert history.predict_s(6) == pytest.approx(0.1086 * 4 / 6)
+    history.record(0.03, 1.0)
+    assert history.predict_s(6) == pytest.approx(0.03 * 4 / 6), "later ones are known on both"
+    history = ran((2, [0.3]), (4, [0.4, 0.1]))
+    assert history.benefited() is False, "only first iterations are known on both"
+
+
 def test_next_resize_point() -> None:
     history = ran((2, [12.0]))
     assert history.next_point_at == 24.0
