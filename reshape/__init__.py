@@ -1,12 +1,12 @@
-"""ReSHAPE for Python: MPI applications that grow and shrink while they run.
+"""ReSHAPE for Python: MPI applications that expand and contract while they run.
 
-An application needs one line of it::
+An application needs one line::
 
     with reshape.application(topology="nearly-square") as app:
         ...
 
 Importing the package loads no MPI, no sockets and no scheduler; `application` is looked up when it
-is first used, so that tools which only read sizes or messages start at once.
+is first used, so that tools that need only sizes or messages start quickly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ReshapeError", "__version__", "application"]
 
 
 def __getattr__(name: str) -> object:
-    """Look up what is costly to import: the application object and the installed version."""
+    """Look up the names that take long to import: `application` and the installed version."""
     if name == "application":
         return import_module("reshape.app").application
     if name == "__version__":
@@ -34,5 +34,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Name the lazy attributes too, for completion in an interactive session."""
+    """List the lazy attributes too, for completion in an interactive session."""
     return sorted({*globals(), *__all__})

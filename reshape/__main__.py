@@ -13,24 +13,24 @@ from reshape.cli.lazy_group import Entry, LazyGroup
 SUBCOMMANDS = {
     "demo": Entry("scheduler.demo.command:demo", "Run a mixed workload, static and resizable."),
     "doctor": Entry(
-        "reshape.doctor.command:doctor", "Probe the MPI at hand: can jobs run and resize?"
+        "reshape.doctor.command:doctor", "Check whether jobs can run and be resized here."
     ),
     "serve": Entry("scheduler.client.commands:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.commands:submit", "Submit a job."),
     "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
     "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),
-    "explain": Entry("scheduler.client.commands:explain", "Tell why a job waits or was resized."),
+    "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
     "simulate": Entry("simulator.commands.simulate:simulate", "Simulate the jobs of a trace."),
     "study": Entry("simulator.commands.study:study", "Run a grid of simulations and report."),
     "replay": Entry(
-        "simulator.commands.replay:replay", "Replay a live run, as it was or might be."
+        "simulator.commands.replay:replay", "Replay a live run, as it was or with changes."
     ),
     "plot": Entry("simulator.commands.plot:plot", "Draw the results of a simulation."),
-    "workload": Entry("simulator.commands.workload:workload", "Look at traces and convert them."),
+    "workload": Entry("simulator.commands.workload:workload", "Describe and convert traces."),
     "agent": Entry("scheduler.node.agent:main", "Start and watch the processes of a node.", True),
 }
 
@@ -42,7 +42,7 @@ SUBCOMMANDS = {
 )
 @click.version_option(package_name="reshape-mpi", message="reshape %(version)s")
 def main() -> None:
-    """Run MPI jobs that grow and shrink, and the scheduler that resizes them."""
+    """Run MPI jobs that expand and contract, and the scheduler that resizes them."""
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 from reshape.errors import ReshapeError
 
-_FORWARD_S = 0.3  # for mpiexec to pass on what was printed, before it is told to end all
-_TELL_FIRST_S = 0.6  # head start of rank 0 in telling an error that may have met every rank
+_FORWARD_S = 0.3  # for mpiexec to forward the output before the abort
+_RANK_0_FIRST_S = 0.6  # head start of rank 0, so that it prints an error of all ranks
 _ABORTED_S = 10.0
 
 
@@ -25,7 +25,7 @@ def abort(error: BaseException) -> NoReturn:
     occurs on every rank is printed once. The exit code is 1, or that of a SystemExit.
     """
     if MPI.COMM_WORLD.rank != 0:
-        time.sleep(_TELL_FIRST_S)
+        time.sleep(_RANK_0_FIRST_S)
     code = 1
     if isinstance(error, SystemExit):
         if isinstance(error.code, int):
@@ -37,9 +37,9 @@ def abort(error: BaseException) -> NoReturn:
     else:
         traceback.print_exception(error)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+        with contextlib.suppress(OSError, ValueError):  # closed, or without a reader
             stream.flush()
     time.sleep(_FORWARD_S)
     MPI.COMM_WORLD.Abort(code)
-    time.sleep(_ABORTED_S)  # MPICH 5 returns at once: the end comes from mpiexec
+    time.sleep(_ABORTED_S)  # Abort of MPICH 5 returns; mpiexec ends the process
     os._exit(code)

@@ -57,8 +57,8 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     `Application.state`. **All other data belongs to one process**: a variable computed before a
     resize does not exist in the processes that join. Derive such values from `app.comm` in each
     iteration, or keep them in `app.state`. Communicators derived from `app.comm` must be freed
-    before the iteration ends. Every process must make the same
-    registrations in the same order before it calls `app.iterations()`.
+    before the iteration ends. Every process must make the same registrations in the same order
+    before it calls `app.iterations()`.
     """
     if isinstance(topology, str):
         topology = Topology.parse(topology)
@@ -66,12 +66,12 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
 
 
 class Application:
-    """A program's place in its job; made by `application`.
+    """The interface of a program to its job; `application` creates it.
 
     Attributes
     ----------
-    is_fresh_start : whether the program has to fill its data; False in processes that join a
-        running job, or restart one.
+    is_fresh_start : whether the program has to fill its data; False in processes that join or
+        restart a job.
     """
 
     _submitted: ClassVar[bool] = False  # whether this process has begun or joined a job
@@ -108,7 +108,7 @@ class Application:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Collective over app.comm. End the job; after an error, take all its processes down."""
+        """Collective over app.comm. End the job; after an error, abort all its processes."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self._close()
         else:
@@ -130,7 +130,7 @@ class Application:
 
         if Application._submitted:
             raise ReshapeError(
-                "a submitted program has one block 'with reshape.application()', this is its second"
+                "a submitted program may have one block 'with reshape.application()', not two"
             )
         Application._submitted = True
         self._link, self._role, job.pace = Link(who), who.role, Pace.of()
@@ -142,7 +142,7 @@ class Application:
             greet(job, self._link, self._topology, self._verify)
 
     def _close(self) -> None:
-        """Leave the job and release all that belongs to this process."""
+        """Leave the job and release the resources of this process."""
         from mpi4py import MPI
 
         from reshape.resizing.transaction import disconnect
@@ -159,7 +159,7 @@ class Application:
         disconnect(job)
 
     def _fail(self, error: BaseException) -> None:
-        """Take down the other processes of this world, which may wait for this one, if any."""
+        """Abort the other processes of this world, which may wait for this one."""
         from mpi4py import MPI
 
         from reshape.abort import abort
@@ -175,11 +175,11 @@ class Application:
             raise ReshapeError("use the application as 'with reshape.application() as app:'")
         return self._job
 
-    # ------------------------------------------------------------ what the program uses
+    # ------------------------------------------------------------ data of the program
 
     @property
     def comm(self) -> MPI.Intracomm:
-        """Current communicator of the job; read it anew in each iteration.
+        """Current communicator of the job; read it again in each iteration.
 
         A resize frees the previous one, whose use then raises an MPI error. In a joining process it
         contains only the joining processes until `iterations`.
@@ -188,9 +188,9 @@ class Application:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Small picklable values by name, to be kept the same on every rank.
+        """Small picklable values by name, which the program keeps equal on all ranks.
 
-        Rank 0's values are handed to the processes that join and go to the restart point.
+        Processes that join receive the values of rank 0, which are also in the restart point.
         """
         return self._here().state
 
@@ -207,7 +207,7 @@ class Application:
         dtype: DTypeLike = np.float64,
         order: Order = "C",
     ) -> Array:
-        """Register an n-d array dealt in blocks over a process grid.
+        """Register an n-dimensional array in block-cyclic layout over a process grid.
 
         Parameters
         ----------
@@ -218,9 +218,9 @@ class Application:
 
         Returns
         -------
-        Array whose `local` holds the blocks of this rank, zeros at first. Its grid is the most
-        square one (`reshape.topology.nearly_square`) for two axes, (size,) for one, and
-        `reshape.data.arrays.process_grid` for more.
+        Array whose `local` contains the blocks of this rank, zeros at first. The process grid is
+        (size,) for one axis, the most square one (`reshape.topology.nearly_square`) for two, and
+        that of `reshape.data.arrays.process_grid` for more.
 
         Raises
         ------
@@ -238,14 +238,14 @@ class Application:
         order: Order = "C",
         like: Csr | None = None,
     ) -> Array:
-        """Register an array cut along one axis into even, contiguous parts: its rows, by default.
+        """Register an array cut along one axis, by default its rows, into even contiguous parts.
 
-        Halos are the program's; the array's `neighbours` tells whom to exchange them with. Other
-        parameters and errors as of `block_cyclic`.
+        The program exchanges halos itself; `Array.neighbours` returns the ranks to exchange them
+        with. The other parameters and the errors are those of `block_cyclic`.
 
         Parameters
         ----------
-        like : cut the rows as those of this matrix, at every size; they must be as many.
+        like : matrix with as many rows, as which the array is laid out at every size.
         """
         by = "" if like is None else like.name
         declaration = declare(name, "rows", shape, (axis,), dtype, order, by)
@@ -257,15 +257,15 @@ class Application:
         return self._open_registry().array(declaration, like)
 
     def replicated(self, name: str, value: ArrayLike) -> Array:
-        """Register an array of which every process holds the whole, the same everywhere.
+        """Register an array that every process has a full copy of.
 
         Parameters
         ----------
-        value : its shape, dtype, and contents at a fresh start; later contents come from the job.
+        value : shape, dtype, and the contents at a fresh start.
 
         Raises
         ------
-        ReshapeError : as of `block_cyclic`.
+        ReshapeError : as in `block_cyclic`.
         """
         initial = np.asarray(value)
         declaration = declare(name, "replicated", initial.shape, (), initial.dtype, "C")
@@ -281,21 +281,21 @@ class Application:
         dtype: DTypeLike = np.float64,
         balance: Literal["rows", "entries"] = "rows",
     ) -> Csr:
-        """Register a sparse matrix in row blocks, without entries at first; fill it by `assemble`.
+        """Register a sparse matrix in row blocks. It has no entries until `Csr.assemble`.
 
         Parameters
         ----------
         shape : (rows, columns).
-        balance : whether all processes get as many "rows" (up to 1), or as many stored "entries".
+        balance : what is equal for all processes: "rows" (up to 1), or stored "entries".
 
         Returns
         -------
         Csr whose `local` is a scipy.sparse.csr_array of this rank's rows, with global column
-        indices. Vectors that go with its rows are registered by ``app.rows(..., like=matrix)``.
+        indices. Register vectors with the layout of its rows by ``app.rows(..., like=matrix)``.
 
         Raises
         ------
-        ReshapeError : as of `block_cyclic`.
+        ReshapeError : as in `block_cyclic`.
         """
         declaration = declare_csr(name, shape, dtype, balance)
         matrix = Csr(self._here(), declaration, NOT_YET.format("csr", name))
@@ -303,21 +303,21 @@ class Application:
         return matrix
 
     def items(self, name: str, items: Sequence[Any] = ()) -> Items:
-        """Register a list of work items in each process, dealt anew, evenly, at each resize.
+        """Register a list of work items, which each resize distributes evenly over the processes.
 
         Parameters
         ----------
-        items : picklable values, all of them and the same in every process: each begins with its
-            even share of them in a fresh start.
+        items : all items, picklable values, equal in every process. At a fresh start each process
+            takes its even share.
 
         Returns
         -------
-        Items whose `local` is this process's list, to be changed at will. Resizes keep the order
-        of all items, those of lower ranks first.
+        Items whose `local` is the list of this process, which the program may change. Resizes keep
+        the order of all items, with those of lower ranks first.
 
         Raises
         ------
-        ReshapeError : as of `block_cyclic`.
+        ReshapeError : as in `block_cyclic`.
         """
         declaration = declare(name, "items", (0,), (), np.uint8, "C")
         share = Items(declaration, NOT_YET.format("items", name))
@@ -335,7 +335,7 @@ class Application:
     def report(self, **facts: Fact) -> None:
         """Report facts of the result, such as ``verified=True``, which `reshape info` shows.
 
-        Those of rank 0 count; without a service nothing happens.
+        Only rank 0 reports. Without a service this does nothing.
 
         Raises
         ------
@@ -349,30 +349,30 @@ class Application:
     # ------------------------------------------------------------ iterations
 
     def iterations(self, total: int) -> Iterator[int]:
-        """Collective over app.comm. Count the iterations, with a resize point between any two.
+        """Collective over app.comm. Iterate, with a resize point between any two iterations.
 
         Joining processes continue here with the current iteration of the job. Leaving processes end
-        here by SystemExit(0), so that ``finally`` clauses run. A program has one
-        such loop; it may leave it early, on all ranks alike.
+        here by SystemExit(0), so that ``finally`` clauses run. A program has one such loop, and may
+        leave it early, on all ranks in the same iteration.
 
         Parameters
         ----------
-        total : number of iterations, the same in every process whenever it starts.
+        total : number of iterations, equal in all processes of the job.
 
         Returns
         -------
-        iterator over the numbers of the iterations, from 0 in a fresh start.
+        iterator over the numbers of the iterations, from 0 at a fresh start.
 
         Raises
         ------
-        ReshapeError : the program had such a loop before, or `total` is negative.
+        ReshapeError : the program has called this before, or `total` is negative.
         """
         job = self._here()
         registry = self._open_registry()
         if registry.closed:
             raise ReshapeError(
-                "app.iterations() is called a second time, where processes that join could not "
-                "follow: a program has one such loop; put phases into it as numbers of iterations"
+                "app.iterations() is called a second time, but processes that join begin at the "
+                "first: use one such loop, and distinguish phases by the number of the iteration"
             )
         if index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")

@@ -20,9 +20,9 @@ class ConfigError(ReshapeError):
 
     Parameters
     ----------
-    message : what is wrong and how to mend it.
-    file : the file (or other source) the value came from, if any.
-    line : its line there, counted from 1, if known.
+    message : what is wrong and how to correct it.
+    file : file or other source of the value, if any.
+    line : line in the file, counted from 1, if known.
     field : dotted name of the field, such as ``scheduling.reservations``, if known.
     """
 
@@ -41,7 +41,7 @@ class ConfigError(ReshapeError):
         super().__init__(": ".join(part for part in (place, field, message) if part))
 
 
-class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the service, met again later
+class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the service
     """The scheduler service does not answer; the caller may try again later."""
 
 
@@ -50,9 +50,9 @@ class ProtocolError(ReshapeError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """End of a message about an unknown name: the known ones most alike, or else all of them."""
+    """End of a message about an unknown name: the most similar known names, or all of them."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=2)
     if close:
         return f"; did you mean {' or '.join(close)}?"
-    return f"; known are {', '.join(known)}" if known else "; there are none here"
+    return f"; known are {', '.join(known)}" if known else "; none is known"

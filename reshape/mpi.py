@@ -1,7 +1,8 @@
-"""Starting MPI programs: which mpiexec, and in which environment.
+"""The mpiexec that starts MPI programs, and their environment.
 
-An mpiexec of one MPI with mpi4py bound to another starts N programs of size 1 and reports success.
-So the mpiexec beside the running interpreter comes first: it was installed with the same MPI.
+If mpiexec and mpi4py belong to different MPI libraries, mpiexec starts N programs of size 1 and
+reports success. The mpiexec beside the running interpreter is therefore preferred, because it was
+installed with the same MPI library.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 
 from reshape.errors import ReshapeError
 
-# What hydra and the MPI library tell the processes of one world about that world.
+# Variables by which hydra and the MPI library describe a world to its processes.
 _WORLD_PREFIXES = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
-_USER_PREFIX = "MPIR_CVAR_"  # tuning by the user, to be handed on
+_USER_PREFIX = "MPIR_CVAR_"  # settings of the user, which are kept
 
 
 def mpiexec_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -24,11 +25,11 @@ def mpiexec_path(environment: Mapping[str, str] | None = None) -> Path:
 
     Parameters
     ----------
-    environment : where PATH is read from; the environment of this process if None.
+    environment : contains PATH; the environment of this process if None.
 
     Raises
     ------
-    ReshapeError : there is none in either place.
+    ReshapeError : there is no mpiexec in either place.
     """
     # sys.executable is not resolved: in a virtual environment it is a link that leads out of it.
     beside = Path(sys.executable).absolute().parent
@@ -37,16 +38,16 @@ def mpiexec_path(environment: Mapping[str, str] | None = None) -> Path:
     if found is None:
         raise ReshapeError(
             f"no mpiexec in {beside} or on PATH; install the MPI beside this Python by "
-            f"'{sys.executable} -m pip install mpich mpi4py', or put your site's on PATH"
+            f"'{sys.executable} -m pip install mpich mpi4py', or add your mpiexec to PATH"
         )
     return Path(found)
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Copy an environment without the variables that tie a process to the mpiexec it runs under.
+    """Copy an environment without the variables that bind a process to its mpiexec.
 
-    With them, an mpiexec started by a process that itself runs under mpiexec would mistake the
-    outer world for its own. Tuning by the user (``MPIR_CVAR_*``) stays.
+    With them, an mpiexec that is started by a process under another mpiexec would use the outer
+    world. Settings of the user (``MPIR_CVAR_*``) are kept.
     """
     return {
         name: value

@@ -1,11 +1,11 @@
-"""Speedup models: how the time of an iteration depends on the number of processors.
+"""Speedup models: the time of an iteration as a function of the number of processors.
 
-Pure formulas without MPI, shared by the simulator and by the application that waits as a model
-says (:mod:`apps.synthetic`), so that a live run and its simulation mean the same by one name.
+The formulas need no MPI. The simulator and the application that sleeps as long as a model says
+(:mod:`apps.synthetic`) share them, so that a live run and its simulation use the same model.
 
 ===============================  ================================================================
-``prio:alpha=0.8``               PRIO section 4.1, the reading that has sweet spots
-``prio:reading=printed``         the same as printed
+``prio:alpha=0.8``               PRIO section 4.1, in the form that has sweet spots
+``prio:reading=printed``         PRIO section 4.1, the formula as printed
 ``amdahl:serial=0.05``           Amdahl's law
 ``downey:A=64,sigma=0.5``        Downey's model: average parallelism A, its variance sigma
 ``table:2=10,4=6,8=5``           measured: processors = seconds, interpolated
@@ -26,14 +26,14 @@ from reshape.key_values import key_values
 
 
 class Speedup(Protocol):
-    """How an iteration's time depends on the processors."""
+    """A speedup model."""
 
     def factor(self, start: int, size: int) -> float:
-        """How many times faster on `size` processors than on `start`."""
+        """Return the speedup on `size` processors relative to `start` processors."""
 
 
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="model"):
-    """Base of the models; the tag tells them apart in files."""
+    """Base of the models; the tag identifies the model in files."""
 
 
 class Prio(_Model, frozen=True, tag="prio"):
@@ -43,10 +43,10 @@ class Prio(_Model, frozen=True, tag="prio"):
     ----------
     alpha : node efficiency, 0 < alpha <= 1; the paper's experiments use 0.8.
     reading : the formula is printed as ``(P2/P1) ** (alpha * (P2-P1)/P1)``, which is superlinear
-        from P2 > 2.25 P1 on and never falls, against the paper's own "realistic speedup" and sweet
-        spots. "sweet-spot" reads ``(P2/P1) ** (alpha ** ((P2-P1)/P1))``: the curve of figure 2,
-        which rises, peaks near three times the processors (alpha 0.75) and falls. "printed" is as
-        printed.
+        for P2 > 2.25 P1 and never decreases. This contradicts the "realistic speedup" and the sweet
+        spots of the paper. "sweet-spot" means ``(P2/P1) ** (alpha ** ((P2-P1)/P1))``: the curve of
+        figure 2, which has its maximum near three times the processors (alpha 0.75). "printed"
+        means the formula as printed.
 
     Raises
     ------
@@ -62,18 +62,22 @@ class Prio(_Model, frozen=True, tag="prio"):
             raise ValueError(f"alpha must be > 0 and <= 1, got {self.alpha}")
 
     def factor(self, start: int, size: int) -> float:
-        """How many times faster on `size` processors than on `start`."""
+        """Return the speedup on `size` processors relative to `start` processors."""
         ratio, growth = size / start, (size - start) / start
         exponent = self.alpha * growth if self.reading == "printed" else self.alpha**growth
         return float(ratio**exponent)
 
 
 class Amdahl(_Model, frozen=True, tag="amdahl"):
-    """Amdahl's law: a part of the work (on one processor) is serial, the rest scales perfectly.
+    """Amdahl's law: a fraction of the work is serial, the rest scales perfectly.
+
+    Parameters
+    ----------
+    serial : the fraction, of the time on one processor.
 
     Raises
     ------
-    ValueError : serial is no fraction.
+    ValueError : `serial` is not within 0 and 1.
     """
 
     serial: float = 0.05
@@ -84,7 +88,7 @@ class Amdahl(_Model, frozen=True, tag="amdahl"):
             raise ValueError(f"serial must be >= 0 and <= 1, got {self.serial}")
 
     def factor(self, start: int, size: int) -> float:
-        """How many times faster on `size` processors than on `start`."""
+        """Return the speedup on `size` processors relative to `start` processors."""
         return self._time(start) / self._time(size)
 
     def _time(self, size: int) -> float:
@@ -94,10 +98,10 @@ class Amdahl(_Model, frozen=True, tag="amdahl"):
 class Downey(_Model, frozen=True, tag="downey"):
     """Downey's model (A model for speedup of parallel programs, UCB/CSD-97-933, 1997).
 
-    A hypothetical parallelism profile gives the run time on n processors, and so the speedup:
+    The run time on n processors follows from a hypothetical profile of parallelism. The speedup is:
 
-    low variance, ``sigma <= 1`` (the parallelism is A but for a share sigma of the time, half of it
-    1 and half 2A - 1)::
+    low variance, ``sigma <= 1`` (the parallelism is A, except for a fraction sigma of the time, in
+    which it is 1 for one half and 2A - 1 for the other)::
 
         A n / (A + sigma (n - 1) / 2)                   1 <= n <= A
         A n / (sigma (A - 1/2) + n (1 - sigma / 2))     A <= n <= 2A - 1
@@ -109,7 +113,7 @@ class Downey(_Model, frozen=True, tag="downey"):
         n A (sigma + 1) / (sigma (n + A - 1) + A)       1 <= n <= A + A sigma - sigma
         A                                               n >= A + A sigma - sigma
 
-    Both are the same at sigma = 1.
+    Both are equal at sigma = 1.
 
     Parameters
     ----------
@@ -132,7 +136,7 @@ class Downey(_Model, frozen=True, tag="downey"):
             raise ValueError(f"sigma must be >= 0, got {self.sigma}")
 
     def speedup(self, n: int) -> float:
-        """How many times faster on `n` processors than on one."""
+        """Return the speedup on `n` processors relative to one."""
         A, sigma = self.A, self.sigma
         most = 2 * A - 1 if sigma <= 1 else A + A * sigma - sigma
         if n >= most:
@@ -144,7 +148,7 @@ class Downey(_Model, frozen=True, tag="downey"):
         return A * n / (sigma * (A - 0.5) + n * (1 - sigma / 2))
 
     def factor(self, start: int, size: int) -> float:
-        """How many times faster on `size` processors than on `start`."""
+        """Return the speedup on `size` processors relative to `start` processors."""
         return self.speedup(size) / self.speedup(start)
 
 
@@ -152,17 +156,17 @@ Formula: TypeAlias = Prio | Amdahl | Downey
 
 
 class Tabulated(_Model, frozen=True, tag="table"):
-    """Measured times; between two sizes a power law joins them, as in the performance profiler.
+    """Measured times, interpolated between two sizes by a power law as in the performance profiler.
 
     Parameters
     ----------
-    times : size -> seconds (of an iteration, or in any unit: only ratios count), at least one.
-    beyond : model for sizes outside the table, scaled to meet its nearest end; None: the time
-        stays as it is there, since nothing tells that more processors would help.
+    times : size -> seconds of an iteration, or another unit, as only ratios matter; at least one.
+    beyond : model for sizes outside the table, scaled to be continuous at the nearest end of the
+        table; None: the time is constant there.
 
     Raises
     ------
-    ValueError : no size, a size below 1, or a time that is not above 0.
+    ValueError : there is no size, a size is below 1, or a time is not above 0.
     """
 
     times: dict[int, float]
@@ -179,7 +183,7 @@ class Tabulated(_Model, frozen=True, tag="table"):
                 raise ValueError(f"times: the time on {size} must be > 0, got {seconds}")
 
     def time(self, size: int) -> float:
-        """Time on so many processors."""
+        """Return the time on this many processors."""
         if size in self.times:
             return self.times[size]
         sizes = sorted(self.times)
@@ -191,11 +195,11 @@ class Tabulated(_Model, frozen=True, tag="table"):
         first, end = sizes[0], sizes[0] if place == 0 else sizes[-1]
         if self.beyond is None:
             return self.times[end]
-        # Seen from the first size: PRIO's model means another curve from another start.
+        # Relative to the first size, because PRIO's model is another curve for another start.
         return self.times[end] * self.beyond.factor(first, end) / self.beyond.factor(first, size)
 
     def factor(self, start: int, size: int) -> float:
-        """How many times faster on `size` processors than on `start`."""
+        """Return the speedup on `size` processors relative to `start` processors."""
         return self.time(start) / self.time(size)
 
 
@@ -213,11 +217,12 @@ FORMS = (
 
 
 def parse(text: str) -> Model:
-    """Read a model as people write it: a name and its parameters, each of which may be left out.
+    """Read a model from its text: a name and parameters, each of which may be left out.
 
     Raises
     ------
-    ValueError : an unknown name or parameter (the nearest is offered), or a value out of range.
+    ValueError : a name or parameter is unknown (the message suggests the nearest), or a value is
+        out of range.
     """
     name, _, rest = text.partition(":")
     if name not in MODELS:
@@ -239,7 +244,7 @@ def parse(text: str) -> Model:
 
 
 def written(model: Model) -> str:
-    """Write a model as `parse` reads it; of a table, what is beyond it is left out."""
+    """Return the text from which `parse` makes the model; `beyond` of a table is left out."""
     fields: dict[str, Any] = msgspec.to_builtins(model)
     name = fields.pop("model")
     if isinstance(model, Tabulated):

@@ -1,18 +1,18 @@
 """Valid processor sizes of a job.
 
-A topology answers one question: which sizes can a job that started on so many processors run on?
-It is pure data with no MPI, and the runtime and the scheduler share it.
+A topology determines the sizes that a job can run on, given the size on which it started. It is
+pure data without MPI, which runtime and scheduler share.
 
 ========================  =======================================================================
 ``arbitrary``             any size; an expansion adds ``step`` processors
 ``nearly-square``         a grid of rows x columns; an expansion adds to its smaller dimension
 ``power-of-2``            1, 2, 4, 8, ...; an expansion doubles
 ``list:2,4,8``            exactly these sizes
-``...:divides=120``       of any of these, only the sizes that divide 120 evenly
+``...:divides=120``       those sizes of any of these that divide 120
 ========================  =======================================================================
 
-The kinds, and that global data must be equally distributable, are those of PRIO (Sudarsan and
-Ribbens, Priority scheduling for resizable applications) sections 2 and 4.1.
+The kinds, and the condition that global data can be distributed equally, are those of PRIO
+(Sudarsan and Ribbens, Priority scheduling for resizable applications), sections 2 and 4.1.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ FORMS = (
     "each also with divides=N, as in nearly-square:divides=120"
 )
 _OPTIONS = ("step", "divides")
-_SEARCH = 100_000  # how far above a wrong starting size a right one is looked for
+_SEARCH = 100_000  # largest distance from an invalid starting size to a valid one in its error
 
 
 @lru_cache(maxsize=4096)
 def nearly_square(size: int) -> tuple[int, int]:
-    """Rows and columns of the most square grid of exactly this many processors.
+    """Return rows and columns of the most square grid of this many processors.
 
     Parameters
     ----------
@@ -62,10 +62,10 @@ def nearly_square(size: int) -> tuple[int, int]:
 
 
 def _growing_grids(size: int) -> Iterator[int]:
-    """Sizes met when the smaller dimension of the grid grows by one, again and again.
+    """Yield the sizes that result from adding one to the smaller dimension of the grid, repeatedly.
 
     "Additional processors are added to the smallest row or column of the existing topology" (PRIO
-    2). The existing grid is always `nearly_square(size)`, the one the job really runs on.
+    2). The existing grid is always `nearly_square(size)`, on which the job runs.
     """
     while True:
         yield size
@@ -79,9 +79,9 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     kind : "arbitrary", "nearly-square", "power-of-2" or "list".
-    step : processors an expansion adds; for "arbitrary" only.
+    step : processors that an expansion adds; for "arbitrary" only.
     sizes : the sizes, ascending; for "list" only.
-    divides : if given, only sizes that divide this number evenly are valid.
+    divides : if given, only divisors of this number are valid sizes.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     divides: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no job could run on."""
+        """Refuse values for which no job could run."""
         if self.kind not in KINDS:
             raise ValueError(f"unknown topology kind {self.kind!r}{nearest(self.kind, KINDS)}")
         if self.step < 1:
@@ -114,8 +114,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.sizes[0] < 1 or any(
             a >= b for a, b in zip(self.sizes, self.sizes[1:], strict=False)
         ):
-            mended = ",".join(map(str, sorted({s for s in self.sizes if s >= 1})))
-            hint = f"; write list:{mended}" if mended else ""
+            corrected = ",".join(map(str, sorted({s for s in self.sizes if s >= 1})))
+            hint = f"; write list:{corrected}" if corrected else ""
             raise ValueError(f"sizes must be >= 1 and ascending, got {list(self.sizes)}{hint}")
         if self.divides is not None and not any(self.divides % s == 0 for s in self.sizes):
             raise ValueError(f"none of the sizes {list(self.sizes)} divides {self.divides}")
@@ -126,7 +126,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Raises
         ------
-        ValueError : the text is none of the accepted forms; the message names the wrong part.
+        ValueError : the text is not in an accepted form; the message names the wrong part.
         """
         kind, _, rest = text.strip().partition(":")
         try:
@@ -139,7 +139,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"topology {text!r}: {error}; accepted are {FORMS}") from None
 
     def __str__(self) -> str:
-        """Text that `parse` reads back to an equal topology."""
+        """Text from which `parse` makes an equal topology."""
         parts = [str(size) for size in self.sizes]
         if self.step != 1:
             parts.append(f"step={self.step}")
@@ -148,7 +148,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.kind}:{','.join(parts)}" if parts else self.kind
 
     def valid_sizes(self, start: int, maximum: int) -> tuple[int, ...]:
-        """Sizes reachable by expansion from the starting size, ascending, `start` included.
+        """Return the sizes reachable by expansions from `start`, ascending, `start` included.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(self._sizes(start, start - 1, maximum))
 
     def next_larger(self, current: int, start: int, maximum: int) -> int | None:
-        """Next valid size above `current`, or None if there is none up to `maximum`.
+        """Return the next valid size above `current`, None if there is none up to `maximum`.
 
         Raises
         ------
@@ -180,26 +180,26 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next(self._sizes(start, size - 1, size), None) == size
 
     def grid(self, size: int) -> tuple[int, int]:
-        """Rows and columns, rows <= cols, of the most square grid of this many processors."""
+        """Return (rows, cols), rows <= cols, of the most square grid of this many processors."""
         return nearly_square(size)
 
     def _sizes(self, start: int, above: int, maximum: int) -> Iterator[int]:
         """Valid sizes s with above < s <= maximum, ascending."""
         if self.divides is not None:
-            maximum = min(maximum, self.divides)  # no larger size divides it
+            maximum = min(maximum, self.divides)  # no larger number divides it
         for size in takewhile(lambda size: size <= maximum, self._expansions(start, above)):
             if size > above and self._divides(size):
                 yield size
 
     def _expansions(self, start: int, above: int) -> Iterator[int]:
-        """Sizes from `start` on, `divides` not yet regarded; may leave out those <= above."""
+        """Sizes from `start` on, regardless of `divides`; sizes <= above may be left out."""
         if self.kind == "nearly-square":
             return _growing_grids(start)
         if self.kind == "power-of-2":
             return (start << doublings for doublings in count())
         if self.kind == "list":
             return (size for size in self.sizes if size >= start)
-        skipped = max(0, (above - start) // self.step)  # a large machine is not counted through
+        skipped = max(0, (above - start) // self.step)  # begin near `above`: a machine may be large
         return count(start + skipped * self.step, self.step)
 
     def _divides(self, size: int) -> bool:

@@ -1,18 +1,18 @@
-"""The pause of a resize, split by phase, under a live service.
+"""The pause of a resize by phase, under a live service.
 
     python benchmarks/runtime/resize_pause.py [--mib 256] [--verify] [--messages]
 
-A job that carries so many MiB starts on 2 of 6 processors and grows to 6 in steps of 2; then a
-rigid job of 4 processors is submitted, for which it shrinks. The table has one line for each
-resize, as the job's rank 0 measured it:
+A job with this amount of data starts on 2 of 6 processors and expands to 6 in steps of 2.
+Then a rigid job of 4 processors is submitted, for which it contracts. The table has one line for
+each resize, with the times that rank 0 of the job measured:
 
     join     all ranks stop, restart point, port, accept, merge, introduction
-    plan     layouts, and who sends what to whom
-    move     new segments, exchange, and with --verify the checksums on both sides
-    resume   commit, old segments and communicators freed
+    plan     layouts and transfers
+    move     new segments, exchange, and with --verify the checksums before and after
+    resume   commit, release of old segments and communicators
 
-With --messages the data is sent, as between nodes, instead of being read out of shared memory.
-The start of a group's processes is no pause: the job computes on meanwhile.
+With --messages the data is sent, as between nodes, instead of being read from shared memory. The
+start of a group is not part of the pause, because the job computes meanwhile.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from typing import Any
 
 
 def reshape_command(*arguments: str) -> Any:
-    """Run the command beside this Python and read what it prints as JSON, if it is."""
+    """Run the command of this Python; return its output, decoded with --json."""
     command = [sys.executable, "-m", "reshape", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout) if "--json" in arguments else done.stdout
 
 
 def resizes(place: tuple[str, ...], job: int) -> list[dict[str, Any]]:
-    """The resizes of a job that are over."""
+    """Return the resizes of a job that are done."""
     info = reshape_command("info", *place, str(job), "--json")
     return [resize for resize in info["resizes"] if resize["outcome"] == "done"]
 
 
 def wait_for(place: tuple[str, ...], job: int, count: int) -> list[dict[str, Any]]:
-    """Wait until so many resizes are over."""
-    give_up = time.monotonic() + 120
+    """Wait until this many resizes are done."""
+    deadline = time.monotonic() + 120
     while len(done := resizes(place, job)) < count:
-        if time.monotonic() > give_up:
+        if time.monotonic() > deadline:
             raise SystemExit(f"only {len(done)} of {count} resizes within 120 s")
         time.sleep(0.2)
     return done
 
 
-# The data of one node never needs messages, unless the runtime is told that nothing is shared.
+# On one node the runtime sends messages only if it does not find shared memory.
 BY_MESSAGES = (
-    "import runpy, reshape.resizing.move as transfer; transfer.shared_epoch = lambda *_: None; "
+    "import runpy, reshape.resizing.move as move; move.shared_epoch = lambda *_: None; "
     "runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
 )
 
 
 def measure(mib: int, verify: bool, messages: bool) -> None:
-    """Let a job grow and shrink once, and print the table."""
+    """Expand a job twice, contract it once, and print the table."""
     with tempfile.TemporaryDirectory() as folder:
         place = ("--dir", folder)
         serve = ("--processors", "6", "--scenario", "fcfs-pr", "--background")
@@ -83,8 +83,8 @@ def measure(mib: int, verify: bool, messages: bool) -> None:
 
 def table(rows: list[dict[str, Any]], mib: int, verify: bool, messages: bool) -> None:
     """Print the phases in milliseconds."""
-    way = f"{'by messages' if messages else 'in memory'}, {'with' if verify else 'no'} checksums"
-    print(f"pause of a resize, ms; {mib} MiB registered, {way}, {os.cpu_count()} cores")
+    how = f"{'by messages' if messages else 'in memory'}, {'with' if verify else 'no'} checksums"
+    print(f"pause of a resize, ms; {mib} MiB registered, {how}, {os.cpu_count()} cores")
     names = ("join", "plan", "move", "resume")
     print(f"{'resize':>8}", *(f"{name:>8}" for name in (*names, "sum")), f"{'MiB moved':>10}")
     for row in rows:

@@ -1,11 +1,11 @@
-"""What a resize point costs when nothing is resized, under a live service.
+"""The cost of a resize point without a resize, under a live service.
 
     python benchmarks/runtime/resize_point.py [--ranks 1 2 4 8] [--points 300]
 
-starts a service of its own with the scenario that never resizes (easy), submits this file twice for
-each number of ranks, and prints a table. All ranks come to a barrier before each resize point; its
-cost is the time of the slowest rank from there until it has the next iteration. `every` 0 asks the
-service at each point, 0.05 s is what programs do unless told otherwise (`RESHAPE_ASK_EVERY_S`).
+starts a service with a scenario that resizes no job (easy), submits this file twice for each number
+of ranks, and prints a table. All ranks pass a barrier before each resize point. The cost is the
+time of the slowest rank from the barrier to the next iteration. With `every` 0 the job sends a
+request at each point; 0.05 s is the default of programs (`RESHAPE_ASK_EVERY_S`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reshape.wire.pace import ASK_EVERY_S, VARIABLE
 
 
 def measure(points: int) -> None:
-    """The job: iterate, and report the quantiles of the costs in milliseconds."""
+    """Run as the job: iterate, and report the quantiles of the costs in milliseconds."""
     import reshape
 
     with reshape.application() as app:
@@ -43,7 +43,7 @@ def measure(points: int) -> None:
 
 
 def reshape_command(*arguments: str) -> str:
-    """Run the command beside this Python and give what it prints."""
+    """Run the command of this Python and return its output."""
     command = [sys.executable, "-m", "reshape", *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -73,7 +73,7 @@ def compare(ranks: list[int], points: int) -> None:
 
 
 def main() -> None:
-    """Compare, or be the job that is measured."""
+    """Compare, or run as the job that is measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--points", type=int, default=300)

@@ -1,10 +1,10 @@
-"""What the pages of a new local part cost, in the pause of a resize.
+"""Times of allocating, filling and releasing a local part, which are part of a resize's pause.
 
     python benchmarks/runtime/segments.py [--mib 128] [--folder /dev/shm]
 
-Makes and discards a segment again and again, as resizes do. "first": the system may have to find
-memory that nobody has used before; "again": the median of the later ones. "copy" is what it takes
-to fill it from an array, which is what the move itself does.
+Creates and discards a segment repeatedly, as resizes do. "first" is the time of the first one, for
+which the system may have to provide unused memory; "again" is the median of the others. "copy" is
+the time to fill the segment from an array, as a move does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import click
 from reshape.errors import ReshapeError
 
 FAILED = 1
-INTERRUPTED = 130  # what shells report for a command that SIGINT ended: 128 + 2
+INTERRUPTED = 130  # exit code of a command that SIGINT has ended, as in shells: 128 + 2
 DISK_FULL = frozenset((errno.ENOSPC, errno.EFBIG, errno.EDQUOT))
 STDOUT = 1  # file descriptor
 

@@ -9,7 +9,7 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """A finite number within limits; click alone lets nan and inf pass."""
+    """A finite number within limits; the type of click accepts nan and inf."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -1,4 +1,4 @@
-"""What an application registers: arrays that follow the job from one size to the next."""
+"""Registered arrays, which resizes redistribute."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
 
 
 def process_grid(size: int, ndim: int) -> tuple[int, ...]:
-    """Processes along each of `ndim` axes, ascending, as equal as the factors of `size` allow.
+    """Return the processes along each of `ndim` axes, ascending and as equal as possible.
 
     Two axes get `reshape.topology.nearly_square`. With more axes the prime factors of `size`,
-    largest first, go to the axis that has fewest processes.
+    largest first, are given to the axis that has the fewest processes.
     """
     if ndim == 2:
         return nearly_square(size)
@@ -50,11 +50,12 @@ def _prime_factors(number: int) -> list[int]:
 
 
 class RaggedCuts(NamedTuple):
-    """Where the parts of a ragged array begin, by process, with the end as last one.
+    """Boundaries of the parts of a ragged array.
 
     Attributes
     ----------
-    rows, entries : (size + 1,) offsets of rows, and of the entries of these rows.
+    rows, entries : (size + 1,) first row and first entry of each process; the last value is the
+        end.
     """
 
     rows: tuple[int, ...]
@@ -66,15 +67,15 @@ _NO_CUTS: AllCuts = MappingProxyType({})
 
 
 class Declaration(NamedTuple):
-    """A registered array as the program declares it, the same at every size.
+    """The declaration of a registered array, which holds at every size.
 
     Attributes
     ----------
-    kind : "csr" and "items" are ragged and made of arrays of kind "rows" and "entries"; see
+    kind : "csr" and "items" are ragged: they consist of arrays of kind "rows" and "entries"; see
         `reshape.data.ragged`.
-    detail : block extents of "block_cyclic"; the axis that is cut of "rows"; whether "csr" is
-        balanced by entries; else empty.
-    by : name of the ragged array whose cuts lay this one out; empty: its own size alone does.
+    detail : "block_cyclic": extents of a block; "rows": the axis that is cut; "csr": whether it is
+        balanced by entries; otherwise empty.
+    by : name of the ragged array whose cuts determine the layout; empty if there is none.
     """
 
     name: str
@@ -86,7 +87,7 @@ class Declaration(NamedTuple):
     by: str = ""
 
     def layout(self, size: int, cuts: AllCuts = _NO_CUTS) -> Layout:
-        """Layout on `size` processes, where the ragged arrays have these cuts."""
+        """Return the layout on `size` processes, given the cuts of the ragged arrays."""
         if self.by:
             rows, entries = cuts[self.by]
             if self.kind == "entries":
@@ -99,7 +100,7 @@ class Declaration(NamedTuple):
         return Replicated(self.shape, size)
 
     def __str__(self) -> str:
-        """Describe it in words, for errors."""
+        """Describe the declaration, for errors."""
         names = {
             "block_cyclic": f", block={self.detail}",
             "rows": f", axis={self.detail}",
@@ -125,17 +126,17 @@ def declare(
 
     Raises
     ------
-    ReshapeError : a name that cannot be part of a file name, objects as elements, an unknown
-        order, or a shape or block that no layout takes.
+    ReshapeError : the name cannot be part of a file name, the elements are Python objects, the
+        order is unknown, or there is no layout of this shape and block.
     """
     if not _NAME.fullmatch(name):
         raise ReshapeError(
-            f"array name {name!r}: use 1 to 64 letters, digits, '_' and '-', for it names a file"
+            f"array name {name!r}: use 1 to 64 letters, digits, '_' and '-', as it names a file"
         )
     if np.dtype(dtype).hasobject:
         raise ReshapeError(
             f"array {name!r} has dtype {np.dtype(dtype)}: Python objects cannot be moved between "
-            "processes as raw memory; keep small ones in app.state"
+            "processes as raw memory; use app.items, or app.state for small ones"
         )
     if order not in ("C", "F"):
         raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
@@ -157,7 +158,7 @@ def declare(
 
 
 def difference(job: Sequence[Declaration], joiners: Sequence[Declaration]) -> str:
-    """Say in words where two programs' registrations differ first; empty if they agree."""
+    """Describe the first difference of two programs' registrations; empty if there is none."""
     for ours, theirs in zip_longest(job, joiners):
         if ours != theirs:
             return (
@@ -168,11 +169,10 @@ def difference(job: Sequence[Declaration], joiners: Sequence[Declaration]) -> st
 
 
 class Array:
-    """A registered array: this process's part of it, and how it is spread.
+    """A registered array: the local part of this process, and the layout.
 
-    `local` is another array after each resize; the previous one can only be read from then on, and
-    its contents are out of date. Views taken earlier are not protected: take them anew in each
-    iteration.
+    `local` is another array after each resize. The previous one is then read-only and out of date.
+    Views of it are not protected: create views again in each iteration.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class Array:
 
     @property
     def name(self) -> str:
-        """Name it was registered under."""
+        """Name in the program."""
         return self.declaration.name
 
     @property
@@ -202,11 +202,11 @@ class Array:
 
     @property
     def layout(self) -> Layout:
-        """How the global array is spread over the ranks of `app.comm` at today's size.
+        """Layout of the global array over the ranks of `app.comm` at the present size.
 
         Raises
         ------
-        ReshapeError : this process has no part in it yet, or no longer.
+        ReshapeError : this process has no part of it yet, or no longer.
         """
         if self._layout is None:
             raise ReshapeError(self._absent)
@@ -214,32 +214,32 @@ class Array:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all local parts together, every copy counted; 0 if there are none now."""
+        """Bytes of all local parts together, every copy counted; 0 if there is no layout."""
         layout = self._layout
         elements = 0 if layout is None else math.prod(layout.shape) * layout.copies
         return elements * self.dtype.itemsize
 
     @property
     def local(self) -> NDArray[Any]:
-        """Part of this rank, shape ``layout.local_shape(app.comm.rank)``, `dtype`; zeros at first.
+        """Local part, shape ``layout.local_shape(app.comm.rank)``, `dtype`; zeros at first.
 
         Raises
         ------
-        ReshapeError : this process has no part in it yet, or no longer.
+        ReshapeError : this process has no part of it yet, or no longer.
         """
         if self.segment is None:
             raise ReshapeError(self._absent)
         return self.segment.array
 
     def neighbours(self, rank: int) -> tuple[int | None, int | None]:
-        """Ranks of `app.comm` that hold the rows before and after those of `rank` at today's size.
+        """Return the ranks of `app.comm` with the rows before and after those of `rank`.
 
-        None at the ends, and on both sides if `rank` has no rows; ranks without rows are passed
-        over. Ask anew in each iteration.
+        None at the ends, and on both sides if `rank` has no rows; ranks without rows are skipped.
+        A resize changes the neighbours.
 
         Raises
         ------
-        ReshapeError : the array is not cut along one axis, or not there; see `layout`.
+        ReshapeError : the array is not cut along one axis, or has no layout; see `layout`.
         """
         layout = self.layout
         if not isinstance(layout, Cuts):

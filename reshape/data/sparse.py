@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Csr(Ragged):
-    """A sparse matrix in row blocks: this process's rows, and how they are spread.
+    """A sparse matrix in row blocks: the rows of this process, and their layout.
 
     Parameters
     ----------
-    job : whose matrix it is.
-    absent : as of `Array`.
+    job : the job that has registered the matrix.
+    absent : as in `Array`.
     """
 
     def __init__(self, job: JobContext, declaration: Declaration, absent: str = "") -> None:
@@ -44,11 +44,11 @@ class Csr(Ragged):
 
     @property
     def layout(self) -> Cuts:
-        """How the rows are spread over the ranks of `app.comm` at today's size.
+        """Layout of the rows over the ranks of `app.comm` at the present size.
 
         Raises
         ------
-        ReshapeError : this process has no part in it yet, or no longer.
+        ReshapeError : this process has no part of it yet, or no longer.
         """
         layout = self.counts.layout
         assert isinstance(layout, Cuts)
@@ -56,14 +56,14 @@ class Csr(Ragged):
 
     @property
     def local(self) -> csr_array:
-        """Rows of this rank with global column indices, (own rows, columns) scipy.sparse.csr_array.
+        """Rows of this rank with global column indices, scipy.sparse.csr_array (own rows, columns).
 
-        Values in its `data` may be changed in place and follow the job; the structure is fixed.
-        After a resize it is another matrix, the previous one is out of date.
+        Values in its `data` may be changed in place; resizes keep them. The structure is fixed.
+        After a resize this is another matrix, and the previous one is out of date.
 
         Raises
         ------
-        ReshapeError : this process has no part in it yet, or no longer.
+        ReshapeError : this process has no part of it yet, or no longer.
         """
         from scipy.sparse import csr_array
 
@@ -71,7 +71,7 @@ class Csr(Ragged):
         if self._built is None:
             indptr = np.concatenate(([0], np.cumsum(counts)))
             if indptr[-1] <= np.iinfo(indices.dtype).max:
-                indptr = indptr.astype(indices.dtype)  # or SciPy would copy the indices
+                indptr = indptr.astype(indices.dtype)  # otherwise SciPy would copy the indices
             shape = (len(counts), self.shape[1])
             self._built = csr_array((data, indices, indptr), shape, copy=False)
         return self._built
@@ -81,23 +81,23 @@ class Csr(Ragged):
 
         Parameters
         ----------
-        block : consecutive rows, all columns: rank 0 gives the first ones, rank 1 those that
-            follow, and so on, any number each; a SciPy or NumPy matrix, or None for no rows. They
-            are dealt as `Application.csr` was told; the structure is fixed from then on.
+        block : a SciPy or NumPy matrix of consecutive rows, with all columns; None for no rows.
+            Rank 0 passes the first rows, rank 1 those that follow, and so on, any number each. The
+            rows are distributed as declared in `Application.csr`; the structure is then fixed.
 
         Raises
         ------
-        ReshapeError : on every rank alike: the blocks do not make up the matrix, arrays have been
-            laid out like it already, or this process joins a running job.
+        ReshapeError : on every rank: the blocks do not form the matrix, an array is already laid
+            out like it, or this process joins a running job.
         """
         from redistribution.rows import move_csr
 
         comm = self._job.comm
-        _ = self.layout  # says why there is none in a process that joins
+        _ = self.layout  # raises the error of a process that joins
         if self.followers:
             raise ReshapeError(
-                f"csr {self.name!r}: fill it before arrays are laid out like it; "
-                f"there is {', '.join(self.followers)}"
+                f"csr {self.name!r}: fill it before arrays are laid out like it, as "
+                f"{', '.join(self.followers)}"
             )
         own, given, counts = _checked(comm, self, block)
         layout = self.next_rows(counts, comm.size)
@@ -108,33 +108,33 @@ class Csr(Ragged):
         self.place(self._job.memory, cuts, own_counts, [dealt.indices, dealt.data])
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
-        """Rows of each process: as many, or with as many entries."""
+        """Rows of each process: equal numbers of rows, or of entries."""
         by_entries = bool(self.declaration.detail[0]) and counts.any()
         return Cuts.by_weight(counts, size) if by_entries else super().next_rows(counts, size)
 
     def place(
         self, memory: RankMemory, cuts: RaggedCuts, counts: Counts, values: Sequence[NDArray[Any]]
     ) -> None:
-        """Let copies of these be this process's data; see `Ragged.place`."""
+        """Make copies of these arrays the data of this process; see `Ragged.place`."""
         self._built = None
         super().place(memory, cuts, counts, values)
 
     def commit(self) -> None:
-        """From now on, what was received is the data; let go of the previous memory."""
+        """Make the received data current, and release the previous memory."""
         self._built = None
 
     def vacate(self, why: str) -> None:
-        """Give the memory back; from now on any access says why there is none."""
+        """Release the memory; any later access raises an error with this reason."""
         super().vacate(why)
         self._built = None
 
 
 def _checked(comm: MPI.Intracomm, matrix: Csr, block: Any) -> tuple[csr_array, Cuts, Counts]:
-    """Collective over comm. The block as it should be, all blocks' rows, and entries of all rows.
+    """Collective over comm. Return the block as CSR, the rows of all blocks, and entries per row.
 
     Raises
     ------
-    ReshapeError : on every rank alike: the blocks do not make up the matrix, or a block is none.
+    ReshapeError : on every rank: the blocks do not form the matrix, or a block is not a matrix.
     """
     from scipy.sparse import csr_array
 
@@ -146,15 +146,17 @@ def _checked(comm: MPI.Intracomm, matrix: Csr, block: Any) -> tuple[csr_array, C
         if own.shape[1] != columns:
             why = f"the block of rank {comm.rank} has {own.shape[1]} columns, expected {columns}"
     except (TypeError, ValueError) as error:
-        why = f"the block of rank {comm.rank} is no matrix of {matrix.declaration.dtype}: {error}"
-    told = comm.allgather((why, own.shape[0], np.diff(own.indptr).astype(np.int64)))
-    given = cuts_of_sizes([height for _, height, _ in told], []).rows
-    why = next((reason for reason, _, _ in told if reason), "")
+        why = (
+            f"the block of rank {comm.rank} is not a matrix of {matrix.declaration.dtype}: {error}"
+        )
+    blocks = comm.allgather((why, own.shape[0], np.diff(own.indptr).astype(np.int64)))
+    given = cuts_of_sizes([height for _, height, _ in blocks], []).rows
+    why = next((reason for reason, _, _ in blocks if reason), "")
     if not why and given[-1] != rows:
         why = f"the blocks have {given[-1]} rows together, expected {rows}"
     if why:
         raise ReshapeError(f"csr {matrix.name!r}: {why}")
-    return own, Cuts((rows,), given), np.concatenate([each for _, _, each in told])
+    return own, Cuts((rows,), given), np.concatenate([each for _, _, each in blocks])
 
 
 def declare_csr(name: str, shape: Sequence[int], dtype: DTypeLike, balance: str) -> Declaration:
@@ -162,7 +164,7 @@ def declare_csr(name: str, shape: Sequence[int], dtype: DTypeLike, balance: str)
 
     Raises
     ------
-    ReshapeError : those of `declare`; not two extents, or an unknown balance.
+    ReshapeError : an error of `declare`, not two extents, or an unknown balance.
     """
     if len(shape) != 2:
         raise ReshapeError(f"csr {name!r}: shape must be (rows, columns), got {tuple(shape)}")

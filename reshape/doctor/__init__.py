@@ -1,1 +1,1 @@
-"""Probes of the machine and its MPI, for `reshape doctor`."""
+"""Checks of the machine and its MPI installation, for `reshape doctor`."""

@@ -1,6 +1,6 @@
-"""The checks of `reshape doctor`: each looks at one thing for real and tells what follows.
+"""The checks of `reshape doctor`: each tries one thing and states the consequence.
 
-Nothing is concluded from version numbers.
+No check draws conclusions from version numbers.
 """
 
 from __future__ import annotations
@@ -32,52 +32,60 @@ _SAME_MPI = (
     "install both from one place, as 'pip install mpich mpi4py', or build mpi4py with the mpicc "
     "beside this mpiexec"
 )
-_COMPILER = "install a C compiler (cc, or name it in CC), then reshape once more with pip"
-_OTHER_MPI = "use MPICH 4.1 or newer (pip install mpich), or make do with spawn"
+_COMPILER = "install a C compiler (cc, or name it in CC), then install reshape again with pip"
+_OTHER_MPI = "use MPICH 4.1 or newer (pip install mpich)"
 
 Status = Literal["ok", "note", "fault", "skipped"]
 
 
-class Check(msgspec.Struct, frozen=True):
-    """What one probe found: `result` is the fact, `meaning` its consequence, `mend` what to do."""
+class Check(msgspec.Struct, frozen=True, rename={"fix": "mend"}):
+    """The outcome of one check.
+
+    Attributes
+    ----------
+    result : what was found.
+    meaning : its consequence for jobs.
+    fix : what the user can do; "mend" in JSON.
+    seconds : time that the check took.
+    """
 
     name: str
     status: Status
     result: str
     meaning: str = ""
-    mend: str = ""
+    fix: str = ""
     seconds: float = 0.0
 
 
-# Checks of the machine: no MPI needed.
+# Checks of the machine, which need no MPI.
 
 
 def check_python() -> Check:
-    """Tell which interpreter runs; installing already required its version."""
+    """Report the interpreter. Its version was checked at the installation."""
     return Check("python", "ok", f"{platform.python_version()}, {sys.executable}")
 
 
 def check_cores() -> Check:
-    """Count the cores this process may use."""
+    """Count the cores that this process may use."""
     cores = len(os.sched_getaffinity(0))
     return Check("cores", "ok", str(cores), f"more than {cores} processors share cores")
 
 
 def check_files() -> Check:
-    """Look at the limit of open files, soft and hard."""
+    """Read the limits of open files, soft and hard."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     result = f"{_limit(soft)} (hard limit {_limit(hard)})"
     if soft == resource.RLIM_INFINITY or soft >= _SCARCE_FILES:
-        return Check("open files", "ok", result, "enough for hundreds of jobs a node")
+        return Check("open files", "ok", result, "enough for hundreds of jobs per node")
     meaning = "a service with many jobs may run out"
     return Check("open files", "note", result, meaning, f"ulimit -n {_SCARCE_FILES}")
 
 
 def check_copy_kernel() -> Check:
-    """Tell whether the moves of arrays have their compiled copies."""
+    """Check that the compiled copy kernel is installed, which moves arrays."""
     if kernel.compiled is not None:
-        return Check("copy kernel", "ok", "compiled", "arrays move at the speed of the memory")
-    meaning = "arrays move right, but up to several times as slowly"
+        return Check("copy kernel", "ok", "compiled", "arrays move at memory bandwidth")
+    meaning = "arrays move correctly, but several times as slowly"
     return Check("copy kernel", "note", "none", meaning, _COMPILER)
 
 
@@ -86,10 +94,10 @@ def _limit(value: int) -> str:
 
 
 def check_shared_memory(directory: Path = _SHARED) -> Check:
-    """Write through one mapping of a file in /dev/shm, read through another, in another process."""
+    """Write to a mapped file in /dev/shm and read it in another process."""
     word = uuid.uuid4().bytes
     path = directory / f"reshape-doctor-{word.hex()}"
-    mend = f"mount a tmpfs on {directory}, writable by you"
+    fix = f"mount a tmpfs on {directory} that you can write to"
     try:
         with path.open("x+b") as file:
             file.truncate(mmap.PAGESIZE)
@@ -98,25 +106,25 @@ def check_shared_memory(directory: Path = _SHARED) -> Check:
                 command = [sys.executable, "-c", _READER, str(path)]
                 read = subprocess.check_output(command, text=True, timeout=_READER_LIMIT_S)
     except (OSError, subprocess.SubprocessError) as error:
-        meaning = "data moves by messages; no restart from memory"
-        return Check("shared memory", "fault", str(error), meaning, mend)
+        meaning = "data moves by messages; jobs cannot restart after a failed resize"
+        return Check("shared memory", "fault", str(error), meaning, fix)
     finally:
         path.unlink(missing_ok=True)
     if read != word.hex():
         meaning = "processes do not see each other's writes"
-        return Check("shared memory", "fault", f"read {read or 'nothing'}", meaning, mend)
+        return Check("shared memory", "fault", f"read {read or 'nothing'}", meaning, fix)
     space = os.statvfs(directory)
     free = space.f_bavail * space.f_frsize
     result = f"{free} bytes ({free / 2**30:.1f} GiB) free in {directory}"
     if free >= _SCARCE_BYTES:
-        return Check("shared memory", "ok", result, "room for registered data of jobs here")
+        return Check("shared memory", "ok", result, "room for the registered data of jobs")
     meaning = "larger registered data stays in private memory and moves by messages"
-    mend = f"mount -o remount,size=50% {directory} (containers: --shm-size)"
-    return Check("shared memory", "note", result, meaning, mend)
+    fix = f"mount -o remount,size=50% {directory} (containers: --shm-size)"
+    return Check("shared memory", "note", result, meaning, fix)
 
 
 def check_pages(directory: Path = _SHARED) -> Check:
-    """Map a file in /dev/shm as new arrays are, and see what pages it lies on."""
+    """Map a file in /dev/shm, as new arrays are, and read the size of its pages."""
     path = directory / f"reshape-doctor-{uuid.uuid4().hex}"
     try:
         with path.open("x+b") as file:
@@ -124,85 +132,85 @@ def check_pages(directory: Path = _SHARED) -> Check:
             with mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE):
                 on_huge = _on_huge_pages(path)
     except OSError as error:
-        return Check("pages", "note", str(error), "cannot be told")
+        return Check("pages", "note", str(error), "the page size is unknown")
     finally:
         path.unlink(missing_ok=True)
     if on_huge:
-        return Check("pages", "ok", f"of 2 MiB in {directory}", "new arrays are there at once")
-    meaning = "most of the pause of a resize goes into the pages of the new arrays"
-    mend = f"mount -o remount,huge=within_size {directory} (by root)"
-    return Check("pages", "note", f"of {mmap.PAGESIZE} bytes in {directory}", meaning, mend)
+        return Check("pages", "ok", f"of 2 MiB in {directory}", "new arrays are allocated quickly")
+    meaning = "most of the pause of a resize is spent on allocating the pages of new arrays"
+    fix = f"mount -o remount,huge=within_size {directory} (by root)"
+    return Check("pages", "note", f"of {mmap.PAGESIZE} bytes in {directory}", meaning, fix)
 
 
 def _on_huge_pages(path: Path) -> bool:
-    """Whether this process has mapped the file on huge pages, as the kernel tells."""
-    told = Path("/proc/self/smaps").read_text().partition(str(path))[2]
-    mapped = re.search(r"^ShmemPmdMapped: +(\d+) kB$", told, re.MULTILINE)
+    """Whether this process has mapped the file on huge pages, according to the kernel."""
+    areas = Path("/proc/self/smaps").read_text().partition(str(path))[2]
+    mapped = re.search(r"^ShmemPmdMapped: +(\d+) kB$", areas, re.MULTILINE)
     return mapped is not None and int(mapped[1]) > 0
 
 
-# Checks of the MPI: each starts worlds.
+# Checks of the MPI installation, each of which starts worlds.
 
 
 def check_library(launcher: Launcher) -> Check:
-    """Ask mpi4py, under this mpiexec, which library it is bound to."""
+    """Find the library that mpi4py is bound to under this mpiexec."""
     run = launcher.run((1, ["library"]))
-    if run.trouble or not run.facts:
+    if run.fault or not run.facts:
         meaning = "no MPI program starts"
-        return Check("library", "fault", run.trouble or "no answer", meaning, _SAME_MPI)
+        return Check("library", "fault", run.fault or "no answer", meaning, _SAME_MPI)
     fact = run.facts[0]
     return Check("library", "ok", f"{fact['library']}; mpi4py {fact['mpi4py']}")
 
 
 def check_world(launcher: Launcher) -> Check:
-    """Start two ranks and see whether they are one world of 2, or the classic two of 1."""
+    """Start two ranks and check that they form one world of size 2, not two of size 1."""
     run = launcher.run((2, ["world"]))
     sizes = [fact["size"] for fact in run.facts]
-    if sizes == [2] and not run.trouble:
+    if sizes == [2] and not run.fault:
         return Check("two ranks", "ok", "one communicator of size 2", "MPI programs run")
     if sizes == [1, 1]:
         result = "two communicators of size 1"
         meaning = "mpiexec and mpi4py belong to different MPIs"
         return Check("two ranks", "fault", result, meaning, _SAME_MPI)
-    result = run.trouble or f"communicators of sizes {sizes}"
+    result = run.fault or f"communicators of sizes {sizes}"
     return Check("two ranks", "fault", result, "MPI programs do not run", _SAME_MPI)
 
 
 def check_connect(launcher: Launcher) -> Check:
-    """Join two worlds by accept and connect; the newcomer leaves again."""
-    trouble = _run_groups(launcher, leavers=[1])
-    if not trouble:
-        return Check("connect", "ok", "two mpiexec worlds joined", "a job can grow by groups")
-    return Check("connect", "fault", trouble, "worlds cannot be joined", _OTHER_MPI)
+    """Join two worlds by accept and connect; the joined one leaves again."""
+    fault = _run_groups(launcher, leavers=[1])
+    if not fault:
+        return Check("connect", "ok", "two mpiexec worlds joined", "jobs can expand by groups")
+    return Check("connect", "fault", fault, "worlds cannot be joined", _OTHER_MPI)
 
 
 def check_regrow(launcher: Launcher) -> Check:
-    """Join three times; each time another group leaves, the original one too."""
-    trouble = _run_groups(launcher, leavers=[1, 0, 2])
-    if not trouble:
-        meaning = "any group can leave, the original too"
+    """Join three times; after each join another group leaves, the original one included."""
+    fault = _run_groups(launcher, leavers=[1, 0, 2])
+    if not fault:
+        meaning = "any group can leave, the original one included"
         return Check("regrow", "ok", "3 joins, 3 leaves", meaning)
-    meaning = "a job cannot be resized again and again"
-    return Check("regrow", "fault", trouble, meaning, _OTHER_MPI)
+    meaning = "jobs cannot be resized repeatedly"
+    return Check("regrow", "fault", fault, meaning, _OTHER_MPI)
 
 
 def _run_groups(launcher: Launcher, leavers: list[int]) -> str:
-    """Run the joins; gives the trouble met, empty if the last group tells the whole series."""
+    """Run the joins; return what went wrong, empty if the last group reports all of them."""
     groups = range(len(leavers) + 1)
     series = ",".join(map(str, leavers))
     with tempfile.TemporaryDirectory(prefix="reshape-doctor-") as directory:
         worlds = [(1 + group % 2, ["groups", directory, str(group), series]) for group in groups]
         run = launcher.run(*worlds)
-    if run.trouble:
-        return run.trouble
-    told = [fact["joined"] for fact in run.facts]
-    return "" if told == [list(groups)] else f"expected joins of {list(groups)}, got {told}"
+    if run.fault:
+        return run.fault
+    joins = [fact["joined"] for fact in run.facts]
+    return "" if joins == [list(groups)] else f"expected joins of {list(groups)}, got {joins}"
 
 
 def check_spawn(launcher: Launcher) -> Check:
-    """Spawn a process and part from it, twice."""
+    """Spawn a process and disconnect from it, twice."""
     run = launcher.run((1, ["spawn"]))
-    if not run.trouble and run.facts == [{"sizes": [2, 2]}]:
-        return Check("spawn", "ok", "spawned and parted twice", "a job can grow by spawn")
-    result = run.trouble or f"told {run.facts}"
-    return Check("spawn", "note", result, "no second way to grow", "not needed if regrow works")
+    if not run.fault and run.facts == [{"sizes": [2, 2]}]:
+        return Check("spawn", "ok", "spawned and disconnected twice", "jobs can expand by spawn")
+    result = run.fault or f"reported {run.facts}"
+    return Check("spawn", "note", result, "no other way to expand", "not needed if regrow works")

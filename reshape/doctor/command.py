@@ -1,4 +1,4 @@
-"""`reshape doctor`: whether jobs can run and resize with the MPI at hand, and how they grow."""
+"""`reshape doctor`: check whether jobs can run and be resized with the installed MPI."""
 
 from __future__ import annotations
 
@@ -21,14 +21,21 @@ from reshape.doctor.launcher import Launcher
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
 
-LIMIT_S = 6.0  # of one probe; on a quiet machine each is done in well below 1 s
+LIMIT_S = 6.0  # of one check; on an idle machine each takes well below 1 s
 COLORS = {"ok": "green", "note": "yellow", "fault": "bold red", "skipped": "dim"}
 
 Growth = Literal["joined groups", "spawn", "none"]
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """All checks, and what follows from them; `ready` means that jobs can be run and resized."""
+    """The checks and the conclusion.
+
+    Attributes
+    ----------
+    growth : the way in which jobs expand.
+    reason : why it is this one.
+    ready : whether jobs can be run and resized.
+    """
 
     checks: tuple[Check, ...]
     growth: Growth
@@ -36,7 +43,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     ready: bool
 
 
-# Each check of the MPI stands after the one it makes no sense without.
+# Name of a check of the MPI -> the check that it depends on, and the function.
 MPI_CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
     "library": ("mpiexec", checks.check_library),
     "two ranks": ("library", checks.check_world),
@@ -47,12 +54,12 @@ MPI_CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
 
 
 def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis:
-    """Run every check that makes sense.
+    """Run all checks, except those that depend on a failed one.
 
     Parameters
     ----------
     mpiexec : the mpiexec to examine; found by `mpiexec_path` if None.
-    limit_s : time limit of each probe that starts MPI programs, seconds.
+    limit_s : time limit of each check that starts MPI programs, seconds.
     """
     found = {
         check.name: check
@@ -83,9 +90,12 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis
 
 
 def choose_growth(passed: set[str]) -> tuple[Growth, str]:
-    """Choose the way jobs grow from the names of the checks that passed, with the reason."""
+    """Choose the way in which jobs expand by the checks that passed; return it with the reason."""
     if "regrow" in passed:
-        return "joined groups", "mpiexec worlds join and part repeatedly, so any group can leave"
+        return (
+            "joined groups",
+            "mpiexec worlds join repeatedly, so any group can leave",
+        )
     if "two ranks" not in passed:
         return "none", "MPI programs do not run here"
     broken = "join once but not repeatedly" if "connect" in passed else "cannot be joined"
@@ -95,7 +105,7 @@ def choose_growth(passed: set[str]) -> tuple[Growth, str]:
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
-    """Print the table of checks, the mends in lines to be copied, and the conclusion."""
+    """Print the table of checks, the fixes in lines that can be copied, and the conclusion."""
     table = Table()
     for heading in ("check", "result", "what it means"):
         table.add_column(heading, overflow="fold")  # a path is folded, never cut
@@ -105,9 +115,9 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
         table.add_row(f"[{color}]{label}[/]", escape(check.result), escape(check.meaning))
     console.print(table)
     for check in diagnosis.checks:
-        if check.mend:
-            console.print(f"Mend of {check.name}: {escape(check.mend)}", soft_wrap=True)
-    console.print(f"Jobs grow by: [bold]{diagnosis.growth}[/] ({diagnosis.reason}).")
+        if check.fix:
+            console.print(f"Fix of {check.name}: {escape(check.fix)}", soft_wrap=True)
+    console.print(f"Jobs expand by: [bold]{diagnosis.growth}[/] ({diagnosis.reason}).")
     verdict = "can" if diagnosis.ready else "cannot"
     console.print(f"Jobs {verdict} be run and resized here.")
 
@@ -125,15 +135,15 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     type=FiniteRange(min=0, min_open=True),
     default=LIMIT_S,
     show_default=True,
-    help="Seconds each probe may take; more on a slow machine or file system.",
+    help="Time limit of each check in seconds; a slow machine or file system needs more.",
 )
 @click.pass_context
 @example("reshape doctor --limit 20")
 def doctor(ctx: click.Context, as_json: bool, mpiexec: Path | None, limit_s: float) -> None:
-    """Probe the MPI at hand: whether jobs can run and resize here, and which way they grow.
+    """Check whether jobs can run and be resized with the MPI of this machine.
 
-    Real MPI programs are started; none is left behind. The exit code is 0 when jobs can be run and
-    resized, 1 when not.
+    The checks start small MPI programs, and end all of them. The exit code is 0 if jobs can be run
+    and resized, otherwise 1.
     """
     diagnosis = diagnose(mpiexec and mpiexec.absolute(), limit_s)
     if as_json:

@@ -1,4 +1,4 @@
-"""Start probe programs under an mpiexec, with a time limit, and leave nothing of them behind."""
+"""Start test programs under an mpiexec with a time limit, and remove all that they leave."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ import psutil
 
 from reshape.mpi import clean_environment
 
-_MARK = "RESHAPE_PROBE"  # environment variable by which the processes of one run are known
+_MARK = "RESHAPE_PROBE"  # environment variable that identifies the processes of one run
 _SHARED = Path("/dev/shm")
-_LOOKS, _PAUSE_S = 200, 0.02  # how often, and how far apart, to look for processes left
+_LOOKS, _PAUSE_S = 200, 0.02  # searches for remaining processes, and seconds between them
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """How the worlds of one run ended: the facts their ranks told, and what went wrong, if so."""
+    """Facts that the ranks of one run have printed, and what went wrong (empty: nothing)."""
 
     facts: list[dict[str, Any]]
-    trouble: str
+    fault: str
 
 
 class Launcher:
-    """Starts probe programs under one mpiexec.
+    """Starts test programs under one mpiexec.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Launcher:
         self.mpiexec, self.limit_s = mpiexec, limit_s
 
     def run(self, *worlds: tuple[int, Sequence[str]]) -> ProbeResult:
-        """Start every world (ranks, program and its arguments) at once and wait for all."""
+        """Start all worlds (ranks, program and its arguments) together and wait for their ends."""
         mark = uuid.uuid4().hex
         started: list[subprocess.Popen[str]] = []
         try:
@@ -58,17 +58,17 @@ class Launcher:
         finally:
             end_marked(mark)
             for process in started:
-                process.communicate()  # reap it, close its pipes
+                process.communicate()  # waits for it and closes its pipes
         if len(outputs) < len(worlds):
             return ProbeResult(
-                [], f"not done after {self.limit_s:g} s (a slow machine? see --limit)"
+                [], f"not finished after {self.limit_s:g} s (--limit allows a slow machine more)"
             )
         facts = [fact for out, _ in outputs for fact in _facts(out)]
         codes = [process.returncode for process in started]
         if not any(codes):
             return ProbeResult(facts, "")
         errors = "\n".join(err for _, err in outputs)
-        return ProbeResult(facts, f"exit code {max(codes, key=abs)}: {_telling_line(errors)}")
+        return ProbeResult(facts, f"exit code {max(codes, key=abs)}: {_error_line(errors)}")
 
     def _start(self, ranks: int, program: Sequence[str], mark: str) -> subprocess.Popen[str]:
         modules = ["-m", "mpi4py", "-m", "reshape.doctor.programs"]
@@ -83,7 +83,7 @@ class Launcher:
         )
 
     def _outputs(self, started: list[subprocess.Popen[str]]) -> list[tuple[str, str]]:
-        """Wait for all; raises subprocess.TimeoutExpired if one is not done in time."""
+        """Wait for all; raise subprocess.TimeoutExpired if one takes longer than the limit."""
         deadline = time.monotonic() + self.limit_s
         return [
             process.communicate(timeout=max(0.0, deadline - time.monotonic()))
@@ -92,28 +92,28 @@ class Launcher:
 
 
 def _facts(output: str) -> list[dict[str, Any]]:
-    """Lines of output that are JSON objects; an mpiexec may print lines of its own."""
+    """Decode the lines that are JSON objects; an mpiexec may print other lines."""
     return [
         json.loads(line) for line in output.splitlines() if line[:1] == "{" and line[-1:] == "}"
     ]
 
 
-def _telling_line(errors: str) -> str:
-    """Pick the line that says most: the first of an error or exception, else the first."""
+def _error_line(errors: str) -> str:
+    """Return the first line about an error or exception, else the first line."""
     lines = [line for line in errors.splitlines() if line and not line[0].isspace()]
-    telling = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
-    return (telling or lines or ["nothing on stderr"])[0]
+    found = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
+    return (found or lines or ["nothing on stderr"])[0]
 
 
 def end_marked(mark: str) -> None:
-    """Kill every process that carries the mark, wherever in the process tree it hangs.
+    """Kill every process whose environment contains the mark, and remove its shared memory.
 
-    They are all stopped before the first is killed: a launcher that sees a rank die kills the
-    others, and a rank killed before we looked leaves shared memory that nobody can attribute.
+    All are stopped before the first is killed. Otherwise a launcher would kill ranks when the first
+    one ends, before their shared memory was listed here.
     """
     ours: dict[int, psutil.Process] = {}
-    for _ in range(_LOOKS):  # new ones may be forked while we look
-        new = [p for p in psutil.process_iter() if p.pid not in ours and _carries(p, mark)]
+    for _ in range(_LOOKS):  # new ones may be forked meanwhile
+        new = [p for p in psutil.process_iter() if p.pid not in ours and _has_mark(p, mark)]
         if not new:
             break
         for process in new:
@@ -123,7 +123,7 @@ def end_marked(mark: str) -> None:
     for process in ours.values():
         _signal(process, signal.SIGKILL)
     for _ in range(_LOOKS):
-        if not any(_carries(process, mark) for process in ours.values()):
+        if not any(_has_mark(process, mark) for process in ours.values()):
             break
         time.sleep(_PAUSE_S)
     for segment in segments:
@@ -131,12 +131,12 @@ def end_marked(mark: str) -> None:
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    with suppress(psutil.Error):  # gone meanwhile
+    with suppress(psutil.Error):  # it has ended
         process.send_signal(number)
 
 
 def _shared_files(process: psutil.Process) -> set[Path]:
-    """Files in /dev/shm that the process has mapped or is about to map."""
+    """Files in /dev/shm that the process has mapped or opened."""
     paths: set[str] = set()
     with suppress(psutil.Error):
         paths |= {area.path for area in process.memory_maps()}
@@ -144,8 +144,8 @@ def _shared_files(process: psutil.Process) -> set[Path]:
     return {Path(path) for path in paths if Path(path).parent == _SHARED}
 
 
-def _carries(process: psutil.Process, mark: str) -> bool:
+def _has_mark(process: psutil.Process, mark: str) -> bool:
     try:
         return process.environ().get(_MARK) == mark
-    except (psutil.Error, OSError):  # gone meanwhile, or not ours to look at
+    except (psutil.Error, OSError):  # it has ended, or belongs to another user
         return False

@@ -1,8 +1,8 @@
-"""The small MPI programs that are started to see whether the MPI at hand works.
+"""The small MPI programs with which `reshape doctor` checks an MPI installation.
 
-``mpiexec -n N python -m mpi4py -m reshape.doctor.programs NAME ...``; mpi4py's runner aborts the
-whole world when one of its ranks raises. Each program prints what it found as one JSON object a
-line.
+They are run as ``mpiexec -n N python -m mpi4py -m reshape.doctor.programs NAME ...``. The runner of
+mpi4py aborts the whole world if one of its ranks raises an exception. Each program prints its
+results as JSON objects, one per line.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from reshape.errors import ReshapeError
 
 
 def library() -> None:
-    """Tell which MPI library mpi4py is bound to."""
+    """Print the MPI library that mpi4py is bound to."""
     first_line = MPI.Get_library_version().strip("\x00").splitlines()[0]
-    _tell(library=" ".join(first_line.split()), mpi4py=mpi4py.__version__)
+    _print(library=" ".join(first_line.split()), mpi4py=mpi4py.__version__)
 
 
 def world() -> None:
-    """Collective over COMM_WORLD. Tell its size once; N worlds of size 1 tell it N times."""
+    """Collective over COMM_WORLD. Print its size on rank 0; N worlds of size 1 print N lines."""
     _check_sum(MPI.COMM_WORLD)
     if MPI.COMM_WORLD.rank == 0:
-        _tell(size=MPI.COMM_WORLD.size)
+        _print(size=MPI.COMM_WORLD.size)
 
 
 def groups(directory: str, group: str, leavers: str) -> None:
@@ -37,69 +37,70 @@ def groups(directory: str, group: str, leavers: str) -> None:
 
     Parameters
     ----------
-    directory : where the accepting groups leave their ports.
+    directory : place of the files with the ports of the accepting groups.
     group : number of this group, from 0.
-    leavers : comma-separated; after the join of group k = 1, 2, ... the k-th of them leaves.
+    leavers : group numbers, separated by commas; the k-th leaves after the join of group k.
 
-    The last one to stay tells in which order the groups joined, as handed from group to group.
+    The last remaining group prints the order in which the groups joined, which each group passes on
+    to the next.
     """
-    me, joined = int(group), [int(group)]
+    own, joined = int(group), [int(group)]
     comm = MPI.COMM_WORLD.Dup()
     for newcomer, leaver in enumerate(map(int, leavers.split(",")), start=1):
-        if newcomer < me:
-            continue  # happened before this group came
-        inter = _join(comm, Path(directory) / f"port.{newcomer}", accept=me != newcomer)
-        merged = inter.Merge(me == newcomer)
+        if newcomer < own:
+            continue  # it joined before this group
+        inter = _join(comm, Path(directory) / f"port.{newcomer}", accept=own != newcomer)
+        merged = inter.Merge(own == newcomer)
         _check_sum(merged)
         joined = merged.bcast([*joined, newcomer], root=0)
-        staying = merged.Split(MPI.UNDEFINED if me == leaver else 0, merged.rank)
+        staying = merged.Split(MPI.UNDEFINED if own == leaver else 0, merged.rank)
         merged.Free()
         inter.Disconnect()
         comm.Free()
-        if me == leaver:
+        if own == leaver:
             return
         comm = MPI.Intracomm(staying)
     _check_sum(comm)
     if comm.rank == 0:
-        _tell(joined=joined, size=comm.size)
+        _print(joined=joined, size=comm.size)
     comm.Free()
 
 
 def spawn() -> None:
-    """Collective over COMM_WORLD. Spawn a process, merge with it, part again; twice."""
+    """Collective over COMM_WORLD. Spawn a process, merge with it, disconnect; twice."""
     sizes = []
     for _ in range(2):
         arguments = ["-m", "mpi4py", "-m", "reshape.doctor.programs", "spawned"]
         inter = MPI.COMM_WORLD.Spawn(sys.executable, arguments, maxprocs=1)
-        sizes.append(_meet(inter, newcomer=False))
+        sizes.append(_merge_once(inter, newcomer=False))
     if MPI.COMM_WORLD.rank == 0:
-        _tell(sizes=sizes)
+        _print(sizes=sizes)
 
 
 def spawned() -> None:
-    """Collective over COMM_WORLD. Be the process that `spawn` starts."""
-    _meet(MPI.Comm.Get_parent(), newcomer=True)
+    """Collective over COMM_WORLD. The process that `spawn` starts."""
+    _merge_once(MPI.Comm.Get_parent(), newcomer=True)
 
 
 def _join(comm: MPI.Intracomm, port_file: Path, accept: bool) -> MPI.Intercomm:
-    """Collective over comm. Accept a group or connect to one; the port goes by a file."""
+    """Collective over comm. Accept a group or connect to one; the port is in a file."""
     if not accept:
         while comm.rank == 0 and not port_file.exists():
             time.sleep(0.01)
         return comm.Connect(port_file.read_text() if comm.rank == 0 else "")
     port = MPI.Open_port() if comm.rank == 0 else ""
     if comm.rank == 0:
-        hidden = port_file.with_suffix(".new")
-        hidden.write_text(port)
-        hidden.rename(port_file)  # whoever sees the file sees all of it
+        draft = port_file.with_suffix(".new")
+        draft.write_text(port)
+        draft.rename(port_file)  # a reader never finds an incomplete file
     inter = comm.Accept(port)
     if comm.rank == 0:
         MPI.Close_port(port)
     return inter
 
 
-def _meet(inter: MPI.Intercomm, newcomer: bool) -> int:
-    """Collective over both sides of inter. Merge, check, part; gives the merged size."""
+def _merge_once(inter: MPI.Intercomm, newcomer: bool) -> int:
+    """Collective over both sides of inter. Merge, check, disconnect; return the merged size."""
     merged = inter.Merge(newcomer)
     _check_sum(merged)
     size = merged.size
@@ -109,13 +110,13 @@ def _meet(inter: MPI.Intercomm, newcomer: bool) -> int:
 
 
 def _check_sum(comm: MPI.Intracomm) -> None:
-    """Collective over comm. Raise unless a sum over the ranks comes out right."""
+    """Collective over comm. Raise an error if a sum over the ranks is wrong."""
     total, expected = comm.allreduce(comm.rank), comm.size * (comm.size - 1) // 2
     if total != expected:
         raise ReshapeError(f"the sum over {comm.size} ranks gave {total} instead of {expected}")
 
 
-def _tell(**facts: object) -> None:
+def _print(**facts: object) -> None:
     print(json.dumps(facts), flush=True)
 
 

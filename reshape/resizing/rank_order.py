@@ -1,9 +1,9 @@
-"""In which order the processes go on after a resize, so that the fewest bytes are sent.
+"""The order of the ranks after a resize for which the fewest bytes are sent.
 
-Which of them takes which place of the new layouts is free. Each keeps what it has in common with
-the place it gets, summed over all registered arrays; the assignment that keeps most is found
-exactly. Where moves read memory (`reshape.resizing.shared_memory`) every place costs the same, and
-the order stays.
+A process may take any rank of the new layouts. It keeps the elements that its old and its new local
+parts have in common, summed over all registered arrays. The assignment of ranks that keeps the most
+bytes is computed exactly (linear sum assignment). Where moves read shared memory
+(`reshape.resizing.shared_memory`), all orders cost the same, and the order is not changed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from redistribution.plans.relabel import shared_elements
 if TYPE_CHECKING:
     from reshape.data.job_context import JobContext
 
-# Below, nothing is gained: finding the order and splitting the communicator take milliseconds.
+# Below this, the order is not computed: that and splitting the communicator take milliseconds.
 WORTH_BYTES = 64 << 20
 
 
 def prepare(job: JobContext) -> None:
-    """Load what `best_order` will need, in a group that joins, while the job still computes.
+    """Import what `best_order` needs, in a group that joins, while the job still computes.
 
-    SciPy takes from 0.2 s to more than a second to load on busy processors: too long for a pause.
+    The import of SciPy takes from 0.2 s to more than a second on busy processors, which would
+    extend the pause of the job.
     """
     declared = sum(math.prod(array.shape) * array.dtype.itemsize for array in job.arrays.values())
     if job.comm.rank == 0 and (declared >= WORTH_BYTES or job.ragged):
@@ -38,13 +39,13 @@ def prepare(job: JobContext) -> None:
 def best_order(
     comm: MPI.Intracomm, plans: Sequence[tuple[Plan, int]], ranks: Sequence[int], root: int
 ) -> tuple[int, ...]:
-    """Collective over comm. Rank of `comm` that should take each place of the new layouts.
+    """Collective over comm. Return the rank of `comm` for each rank of the new layouts.
 
     Parameters
     ----------
-    plans : of all arrays, each with its itemsize; target process q on ``ranks[q]``.
-    ranks : of those that go on; returned as they are if no other order sends fewer bytes.
-    root : the rank that finds the order; best one that has gone through `prepare`.
+    plans : plan and itemsize of each array; target process q is on ``ranks[q]``.
+    ranks : ranks that remain; returned unchanged if no other order sends fewer bytes.
+    root : the rank that computes the order, preferably one that has called `prepare`.
     """
     given = tuple(ranks)
     if sum(plan.bytes_moved(itemsize) for plan, itemsize in plans) < WORTH_BYTES:
@@ -63,14 +64,14 @@ def best_order(
 
 
 def reordered(comm: MPI.Intracomm, order: Sequence[int]) -> MPI.Intracomm:
-    """Collective over comm. The processes of these ranks in this order; COMM_NULL for others.
+    """Collective over comm. Return a communicator of these ranks in this order, else COMM_NULL.
 
-    Frees `comm`, unless it is returned.
+    `comm` is freed unless it is returned.
     """
     if tuple(order) == tuple(range(comm.size)):
         return comm
-    goes_on = comm.rank in order
-    place = order.index(comm.rank) if goes_on else 0
-    new = comm.Split(0 if goes_on else MPI.UNDEFINED, place)
+    remains = comm.rank in order
+    place = order.index(comm.rank) if remains else 0
+    new = comm.Split(0 if remains else MPI.UNDEFINED, place)
     comm.Free()
-    return cast(MPI.Intracomm, new)  # what Split gives on an intracommunicator
+    return cast(MPI.Intracomm, new)  # Split of an intracommunicator returns one

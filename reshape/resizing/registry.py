@@ -1,6 +1,6 @@
-"""Takes what a program registers and gives it its data: zeros, or what a restart point holds.
+"""Registration of arrays, whose first data are zeros or come from a restart point.
 
-In a process that joins a running job there is no data until the move of its first resize.
+In a process that joins a running job, arrays have no data until the move of its first resize.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
 
 NOT_YET = (
-    "{} {!r} has no data yet in this process, which joins a running job and gets its share at "
-    "app.iterations(): guard what fills it with 'if app.is_fresh_start:'"
+    "{} {!r} has no data yet in this process, which joins a running job and receives its part in "
+    "app.iterations(): put the code that fills it below 'if app.is_fresh_start:'"
 )
 
 
 class Registry:
-    """What a program has registered, in order.
+    """The registrations of a program, in order.
 
     Parameters
     ----------
-    role : of this process's group.
+    role : role of this process's group.
 
     Attributes
     ----------
-    restart : the restart point the program goes on from, if any.
-    closed : whether the iterations have begun, after which nothing can be registered.
+    restart : the restart point from which the program continues, if any.
+    closed : whether the iterations have begun; nothing can be registered afterwards.
     """
 
     def __init__(self, job: JobContext, role: Role) -> None:
@@ -49,7 +49,7 @@ class Registry:
         if point.size != self.job.comm.size:
             raise ReshapeError(
                 f"cannot restart on {self.job.comm.size} processes: the restart point in {folder} "
-                f"is of {point.size}; start as many"
+                f"has the data of {point.size}; start that many"
             )
         self.job.epoch, self.job.iteration = point.epoch, point.iteration
         self.job.state.update(point.load_state())
@@ -59,7 +59,8 @@ class Registry:
 
         Raises
         ------
-        ReshapeError : the name is taken, or `closed`; the restart point is of another program.
+        ReshapeError : the name is taken, the registry is closed, or the restart point is that of
+            another program.
         """
         self._enter(declaration, "array")
         array = Array(declaration, NOT_YET.format("array", declaration.name))
@@ -69,7 +70,7 @@ class Registry:
         return array
 
     def ragged(self, ragged: Ragged, rows: int) -> None:
-        """Register a ragged array: empty rows, cut evenly. Errors as of `array`."""
+        """Register a ragged array of empty rows in even parts; it raises the errors of `array`."""
         self._enter(ragged.declaration, ragged.declaration.kind)
         self.job.ragged[ragged.name] = ragged
         even = Cuts.even((rows,), self.job.comm.size).offsets
@@ -82,7 +83,7 @@ class Registry:
             ragged.restore()
 
     def close(self) -> None:
-        """Collective over job.comm in a restart. Take no more, and give up the restart point.
+        """Collective over job.comm in a restart. End registrations, remove the restart point.
 
         Raises
         ------
@@ -92,13 +93,13 @@ class Registry:
         if self.restart is not None:
             self._check_restart()
             self.job.state.clear()
-            self.job.state.update(self.restart.load_state())  # over what the program set meanwhile
+            self.job.state.update(self.restart.load_state())  # over what the program has set
             restarted(self.job)
 
     def _check_restart(self) -> None:
-        """Refuse to read the segments of a program that had registered other arrays.
+        """Check that the program registers the arrays that it had registered before the restart.
 
-        Once `closed`, also if it had registered more.
+        Arrays that are still missing are an error only once the registry is closed.
         """
         if self.restart is None:
             return
@@ -110,8 +111,8 @@ class Registry:
         name, declarations = declaration.name, self.job.declarations
         if self.closed:
             raise ReshapeError(
-                f"{what} {name!r} is registered after app.iterations() has begun, where processes "
-                "that join could not follow: register all arrays before"
+                f"{what} {name!r} is registered after app.iterations() has begun, but processes "
+                "that join register before it: register all arrays before"
             )
         if any(name == other.name for other in declarations):
             raise ReshapeError(f"{what} {name!r} is registered twice: give each its own name")
@@ -119,7 +120,7 @@ class Registry:
         self._check_restart()
 
     def _begin(self, array: Array, cuts: AllCuts) -> None:
-        """Give an array its first data, unless it comes by a move."""
+        """Allocate or reopen the data of an array, unless a move will bring it."""
         job, declaration = self.job, array.declaration
         job.arrays[array.name] = array
         if self.role == "join":

@@ -82,7 +82,7 @@ class RestartPoint(msgspec.Struct, frozen=True):
         ------
         ReshapeError : there is none, it is damaged, or it belongs to another user.
         """
-        path, mend = folder / RESTART_FILE, "submit the job again"
+        path, fix = folder / RESTART_FILE, "submit the job again"
         try:
             with (
                 open_folder(folder) as directory,
@@ -90,9 +90,9 @@ class RestartPoint(msgspec.Struct, frozen=True):
             ):
                 return msgspec.msgpack.decode(file.read(), type=RestartPoint)
         except FileNotFoundError:
-            raise ReshapeError(f"cannot restart: there is no {path}; {mend}") from None
+            raise ReshapeError(f"cannot restart: there is no {path}; {fix}") from None
         except (OSError, ReshapeError, msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise ReshapeError(f"cannot restart from {path}: {error}; {mend}") from None
+            raise ReshapeError(f"cannot restart from {path}: {error}; {fix}") from None
 
     def load_state(self) -> dict[str, Any]:
         """Unpickle the values of `app.state`.

@@ -1,8 +1,8 @@
 """The messages between applications, commands, agents and the service.
 
 The `type` of a message names its class (:mod:`reshape.wire.codec` encodes it). A request has an
-`id`, which its answer repeats. A peer of another version gets one :class:`Failure` as answer; so
-does an unknown or malformed message.
+`id`, which its answer repeats. The answer to a peer of another version, and to an unknown or
+malformed message, is :class:`Failure`.
 
     from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
@@ -113,7 +113,7 @@ class Welcome(_Message):
 
 
 class Proceed(_Message):
-    """Go on with the next iteration."""
+    """Continue with the next iteration."""
 
 
 class Join(_Message):
@@ -125,7 +125,7 @@ class Join(_Message):
 
 
 class Leave(_Message):
-    """Contract by these groups now: move their data to the others, commit, and end them."""
+    """Contract by these groups now: move their data to the others, commit; end the groups."""
 
     serial: int
     groups: list[int]
@@ -276,7 +276,7 @@ class Submit(_Message):
 
 
 class Submitted(_Message):
-    """The job's number."""
+    """Number of the new job."""
 
     job: int
 

@@ -44,10 +44,10 @@ def test_result_is_verified_after_resizes(tmp_path: Path, arguments: str, topolo
 
     def note_size() -> None:
         """Let the job compute at its new size, and note the size of its communicator."""
-        met = driver.met
-        driver.serve(lambda: driver.met > met)
-        assert driver.at is not None
-        sizes.append(driver.at.size)
+        met = driver.points
+        driver.serve(lambda: driver.points > met)
+        assert driver.latest is not None
+        sizes.append(driver.latest.size)
 
     with Driver(tmp_path, ["-m", f"apps.{program}", *options, "--topology", topology]) as driver:
         driver.welcome.verify = True
@@ -56,7 +56,7 @@ def test_result_is_verified_after_resizes(tmp_path: Path, arguments: str, topolo
         driver.start(start, "first")
         note_size()
         for step in resizes:
-            assert (driver.leave(*step) if isinstance(step, tuple) else driver.grow(step)).ok
+            assert (driver.contract(*step) if isinstance(step, tuple) else driver.expand(step)).ok
             note_size()
         driver.pace_s = 0.0
         text = driver.finish()

@@ -32,8 +32,8 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
     with Driver(tmp_path, [str(EXAMPLE)]) as driver:
         driver.pace_s = 0.03
         driver.start(1, "first")
-        assert driver.grow(2).ok
-        assert driver.leave(0).ok
+        assert driver.expand(2).ok
+        assert driver.contract(0).ok
         assert driver.finish() == EXPECTED.read_text()
 
 

@@ -45,7 +45,7 @@ def test_application_without_iterations_is_of_fixed_size(tmp_path: Path) -> None
         driver.start(2, "first")
         assert driver.finish() == expected(APPLICATION)
         assert driver.hellos[0].size == 2
-        assert driver.met == 0
+        assert driver.points == 0
 
 
 def grow_between_50_and_100(driver: Driver, size: int) -> None:
@@ -53,18 +53,18 @@ def grow_between_50_and_100(driver: Driver, size: int) -> None:
     driver.pace_s = SLOW_S
     group = driver.ready(size)
     driver.pace_s = 0.0
-    driver.serve(lambda: driver.at is not None and driver.at.iteration > 50)
+    driver.serve(lambda: driver.latest is not None and driver.latest.iteration > 50)
     driver.pace_s = SLOW_S
     assert driver.join(group).ok
-    assert driver.at is not None
-    assert driver.at.iteration < 100, "the machine was too slow for this test"
+    assert driver.latest is not None
+    assert driver.latest.iteration < 100, "the machine was too slow for this test"
 
 
 def test_what_is_not_registered_is_lost_as_the_page_shows(tmp_path: Path) -> None:
     with Driver(tmp_path, [str(REGISTERED)]) as driver:
         driver.start(1, "first")
         grow_between_50_and_100(driver, 2)
-        assert driver.leave(0).ok
+        assert driver.contract(0).ok
         text = driver.finish()
     assert text != expected(REGISTERED)
     assert text.splitlines()[-1] == expected(REGISTERED).splitlines()[-1]  # the rod is right
@@ -75,9 +75,9 @@ def test_last_step_is_right_through_resizes(tmp_path: Path) -> None:
     with Driver(tmp_path, [str(SAFE)]) as driver:
         driver.start(1, "first")
         grow_between_50_and_100(driver, 2)
-        assert driver.leave(0).ok
-        assert driver.grow(1).ok
-        assert driver.leave(1).ok
+        assert driver.contract(0).ok
+        assert driver.expand(1).ok
+        assert driver.contract(1).ok
         assert driver.finish() == expected(SAFE)
     heat = float(re.findall(r"heat (\S+)", expected(SAFE))[0])
     assert driver.facts == {"heat": pytest.approx(heat, abs=1e-6)}
@@ -95,9 +95,9 @@ def test_last_step_is_right_after_a_restart(tmp_path: Path) -> None:
         driver.start(2, "first")
         group = driver.ready(1, KILL="1:0:before:run")
         driver.pace_s = 0.02
-        driver.serve(lambda: driver.at is not None and driver.at.iteration > 50)
+        driver.serve(lambda: driver.latest is not None and driver.latest.iteration > 50)
         serial = driver.order_join(group)
-        driver.tell(group, m.Connect(port=driver.ports[-1].port))
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
         driver.serve(lambda: group.process.poll() is not None)
         assert serial not in [report.serial for report in driver.reports]
         assert RESTART_FILE in driver.segments

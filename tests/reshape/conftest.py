@@ -6,5 +6,5 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers of these tests."""
+    """Register the markers of these tests."""
     config.addinivalue_line("markers", "slow: takes about a minute")

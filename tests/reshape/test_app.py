@@ -1,4 +1,4 @@
-"""The application object: plain programs, wrong use, and errors that must not hang the others."""
+"""The application object: programs without a service, wrong use, and errors on single ranks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def script(folder: Path, body: str) -> str:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_without_a_service_it_is_a_plain_mpi_program(size: int) -> None:
+def test_without_a_service_a_program_runs_on_its_mpi_world(size: int) -> None:
     done = run(size, str(PROGRAM), "5", "0")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"sizes {size} right\n"
 
 
-def test_plain_program_loads_no_sockets(tmp_path: Path) -> None:
+def test_a_program_without_a_service_loads_no_sockets(tmp_path: Path) -> None:
     body = """
         a = app.rows("a", (4, 4))
         for step in app.iterations(3):
@@ -96,7 +96,7 @@ WRONG_USE = {
 }
 
 
-def test_wrong_use_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_wrong_use_raises_an_error_of_one_sentence(tmp_path: Path) -> None:
     lines = ["import reshape"]
     for statement in WRONG_USE:
         lines += [
@@ -108,33 +108,33 @@ def test_wrong_use_is_told_in_one_sentence(tmp_path: Path) -> None:
     program.write_text("\n".join(lines))
     done = run(1, str(program))
     assert done.returncode == 0, done.stderr
-    for told, expected in zip(done.stdout.splitlines(), WRONG_USE.values(), strict=True):
-        assert told.startswith(expected)
+    for line, expected in zip(done.stdout.splitlines(), WRONG_USE.values(), strict=True):
+        assert line.startswith(expected)
 
 
-def test_array_after_the_block_says_so(tmp_path: Path) -> None:
+def test_an_array_cannot_be_used_after_the_block(tmp_path: Path) -> None:
     program = script(tmp_path, 'a = app.rows("a", (3,))')
     Path(program).write_text(Path(program).read_text() + "\na.local\n")
     assert "array 'a': the block 'with reshape.application()' is over" in run(1, program).stderr
 
 
-def test_unknown_topology(tmp_path: Path) -> None:
+def test_an_unknown_topology_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import reshape; reshape.application(topology='nearly-squared')")
     assert "did you mean nearly-square?" in run(1, str(program)).stderr
 
 
 @pytest.mark.parametrize("where", ["before", "in", "after"])
-def test_error_on_one_rank_ends_all(tmp_path: Path, where: str) -> None:
-    """The other rank waits in a collective call, and must not wait for ever."""
-    trouble = "if app.comm.rank == 1: [][app.comm.size]"
+def test_an_error_on_one_rank_ends_all(tmp_path: Path, where: str) -> None:
+    """The other rank waits in a collective call, which must not block it for ever."""
+    fault = "if app.comm.rank == 1: [][app.comm.size]"
     body = f"""
         a = app.rows("a", (4, 4))
-        {trouble if where == "before" else ""}
+        {fault if where == "before" else ""}
         for step in app.iterations(3):
-            {trouble if where == "in" else "pass"}
+            {fault if where == "in" else "pass"}
             app.comm.Barrier()
-        {trouble if where == "after" else ""}
+        {fault if where == "after" else ""}
         app.comm.Barrier()
     """
     done = run(2, script(tmp_path, body))
@@ -143,14 +143,14 @@ def test_error_on_one_rank_ends_all(tmp_path: Path, where: str) -> None:
     assert done.stderr.count("Traceback") == 1
 
 
-def test_error_on_all_ranks_is_told_once(tmp_path: Path) -> None:
+def test_an_error_on_all_ranks_is_printed_once(tmp_path: Path) -> None:
     done = run(4, script(tmp_path, 'app.rows("a b", (4, 4))'))
     assert done.returncode != 0
     assert done.stderr.count("reshape: error: array name 'a b'") == 1
     assert "Traceback" not in done.stderr
 
 
-def test_exit_code_of_a_rank_that_gives_up(tmp_path: Path) -> None:
+def test_the_exit_code_of_a_rank_is_that_of_the_program(tmp_path: Path) -> None:
     body = """
         print("printed before", flush=app.comm.rank == 1)
         if app.comm.rank == 0: sys.exit(3)
@@ -161,13 +161,13 @@ def test_exit_code_of_a_rank_that_gives_up(tmp_path: Path) -> None:
     assert "printed before" in done.stdout
 
 
-def test_exit_with_a_message(tmp_path: Path) -> None:
+def test_the_message_of_sys_exit_is_printed_once(tmp_path: Path) -> None:
     done = run(2, script(tmp_path, "sys.exit('no such file')"))
     assert done.returncode == 1
     assert done.stderr.count("no such file") == 1
 
 
-def test_environment_that_is_incomplete(tmp_path: Path) -> None:
+def test_an_incomplete_environment_is_refused(tmp_path: Path) -> None:
     program = script(tmp_path, "pass")
     done = run(1, program, RESHAPE_JOB="5")
     assert "environment: RESHAPE_ROLE: is not set although RESHAPE_JOB is" in done.stderr
@@ -175,8 +175,8 @@ def test_environment_that_is_incomplete(tmp_path: Path) -> None:
     assert "RESHAPE_ROLE: expected one of first, join, restart, got 'boss'" in done.stderr
 
 
-def test_joiner_touches_data_too_early(tmp_path: Path) -> None:
-    """Forgetting `if app.is_fresh_start` is an error in the group that joins, and only there."""
+def test_data_cannot_be_used_before_the_group_has_joined(tmp_path: Path) -> None:
+    """A missing `if app.is_fresh_start` is an error in the joining group, and only there."""
     body = """
         import time
         a = app.rows("a", (4, 4))
@@ -190,31 +190,31 @@ def test_joiner_touches_data_too_early(tmp_path: Path) -> None:
         driver.serve(lambda: group.process.poll() is not None)
         assert group.process.returncode == 1
         assert "array 'a' has no data yet in this process" in group.text
-        assert "guard what fills it with 'if app.is_fresh_start:'" in group.text
+        assert "put the code that fills it below 'if app.is_fresh_start:'" in group.text
         driver.serve(lambda: first.process.poll() is not None)
         assert first.process.returncode == 0
 
 
 def test_leaving_processes_end_cleanly(tmp_path: Path) -> None:
-    """Their ``finally`` clauses and exit handlers run, and nothing after the block does."""
+    """Their ``finally`` clauses and exit handlers run, and no statement after the block."""
     body = """
         import atexit, os, time
-        me = "group " + os.environ["RESHAPE_GROUP"]
-        atexit.register(lambda: print(me, "exit handler", flush=True))
+        group = "group " + os.environ["RESHAPE_GROUP"]
+        atexit.register(lambda: print(group, "exit handler", flush=True))
         a = app.rows("a", (4, 4))
         if app.is_fresh_start:
             app.state["note"] = {"many": [1, 2, 3]}
         try:
             for step in app.iterations(80):
                 time.sleep(0.02)
-            print(me, "has done all", app.state["note"]["many"], flush=True)
+            print(group, "has done all", app.state["note"]["many"], flush=True)
         finally:
-            print(me, "finally", flush=True)
+            print(group, "finally", flush=True)
     """
     with Driver(tmp_path, [script(tmp_path, body)]) as driver:
         first = driver.start(1, "first")
-        assert driver.grow(1).ok
-        assert driver.leave(0).ok
+        assert driver.expand(1).ok
+        assert driver.contract(0).ok
         driver.finish()
         assert first.text.splitlines() == ["group 0 finally", "group 0 exit handler"]
         assert driver.groups[1].text.splitlines() == [
@@ -224,7 +224,7 @@ def test_leaving_processes_end_cleanly(tmp_path: Path) -> None:
         ]
 
 
-def test_early_end_of_the_loop(tmp_path: Path) -> None:
+def test_a_program_may_leave_the_loop_early(tmp_path: Path) -> None:
     body = """
         import time
         u = app.rows("u", (4, 4))
@@ -237,14 +237,14 @@ def test_early_end_of_the_loop(tmp_path: Path) -> None:
     """
     with Driver(tmp_path, [script(tmp_path, body)]) as driver:
         driver.start(1, "first")
-        assert driver.grow(1).ok
+        assert driver.expand(1).ok
         driver.finish()
         assert driver.facts == {"steps": 60, "residual": 0.5, "done": True, "how": "break"}
         assert driver.segments == []
 
 
-def test_error_in_a_group_that_joined_takes_down_that_group_alone(tmp_path: Path) -> None:
-    """The others wait in a collective call; to end them is up to the agent."""
+def test_an_error_in_a_group_that_joined_ends_that_group_alone(tmp_path: Path) -> None:
+    """The others wait in a collective call until an agent ends them."""
     body = """
         import os, time
         for step in app.iterations(10_000):
@@ -263,11 +263,11 @@ def test_error_in_a_group_that_joined_takes_down_that_group_alone(tmp_path: Path
         assert first.process.poll() is None
 
 
-def test_second_block_of_a_submitted_program(tmp_path: Path) -> None:
+def test_a_submitted_program_may_have_one_block_only(tmp_path: Path) -> None:
     program = script(tmp_path, "pass")
     Path(program).write_text(Path(program).read_text() + "\nwith reshape.application(): pass\n")
     with Driver(tmp_path, [program]) as driver:
         group = driver.start(1, "first")
         driver.serve(lambda: group.process.poll() is not None)
         assert group.process.returncode == 1
-        assert "has one block 'with reshape.application()', this is its second" in group.text
+        assert "may have one block 'with reshape.application()', not two" in group.text

@@ -1,4 +1,4 @@
-"""What importing and asking for help may load; looked at from outside, in a fresh interpreter."""
+"""The modules that an import and a help text load, in a new interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAVY = {"mpi4py", "zmq", "numpy", "msgspec", "rich", "psutil", "scheduler", "si
 
 
 def loaded_by(statement: str) -> set[str]:
-    """Top-level modules a fresh interpreter holds after the statement."""
+    """Return the top-level modules that a new interpreter has loaded after a statement."""
     code = f"import sys\n{statement}\nprint('\\nLOADED', *{{n.split('.')[0] for n in sys.modules}})"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
@@ -19,7 +19,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.rpartition("LOADED ")[2].split())
 
 
-def test_import_reshape_loads_nothing_heavy() -> None:
+def test_importing_reshape_loads_no_large_package() -> None:
     loaded = loaded_by("import reshape; reshape.ReshapeError")
     assert "reshape" in loaded
     assert not loaded & HEAVY
@@ -37,7 +37,7 @@ def test_help_imports_no_subcommand() -> None:
     assert not loaded & HEAVY
 
 
-def test_lazy_attributes() -> None:
+def test_lazy_attributes_exist_and_are_listed() -> None:
     import reshape
 
     assert reshape.__version__[0].isdigit()

@@ -1,4 +1,4 @@
-"""Speedup models: their known values, limits, continuity, and the text they are written in."""
+"""Speedup models: known values, limits, continuity, and their texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reshape.speedup import MODELS, Amdahl, Downey, Model, Prio, Tabulated, parse, written
 
 
-def test_the_two_readings_of_prio() -> None:
+def test_both_readings_of_the_formula_of_prio() -> None:
     assert Prio(0.8).factor(10, 20) == pytest.approx(2**0.8)
     assert Prio(0.8).factor(10, 40) == pytest.approx(4 ** (0.8**3))
     assert Prio(0.8, "printed").factor(10, 40) == pytest.approx(4**2.4)
@@ -33,8 +33,8 @@ def test_amdahl() -> None:
 
 
 def downey_by_profile(A: float, sigma: float, n: int) -> float:
-    """Speedup worked out from the parallelism profile that stands behind Downey's formulas."""
-    if sigma <= 1:  # (share of time, parallelism)
+    """Compute the speedup from the profile of parallelism that Downey's formulas assume."""
+    if sigma <= 1:  # (fraction of the time, parallelism)
         profile = [(sigma / 2, 1.0), (1 - sigma, A), (sigma / 2, 2 * A - 1)]
     else:
         profile = [(sigma, 1.0), (1.0, A + A * sigma - sigma)]
@@ -43,11 +43,11 @@ def downey_by_profile(A: float, sigma: float, n: int) -> float:
 
 
 @given(A=st.floats(1, 500), sigma=st.floats(0, 5), n=st.integers(1, 2000))
-def test_downey_is_what_its_profile_gives(A: float, sigma: float, n: int) -> None:
+def test_downey_equals_the_speedup_of_its_profile(A: float, sigma: float, n: int) -> None:
     assert Downey(A, sigma).speedup(n) == pytest.approx(downey_by_profile(A, sigma, n), rel=1e-9)
 
 
-def test_downey_at_its_edges() -> None:
+def test_downey_at_its_limits() -> None:
     assert Downey(64, 0).factor(1, 64) == 64
     assert Downey(64, 0).factor(64, 640) == 1
     low, high = Downey(64, 1.0), Downey(64, 1.0 + 1e-12)
@@ -57,7 +57,7 @@ def test_downey_at_its_edges() -> None:
     assert Downey(10, 2.0).speedup(28) == 10  # A + A sigma - sigma
 
 
-def test_a_table_is_interpolated_and_holds_beyond_its_ends() -> None:
+def test_a_table_is_interpolated_and_constant_beyond_its_ends() -> None:
     table = Tabulated({2: 12.0, 8: 3.0, 16: 3.0})
     assert [table.time(size) for size in (2, 4, 8, 11, 99)] == pytest.approx([12, 6, 3, 3, 3])
     assert table.time(1) == 12
@@ -74,7 +74,7 @@ def test_a_table_is_interpolated_and_holds_beyond_its_ends() -> None:
         st.builds(Tabulated, st.dictionaries(st.integers(1, 99), st.floats(1e-3, 1e6), min_size=1)),
     )
 )
-def test_what_is_written_is_read_back(model: Model) -> None:
+def test_parse_reads_what_written_returns(model: Model) -> None:
     assert parse(written(model)) == model
 
 
@@ -93,10 +93,10 @@ def test_what_is_written_is_read_back(model: Model) -> None:
         ("table:2=0", "the time on 2 must be > 0, got 0.0"),
     ],
 )
-def test_a_wrong_model_is_told(text: str, words: str) -> None:
+def test_the_error_of_a_wrong_model_names_value_and_fix(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         parse(text)
 
 
-def test_every_model_by_its_name_alone() -> None:
+def test_models_have_default_parameters() -> None:
     assert [parse(name) for name in MODELS if name != "table"] == [Prio(), Amdahl(), Downey()]

@@ -1,4 +1,4 @@
-"""Valid sizes: the paper's examples, plain twins of the fast answers, and clear refusals."""
+"""Valid sizes: examples of the paper, a slow reference implementation, and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 @st.composite
 def started(draw: st.DrawFn) -> tuple[Topology, int, int]:
-    """Draw a topology, a size a job of it can start on, and a maximum."""
+    """Draw a topology, a valid starting size of a job, and a maximum."""
     topology = draw(topologies())
     start = draw(st.sampled_from([s for s in range(1, 70) if slow_can_start(topology, s)] or [0]))
     if start == 0:  # divides has no divisor of this kind below 70
@@ -43,13 +43,13 @@ def slow_can_start(topology: Topology, size: int) -> bool:
 
 
 def slow_grid(size: int) -> tuple[int, int]:
-    """Every factorisation tried; the one with the least difference of its sides."""
+    """Try every factorisation; return the one with the smallest difference of its factors."""
     pairs = [(r, size // r) for r in range(1, size + 1) if size % r == 0 and r <= size // r]
     return min(pairs, key=lambda pair: pair[1] - pair[0])
 
 
 def slow_valid_sizes(topology: Topology, start: int, maximum: int) -> tuple[int, ...]:
-    """Walk from size to size, then throw away what does not divide."""
+    """List all expansions, then drop the sizes that do not divide."""
     sizes, size = [], start
     while size <= maximum:
         sizes.append(size)
@@ -71,7 +71,7 @@ def slow_valid_sizes(topology: Topology, start: int, maximum: int) -> tuple[int,
         ("nearly-square", 2, 9, (2, 4, 6, 9)),
         ("nearly-square", 35, 60, (35, 42, 49, 56)),  # 5x7, 6x7, 7x7, 7x8 (PRIO 2)
         ("nearly-square", 1, 6, (1, 2, 4, 6)),
-        ("nearly-square", 7, 28, (7, 14, 21, 28)),  # a prime: one row of 7, then two, three, four
+        ("nearly-square", 7, 28, (7, 14, 21, 28)),  # a prime: 1x7, 2x7, 3x7, 4x7
         ("nearly-square:divides=36", 2, 36, (2, 4, 6, 9, 12, 36)),
         ("arbitrary", 3, 6, (3, 4, 5, 6)),
         ("arbitrary:step=2", 2, 7, (2, 4, 6)),
@@ -88,7 +88,7 @@ def test_known_sizes(text: str, start: int, maximum: int, expected: tuple[int, .
 
 
 @given(started())
-def test_sizes_equal_the_slow_walk(case: tuple[Topology, int, int]) -> None:
+def test_sizes_equal_those_of_the_slow_reference(case: tuple[Topology, int, int]) -> None:
     topology, start, maximum = case
     sizes = topology.valid_sizes(start, maximum)
     assert sizes == slow_valid_sizes(topology, start, maximum)
@@ -117,14 +117,14 @@ def test_grid_is_the_most_square(size: int) -> None:
 
 
 @given(topologies())
-def test_text_and_message_round_trips(topology: Topology) -> None:
+def test_text_and_message_are_decoded_to_an_equal_topology(topology: Topology) -> None:
     assert Topology.parse(str(topology)) == topology
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(topology), type=Topology)
     assert again == topology
     assert hash(again) == hash(topology)
 
 
-def test_a_large_machine_costs_no_walk() -> None:
+def test_large_sizes_are_found_without_listing_all_smaller_ones() -> None:
     assert Topology().next_larger(10**9, 1, 10**9 + 5) == 10**9 + 1
     assert Topology("arbitrary", step=7).allows(1 + 7 * 10**9, 1)
 
@@ -149,7 +149,7 @@ def test_a_large_machine_costs_no_walk() -> None:
         ("nearly-square:divides=0", "divides must be >= 1"),
     ],
 )
-def test_wrong_text_is_refused_with_its_mend(text: str, says: str) -> None:
+def test_a_wrong_text_is_refused_with_a_fix(text: str, says: str) -> None:
     with pytest.raises(ValueError, match="accepted are arbitrary") as caught:
         Topology.parse(text)
     assert says in str(caught.value)
@@ -167,7 +167,9 @@ def test_wrong_text_is_refused_with_its_mend(text: str, says: str) -> None:
         ("arbitrary", -5, "nearest: 1"),
     ],
 )
-def test_wrong_start_names_the_nearest(text: str, start: int, nearest: str) -> None:
+def test_the_error_of_a_wrong_start_names_the_nearest_sizes(
+    text: str, start: int, nearest: str
+) -> None:
     topology = Topology.parse(text)
     with pytest.raises(ValueError, match=f"cannot start on {start} processors") as caught:
         topology.valid_sizes(start, 100)
@@ -176,7 +178,7 @@ def test_wrong_start_names_the_nearest(text: str, start: int, nearest: str) -> N
         topology.next_larger(start, start, 100)
 
 
-def test_maximum_below_the_start() -> None:
+def test_a_maximum_below_the_start_is_refused() -> None:
     with pytest.raises(ValueError, match="maximum must be >= the starting size 4, got 2"):
         Topology().valid_sizes(4, 2)
 

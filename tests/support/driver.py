@@ -1,6 +1,6 @@
-"""A small stand-in for service and agent: starts real mpiexec groups and speaks the real messages.
+"""A small service and agent in one: it starts real mpiexec groups and exchanges real messages.
 
-It decides nothing by itself: a test says when the job grows and shrinks.
+It decides nothing itself: a test decides when the job expands and contracts.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from reshape.wire import messages as m
 from reshape.wire.codec import decode, encode
 
 JOB, TOKEN = 7, "secret"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class LibraryMemory:
-    """Shared memory of the MPI library, which it leaves behind where processes are killed."""
+    """Shared memory of the MPI library, which remains when processes are killed."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
         self._looked = 0.0
 
     def look(self, mpiexec: int) -> None:
-        """Note what the processes below an mpiexec map; at most ten times a second."""
+        """Note the files that processes below an mpiexec map; at most ten times a second."""
         if time.monotonic() - self._looked < 0.1:
             return
         self._looked = time.monotonic()
@@ -45,13 +45,13 @@ class LibraryMemory:
                 self.paths |= set(map(Path, re.findall(r"/dev/shm/(?:mpich|ucx)_shm_\S+", maps)))
 
     def clean(self) -> None:
-        """Remove it; all the processes are gone."""
+        """Remove the files. Precondition: all processes have ended."""
         for path in self.paths:
             path.unlink(missing_ok=True)
 
 
 def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program under mpiexec, with no service."""
+    """Run a program under mpiexec, without a service."""
     process = subprocess.Popen(
         [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
         env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | environment,
@@ -60,13 +60,13 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
         stderr=subprocess.PIPE,
         text=True,
     )
-    memory, give_up = LibraryMemory(), time.monotonic() + PATIENCE_S
+    memory, deadline = LibraryMemory(), time.monotonic() + TIMEOUT_S
     while True:
         try:
             out, err = process.communicate(timeout=0.05)
         except subprocess.TimeoutExpired:
             memory.look(process.pid)
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 process.terminate()
         else:
             memory.clean()
@@ -74,16 +74,16 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
 
 
 class Group:
-    """One mpiexec world of the job."""
+    """One group of the job."""
 
     def __init__(self, number: int, size: int, process: subprocess.Popen[bytes], out: Path) -> None:
         self.number, self.size, self.process, self.out = number, size, process, out
-        self.peer = b""  # address of its rank 0, once it is ready
+        self.peer = b""  # socket identity of its rank 0, once it is ready
         self.memory = LibraryMemory()
 
     @property
     def text(self) -> str:
-        """All it has printed."""
+        """Everything that it has printed."""
         return self.out.read_text()
 
     def processes(self) -> list[int]:
@@ -93,11 +93,11 @@ class Group:
 
 
 class Driver:
-    """A job under a service that does what the test says.
+    """A job under a service that the test controls.
 
     Parameters
     ----------
-    folder : where socket, shared memory and output of the job go.
+    folder : folder for the socket and the output of the job.
     argv : the program, without the interpreter.
     shm : folder for shared memory; below /dev/shm if None.
     """
@@ -108,15 +108,15 @@ class Driver:
         self.groups: dict[int, Group] = {}
         self.welcome = m.Welcome()
         self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
-        self.met = 0  # resize points
-        self.at: m.AtResizePoint | None = None
+        self.points = 0  # requests at resize points
+        self.latest: m.AtResizePoint | None = None  # the latest of them
         self.hellos: list[m.Hello] = []
         self.reports: list[m.ResizeReport] = []
         self.facts: dict[str, object] = {}
         self.ports: list[m.JoinPort] = []
-        self.loses_ports = False  # as a service does that dies at the wrong moment
-        self.pace_s = 0.0  # answers take as long, so that fast iterations leave time for resizes
-        self.deaf = False  # to reports: they are heard, but not noted
+        self.answers_ports = True  # False: as a service that ends at this moment
+        self.pace_s = 0.0  # time of an answer, so that a resize has time between fast iterations
+        self.confirms_reports = True
         self.report_count = 0
         self._serial = 0
         self._endpoint = f"ipc://{folder}/socket"
@@ -180,7 +180,7 @@ class Driver:
         return group
 
     def kill(self, group: Group) -> None:
-        """End a group, as an agent would: mpiexec and all below it."""
+        """End a group as an agent does: mpiexec and all processes below it."""
         if group.process.poll() is None:
             group.process.send_signal(signal.SIGTERM)
             try:
@@ -190,7 +190,7 @@ class Driver:
                 group.process.wait()
 
     def cancel(self, port: str) -> None:
-        """Release the job from Accept, by the module the agent uses."""
+        """Release the job from Accept, by the module that agents run."""
         subprocess.run(
             [
                 str(mpiexec_path()),
@@ -209,24 +209,24 @@ class Driver:
 
     @property
     def segments(self) -> list[str]:
-        """Names of the job's files in shared memory."""
+        """Names of the files in the shared memory of the job."""
         return sorted(p.name for p in self.shm.iterdir()) if self.shm.exists() else []
 
-    # ------------------------------------------------------------ conversation
+    # ------------------------------------------------------------ messages
 
-    def silence(self) -> None:
-        """Let the service vanish: its socket is closed."""
+    def end_service(self) -> None:
+        """Close the socket, as a service that ends."""
         self._socket.close()
 
-    def speak_again(self) -> None:
-        """Let the service come back on the same endpoint."""
+    def restart_service(self) -> None:
+        """Open a socket on the same endpoint, as a service that starts again."""
         self._listen()
 
-    def serve(self, until: Callable[[], bool], timeout: float = PATIENCE_S) -> None:
-        """Answer the job until something has come true."""
-        give_up = time.monotonic() + timeout
+    def serve(self, until: Callable[[], bool], timeout: float = TIMEOUT_S) -> None:
+        """Answer the job until a condition holds."""
+        deadline = time.monotonic() + timeout
         while not until():
-            assert time.monotonic() < give_up, f"it did not come true within {timeout} s"
+            assert time.monotonic() < deadline, f"the condition did not hold within {timeout} s"
             for group in self.groups.values():
                 if group.process.poll() is None:
                     group.memory.look(group.process.pid)
@@ -241,19 +241,19 @@ class Driver:
             self.hellos.append(message)
             answer = self.welcome
         elif isinstance(message, m.AtResizePoint):
-            self.met, self.at = self.met + 1, message
+            self.points, self.latest = self.points + 1, message
             answer = self.decide(message)
-            if not self._socket.poll(0):  # a job that did not get its answer in time has gone on
+            if not self._socket.poll(0):  # else the job has continued without the answer
                 time.sleep(self.pace_s)
         elif isinstance(message, m.GroupReady):
             self.groups[message.group].peer = peer
             answer = None
         elif isinstance(message, m.JoinPort):
             self.ports.append(message)
-            answer = None if self.loses_ports else answer
+            answer = answer if self.answers_ports else None
         elif isinstance(message, m.ResizeReport):
             self.report_count += 1
-            answer = None if self.deaf else answer
+            answer = answer if self.confirms_reports else None
             if message.serial not in [report.serial for report in self.reports]:
                 self.reports.append(message)
         elif isinstance(message, m.Facts):
@@ -265,47 +265,47 @@ class Driver:
         message.id = number
         self._socket.send_multipart([peer, *encode(message)])
 
-    # ------------------------------------------------------------ what a test asks for
+    # ------------------------------------------------------------ requests of a test
 
-    def tell(self, group: Group, message: m.Message) -> None:
+    def send_to(self, group: Group, message: m.Message) -> None:
         """Send Connect or Abandon to a group that is ready."""
         self._send(group.peer, message)
 
     def ready(self, size: int, **environment: str) -> Group:
-        """Start a group that joins and serve the job until it is ready."""
+        """Start a joining group, and answer the job until the group is ready."""
         group = self.start(size, "join", **environment)
         self.serve(lambda: group.peer != b"" or group.process.poll() is not None)
         assert group.peer, f"the group ended with {group.process.returncode}: {group.text}"
         return group
 
     def order_join(self, group: Group) -> int:
-        """Say Join at each resize point until the port is there, or why not; give the serial."""
+        """Answer Join at each resize point until a port or a report comes; return the serial."""
         self._serial = serial = self._serial + 1
         self.decide = lambda _: m.Join(serial=serial, group=group.number, size=group.size)
         self.serve(lambda: any(got.serial == serial for got in [*self.ports, *self.reports]))
         self.decide = lambda _: m.Proceed()
         return serial
 
-    def await_report(self, serial: int, timeout: float = PATIENCE_S) -> m.ResizeReport:
-        """Serve until this resize is reported."""
+    def await_report(self, serial: int, timeout: float = TIMEOUT_S) -> m.ResizeReport:
+        """Answer the job until it reports this resize."""
         self.serve(lambda: serial in [r.serial for r in self.reports], timeout)
         return next(r for r in self.reports if r.serial == serial)
 
     def join(self, group: Group) -> m.ResizeReport:
-        """Let a group that is ready join."""
+        """Join a group that is ready."""
         serial = self.order_join(group)
         if serial in [port.serial for port in self.ports]:
-            self.tell(group, m.Connect(port=self.ports[-1].port))
+            self.send_to(group, m.Connect(port=self.ports[-1].port))
         else:
-            self.tell(group, m.Abandon(why="the job does not accept"))
+            self.send_to(group, m.Abandon(why="the job does not accept"))
         return self.await_report(serial)
 
-    def grow(self, size: int, **environment: str) -> m.ResizeReport:
-        """Start a group and let it join."""
+    def expand(self, size: int, **environment: str) -> m.ResizeReport:
+        """Start a group and join it."""
         return self.join(self.ready(size, **environment))
 
-    def leave(self, *groups: int) -> m.ResizeReport:
-        """Let groups leave, and wait until their processes are gone."""
+    def contract(self, *groups: int) -> m.ResizeReport:
+        """Contract the job by groups, and wait until their processes have ended."""
         self._serial = serial = self._serial + 1
         self.decide = lambda at: (
             m.Leave(serial=serial, groups=list(groups)) if at.epoch != serial else m.Proceed()
@@ -319,8 +319,8 @@ class Driver:
                 assert process.returncode == 0, self.groups[number].text
         return report
 
-    def finish(self, timeout: float = PATIENCE_S) -> str:
-        """Serve until all groups have ended well; give what they have printed."""
+    def finish(self, timeout: float = TIMEOUT_S) -> str:
+        """Answer the job until all groups have ended with success; return their output."""
         self.pace_s = 0.0
         for group in self.groups.values():
             self.serve(lambda group=group: group.process.poll() is not None, timeout)

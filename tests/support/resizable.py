@@ -1,15 +1,18 @@
-"""A program for the tests of the runtime: data of every kind, exact after any way through sizes.
+"""A program for the tests of the runtime: it registers data of every kind and verifies all of it.
 
-Arguments: iterations and seconds of an iteration. The environment asks for trouble:
+The data must be exact after any sequence of resizes. The arguments are the number of iterations and
+the seconds of an iteration. Environment variables inject faults and change the runtime:
 
-    KILL        group:rank:when:function, ends that process by SIGKILL before or after a function of
-                the runtime has run
-    KILL_FILE   a file that may say the same at any time
-    FAULT       lets a step fail
-    MESSAGES    lets all data go by messages, as between nodes
-    RELABEL     lets even few bytes be worth another order of the ranks
-    REVERSE     reverses the order of the ranks at each resize
-    STOP_FILE   ends the loop when it exists
+    KILL        group:rank:when:function; kills that process before or after a function of the
+                runtime is called
+    KILL_FILE   path of a file that may contain the same and appear at any time
+    FAULT       name of a step that fails
+    MESSAGES    all data is sent by messages, as between nodes
+    RELABEL     the order of the ranks is optimized for any number of bytes
+    REVERSE     the order of the ranks is reversed at each resize
+    STOP_FILE   path of a file that ends the loop
+    SMALLER     the first array has another shape
+    CHECK_STALE the communicator and array of before a resize are used after it
 """
 
 from __future__ import annotations
@@ -34,12 +37,10 @@ GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 
 
 def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
-    """Do something before or after each call of a function of the runtime."""
-    from reshape.resizing import move as transfer
-    from reshape.resizing import resize_points as points
-    from reshape.resizing import transaction as resize
+    """Call a function before or after each call of a function of the runtime."""
+    from reshape.resizing import move, resize_points, transaction
 
-    for module in (points, resize, transfer):
+    for module in (resize_points, transaction, move):
         if hasattr(module, name):
             function = getattr(module, name)
 
@@ -54,59 +55,58 @@ def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any]
             setattr(module, name, wrapped)
 
 
-def die(*_: Any) -> None:
+def kill_self(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def ask_for_trouble(state: dict[str, Any]) -> None:
+def inject_faults(state: dict[str, Any]) -> None:
     from mpi4py import MPI
 
     from reshape.data import segments
-    from reshape.resizing import move as transfer
-    from reshape.resizing import rank_order as relabelling
+    from reshape.resizing import move, rank_order
 
     rank = MPI.COMM_WORLD.rank
     if "KILL" in os.environ:
         group, victim, when, name = os.environ["KILL"].split(":")
         if (GROUP, rank) == (int(group), int(victim)):
-            wrap(name, *((die, None) if when == "before" else (None, die)))
+            wrap(name, *((kill_self, None) if when == "before" else (None, kill_self)))
     if "KILL_FILE" in os.environ:
         for name in ("run", "commit"):
             for when in ("before", "after"):
 
-                def ask(*_: Any, place: str = f"{GROUP}:{rank}:{when}:{name}") -> None:
+                def kill_if_named(*_: Any, place: str = f"{GROUP}:{rank}:{when}:{name}") -> None:
                     if os.path.exists(os.environ["KILL_FILE"]):
                         with open(os.environ["KILL_FILE"]) as stream:
                             if stream.read() == place:
-                                die()
+                                kill_self()
 
-                wrap(name, *((ask, None) if when == "before" else (None, ask)))
+                wrap(name, *((kill_if_named, None) if when == "before" else (None, kill_if_named)))
     fault = os.environ.get("FAULT")
     if fault == "no-memory" and (GROUP, rank) == (0, 1):
 
         def refuse(*_: Any) -> None:
-            raise MemoryError("no more")
+            raise MemoryError("injected")
 
         wrap("new_segment", refuse, None)
     if fault == "corrupt" and GROUP == 1 and rank == 0:
 
-        def corrupt(comm: Any, move: Any) -> None:
-            if move.array.name == "a":
-                move.segment.array[0, 0] += 1
+        def corrupt(comm: Any, moved: Any) -> None:
+            if moved.array.name == "a":
+                moved.segment.array[0, 0] += 1
 
         wrap("run", None, corrupt)
     if fault == "unmappable" and (GROUP, rank) == (1, 0):
         segments.view = refuse_to_map
     if "MESSAGES" in os.environ:
-        transfer.shared_epoch = lambda *_: None
+        move.shared_epoch = lambda *_: None
     if "RELABEL" in os.environ:
-        relabelling.WORTH_BYTES = 0
+        rank_order.WORTH_BYTES = 0
     if "REVERSE" in os.environ:
-        transfer.best_order = lambda comm, plans, ranks, root: tuple(ranks)[::-1]
+        move.best_order = lambda comm, plans, ranks, root: tuple(ranks)[::-1]
     if fault == "unpicklable":
         state["function"] = lambda: 0
     if fault == "unloadable":
-        state["picky"] = Picky()
+        state["picky"] = FirstGroupOnly()
     if fault == "full":
 
         def full(*_: Any) -> None:
@@ -119,33 +119,33 @@ def refuse_to_map(*_: Any) -> None:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-class Picky:
+class FirstGroupOnly:
     """A value that can be restored in the first group only."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return restore_picky, ()
+        return restore_in_first_group, ()
 
 
-def restore_picky() -> Picky:
+def restore_in_first_group() -> FirstGroupOnly:
     if GROUP != 0:
-        raise pickle.UnpicklingError("not here")
-    return Picky()
+        raise pickle.UnpicklingError("injected")
+    return FirstGroupOnly()
 
 
 def indices(array: Any, rank: int) -> np.ndarray:
-    """Global linear index of each element of the local part."""
+    """Return the global linear index of each element of the local part."""
     grids = np.ix_(*array.layout.global_indices(rank))
     return np.ravel_multi_index(np.broadcast_arrays(*grids), array.shape).astype(array.dtype)
 
 
 def sparse() -> csr_array:
-    """The whole sparse matrix: uneven rows, some empty; values tell where they are."""
+    """Return the whole sparse matrix: uneven rows, some of them empty, and distinct values."""
     rows, columns = np.indices((53, 40))
     return csr_array(np.where(rows * columns % 13 > 14 - rows // 3, rows * 40.0 + columns, 0))
 
 
 def ragged_data_is_right(comm: Any, s: Any, x: Any, t: Any, done: int) -> bool:
-    """Collective over comm. Check sparse matrix, its vector and the work items."""
+    """Collective over comm. Check the sparse matrix, its vector and the work items."""
     whole = sparse()
     first, last = s.layout.offsets[comm.rank : comm.rank + 2]
     own = whole[first:last]
@@ -165,7 +165,7 @@ def stopped(comm: Any) -> bool:
 
 
 def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
-    """What was kept from before a resize must raise."""
+    """Check that communicator and array of before a resize cannot be used."""
     from mpi4py import MPI
 
     try:
@@ -180,13 +180,13 @@ def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
 def main() -> None:
     total, seconds = int(sys.argv[1]), float(sys.argv[2])
     with reshape.application(topology="arbitrary", verify=True) as app:
-        ask_for_trouble(app.state)
+        inject_faults(app.state)
         shape = (SHAPE[0] - 1, SHAPE[1]) if "SMALLER" in os.environ else SHAPE
         a = app.block_cyclic("a", shape, BLOCK)
         f = app.block_cyclic("f", SHAPE, (3, 7), dtype=np.int32, order="F")
         v = app.block_cyclic("v", (LENGTH,), (4,), dtype=np.float32)
         u = app.rows("u", (LENGTH, 3), dtype=np.complex128)
-        w = app.rows("w", (2, 5), axis=1)  # has empty parts from 6 processes on
+        w = app.rows("w", (2, 5), axis=1)  # has empty parts on 6 or more processes
         p = app.replicated("p", np.arange(11.0))
         s = app.csr("s", (53, 40), balance="entries")
         if app.is_fresh_start:

@@ -1,4 +1,4 @@
-"""The `reshape` command as a user meets it: help, suggestions, errors, exit codes."""
+"""The `reshape` command: help, suggestions, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from reshape.__main__ import SUBCOMMANDS
 
-# A group of its own with subcommands that fail in the ways a subcommand can.
+# A command group whose subcommands fail in different ways.
 SAMPLE = """
 import sys, time
 import click
@@ -57,7 +57,7 @@ def sample(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_full_disk_behind_the_output_is_told_in_one_line(sample: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(sample: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, sample, "fine"], stdout=full, stderr=subprocess.PIPE, check=False
@@ -77,9 +77,9 @@ def test_help_lists_the_subcommands_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_every_subcommand_exists(name: str) -> None:
+def test_every_subcommand_exists_and_its_help_has_an_example(name: str) -> None:
     module = SUBCOMMANDS[name].target.partition(":")[0]
-    assert importlib.util.find_spec(module) is not None, f"{module} is not there"
+    assert importlib.util.find_spec(module) is not None, f"{module} does not exist"
     done = reshape(name, "--help")
     assert done.returncode == 0, done.stderr
     assert f"reshape {name}" in done.stdout
@@ -98,7 +98,7 @@ def test_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"reshape {version('reshape-mpi')}\n")
 
 
-def test_installed_script_is_the_same_command() -> None:
+def test_the_installed_script_is_the_same_command() -> None:
     script = Path(sys.executable).parent / "reshape"
     assert run(script, "--version").stdout == reshape("--version").stdout
 
@@ -136,13 +136,13 @@ def test_an_error_is_one_line_and_exit_code_1(sample: Path) -> None:
     assert (done.stdout, done.stderr) == ("", expected)
 
 
-def test_a_fault_of_our_own_keeps_its_traceback(sample: Path) -> None:
+def test_an_unexpected_exception_keeps_its_traceback(sample: Path) -> None:
     done = run(sys.executable, sample, "broken", cwd=sample.parent)
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr
 
 
-def test_interrupt_gives_130(sample: Path) -> None:
+def test_the_exit_code_of_an_interrupted_command_is_130(sample: Path) -> None:
     with subprocess.Popen(
         [sys.executable, sample, "slow"],
         cwd=sample.parent,

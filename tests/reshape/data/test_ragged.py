@@ -1,4 +1,4 @@
-"""Sparse matrices, what is laid out like them, and work items: right, refused, or rolled back."""
+"""Sparse matrices, arrays with their layout, and work items: contents, errors, roll-backs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from driver import Driver, run
 from test_app import script
 
 
-def test_sparse_matrix_is_dealt_by_rows_or_by_entries(tmp_path: Path) -> None:
+def test_a_sparse_matrix_is_distributed_by_rows_or_by_entries(tmp_path: Path) -> None:
     body = """
         from scipy.sparse import csr_array
         heavy = np.eye(12); heavy[3] = 1
@@ -47,14 +47,14 @@ def test_sparse_matrix_is_dealt_by_rows_or_by_entries(tmp_path: Path) -> None:
     assert done.stdout == "4\n", done.stderr
 
 
-def test_items_are_dealt_evenly_at_the_start(tmp_path: Path) -> None:
+def test_items_are_distributed_evenly_at_the_start(tmp_path: Path) -> None:
     body = """
         t = app.items("t", range(10))
         empty = app.items("empty")
         assert empty.local == []
         empty.local.append(app.comm.rank)
-        told = app.comm.gather((t.local, empty.local))
-        if told: print(told)
+        gathered = app.comm.gather((t.local, empty.local))
+        if gathered: print(gathered)
     """
     done = run(3, script(tmp_path, body))
     assert done.stdout == "[([0, 1, 2, 3], [0]), ([4, 5, 6], [1]), ([7, 8, 9], [2])]\n", done.stderr
@@ -67,18 +67,18 @@ WRONG_USE = {
     'app.csr("A", (3, 3)); app.items("A")': "items 'A' is registered twice",
     'app.csr("A", (3, 3)).assemble(None)': "csr 'A': the blocks have 0 rows together, expected 3",
     'app.csr("A", (3, 3)).assemble(np.eye(4))': "csr 'A': the block of rank 0 has 4 columns",
-    'app.csr("A", (1, 1)).assemble("x")': "csr 'A': the block of rank 0 is no matrix of <f8",
+    'app.csr("A", (1, 1)).assemble("x")': "csr 'A': the block of rank 0 is not a matrix of <f8",
     'A = app.csr("A", (3, 3)); app.rows("x", (4,), like=A)': "array 'x', like=A: needs axis 0 and",
     'A = app.csr("A", (3, 3)); app.rows("x", (3, 3), axis=1, like=A)': "array 'x', like=A: needs",
     'A = app.csr("A", (3, 3)); app.rows("x", (3,), like=A); A.assemble(np.eye(3))': (
-        "csr 'A': fill it before arrays are laid out like it; there is x"
+        "csr 'A': fill it before arrays are laid out like it, as x"
     ),
     'app.iterations(2); app.items("t")': "items 't' is registered after app.iterations()",
     'app.items("a.b")': "array name 'a.b': use 1 to 64 letters",
 }
 
 
-def test_wrong_use_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_wrong_use_raises_an_error_of_one_sentence(tmp_path: Path) -> None:
     lines = ["import numpy as np, reshape"]
     for statement in WRONG_USE:
         lines += [
@@ -90,18 +90,18 @@ def test_wrong_use_is_told_in_one_sentence(tmp_path: Path) -> None:
     program.write_text("\n".join(lines))
     done = run(1, str(program))
     assert done.returncode == 0, done.stderr
-    for told, expected in zip(done.stdout.splitlines(), WRONG_USE.values(), strict=True):
-        assert told.startswith(expected)
+    for line, expected in zip(done.stdout.splitlines(), WRONG_USE.values(), strict=True):
+        assert line.startswith(expected)
 
 
-def test_fault_of_one_rank_in_assemble_is_told_by_all(tmp_path: Path) -> None:
+def test_a_wrong_block_of_one_rank_raises_on_all(tmp_path: Path) -> None:
     body = """
         A = app.csr("A", (4, 4))
         try:
             A.assemble(np.ones((2, 4 + app.comm.rank)))
         except reshape.ReshapeError as error:
-            told = app.comm.gather(str(error))
-            if told: print(told)
+            messages = app.comm.gather(str(error))
+            if messages: print(messages)
     """
     done = run(2, script(tmp_path, body))
     why = "csr 'A': the block of rank 1 has 5 columns, expected 4"
@@ -110,19 +110,19 @@ def test_fault_of_one_rank_in_assemble_is_told_by_all(tmp_path: Path) -> None:
 
 FAULTS = {
     "pickled": ("lambda: 0", "items 't' cannot be pickled"),
-    "restored": ("Picky()", "items 't' cannot be restored on rank 1: not here"),
+    "restored": ("Restored()", "items 't' cannot be restored on rank 1: injected"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_item_that_cannot_move_rolls_the_resize_back(tmp_path: Path, fault: str) -> None:
+def test_an_item_that_cannot_be_moved_rolls_the_resize_back(tmp_path: Path, fault: str) -> None:
     item, why = FAULTS[fault]
     body = f"""
         import os, time
         first = os.environ["RESHAPE_GROUP"] == "0"
         def restore():
-            if not first: raise ValueError("not here")
-        class Picky:
+            if not first: raise ValueError("injected")
+        class Restored:
             def __reduce__(self): return restore, ()
         t = app.items("t", [1, 2, {item}])
         for step in app.iterations(200):
@@ -133,14 +133,14 @@ def test_item_that_cannot_move_rolls_the_resize_back(tmp_path: Path, fault: str)
     """
     with Driver(tmp_path, [script(tmp_path, body)]) as driver:
         driver.start(1, "first")
-        report = driver.grow(1)
+        report = driver.expand(1)
         assert not report.ok
         assert report.why.startswith(why)
         driver.serve(lambda: driver.segments == [])
         assert "[1, 2, 3]\n" in driver.finish()
 
 
-def test_joiner_has_nothing_before_its_first_resize(tmp_path: Path) -> None:
+def test_a_joining_group_has_no_data_before_its_first_resize(tmp_path: Path) -> None:
     body = """
         import os, time
         A, t = app.csr("A", (4, 4)), app.items("t", [1, 2])

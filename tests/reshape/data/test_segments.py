@@ -1,4 +1,4 @@
-"""Memory that outlives its processes, and the restart point that makes it a state of the job."""
+"""Segments, which outlive their processes, and the restart point that refers to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POINT = RestartPoint(epoch=3, iteration=17, size=4, signature=(), state=b"\x80\x
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder in memory."""
+    """The name of a folder in shared memory."""
     path = Path("/dev/shm") / f"reshape-segments-{uuid4().hex}"
     yield path
     if path.exists():
@@ -57,7 +57,7 @@ def test_contents_outlive_the_process(folder: Path, order: segments.Order, dtype
     assert (folder / "A.e2.r5").stat().st_mode & 0o777 == 0o600
 
 
-def test_new_segment_is_zero_even_if_the_name_is_taken(folder: Path) -> None:
+def test_a_new_segment_is_zero_even_if_its_file_exists(folder: Path) -> None:
     old = segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
     old.array[:] = 7
     new = segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
@@ -65,7 +65,7 @@ def test_new_segment_is_zero_even_if_the_name_is_taken(folder: Path) -> None:
     assert (old.array == 7).all()
 
 
-def test_discarded_segment_can_be_read_not_written(folder: Path) -> None:
+def test_a_discarded_segment_is_read_only(folder: Path) -> None:
     segment = segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
     segment.array[:] = 7
     segment.discard()
@@ -75,27 +75,27 @@ def test_discarded_segment_can_be_read_not_written(folder: Path) -> None:
         segment.array[0] = 1
 
 
-def test_no_elements_need_no_file(folder: Path) -> None:
+def test_an_array_without_elements_has_no_file(folder: Path) -> None:
     segment = segments.create(RankMemory(folder, 1, 0), "A", (0, 9), float, "C")
     assert segment.outlives
     assert segment.array.shape == (0, 9)
     assert segments.reopen(RankMemory(folder, 1, 0), "A", (0, 9), float, "C").array.shape == (0, 9)
 
 
-def test_segment_larger_than_the_file_system_is_private(folder: Path) -> None:
+def test_a_segment_larger_than_the_file_system_is_private(folder: Path) -> None:
     """A file system that is full must cause an error, not a SIGBUS."""
     whole = os.statvfs("/dev/shm")
     elements = whole.f_blocks * whole.f_frsize // 8
     try:
         segment = segments.create(RankMemory(folder, 0, 0), "A", (elements + 1,), "i8", "C")
     except MemoryError:
-        pass  # there is not as much private memory either
+        pass  # private memory is too small as well
     else:
         assert segment.path is None
     assert list(folder.iterdir()) == []
 
 
-def test_room_is_checked_before_anything_is_allocated(
+def test_free_space_is_checked_before_allocation(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allocated: list[int] = []
@@ -115,7 +115,7 @@ def test_room_is_checked_before_anything_is_allocated(
     assert allocated == [8]
 
 
-def test_no_room_falls_back_to_private(
+def test_private_memory_is_used_if_the_file_system_is_full(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: int) -> None:
@@ -133,14 +133,16 @@ def test_no_room_falls_back_to_private(
 
 
 @pytest.mark.parametrize(("shape", "state"), [((5,), "is missing"), ((3,), "has 32 bytes")])
-def test_reopen_what_is_not_there(folder: Path, shape: tuple[int], state: str) -> None:
+def test_a_segment_that_does_not_fit_cannot_be_reopened(
+    folder: Path, shape: tuple[int], state: str
+) -> None:
     segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
     epoch = 1 if shape == (3,) else 2
     with pytest.raises(ReshapeError, match=rf"A\.e{epoch}\.r0 {state}.*submit the job again"):
         segments.reopen(RankMemory(folder, epoch, 0), "A", shape, float, "C")
 
 
-def test_sweep_keeps_one_epoch_and_what_is_not_ours(folder: Path) -> None:
+def test_sweep_keeps_one_epoch_and_other_files(folder: Path) -> None:
     for epoch in (1, 2, 12):
         segments.create(RankMemory(folder, epoch, 0), "A-e2.r1".replace(".", "_"), (4,), float, "C")
     (folder / "notes.txt").touch()
@@ -148,7 +150,7 @@ def test_sweep_keeps_one_epoch_and_what_is_not_ours(folder: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["A-e2_r1.e2.r0", "notes.txt"]
 
 
-def test_restart_point_is_written_read_and_removed(folder: Path) -> None:
+def test_a_restart_point_is_written_read_and_removed(folder: Path) -> None:
     assert not has_restart_point(folder)
     POINT.write(folder)
     assert has_restart_point(folder)
@@ -164,7 +166,7 @@ def test_restart_point_is_written_read_and_removed(folder: Path) -> None:
     ("contents", "why"),
     [(None, "there is no"), (b"", "truncated"), (b"\xa0", "Expected `object`, got `str`")],
 )
-def test_restart_point_that_is_none(folder: Path, contents: bytes | None, why: str) -> None:
+def test_a_damaged_restart_point_is_refused(folder: Path, contents: bytes | None, why: str) -> None:
     folder.mkdir(mode=0o700)
     if contents is not None:
         (folder / RESTART_FILE).touch(mode=0o600)
@@ -174,7 +176,7 @@ def test_restart_point_that_is_none(folder: Path, contents: bytes | None, why: s
 
 
 @given(size=st.integers(1, 500), ndim=st.integers(1, 4))
-def test_process_grid(size: int, ndim: int) -> None:
+def test_a_process_grid_is_ascending_and_complete(size: int, ndim: int) -> None:
     grid = process_grid(size, ndim)
     assert len(grid) == ndim
     assert np.prod(grid) == size

@@ -1,4 +1,4 @@
-"""Jobs that grow and shrink for real: mpiexec groups that join, move their data, and leave."""
+"""Jobs that expand and contract: real mpiexec groups that join, move their data, and leave."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ PROGRAM = SUPPORT / "resizable.py"
 
 
 def job(folder: Path, iterations: int = 300, seconds: float = 0.0) -> Driver:
-    """A job that goes slowly as long as the test has something to do with it."""
+    """A job whose resize points are slow until `Driver.finish`."""
     driver = Driver(folder, [str(PROGRAM), str(iterations), str(seconds)])
     driver.pace_s = 0.0 if seconds else 0.02
     return driver
 
 
-def gone(processes: list[int]) -> bool:
+def have_ended(processes: list[int]) -> bool:
     return not any(psutil.pid_exists(pid) for pid in processes)
 
 
 def sizes(text: str) -> list[int]:
-    """Sizes the program has seen, if its data was right."""
+    """Return the sizes that the program reports, after checking that its data was correct."""
     line = next(line for line in text.splitlines() if line.startswith("sizes"))
     assert line.endswith(" right"), text
     return [int(word) for word in line.split()[1:-1]]
 
 
-@pytest.mark.parametrize("way", [{}, {"MESSAGES": "1"}], ids=["in memory", "messages"])
-def test_original_group_leaves(tmp_path: Path, way: dict[str, str]) -> None:
-    """2 -> 4 -> 6 -> 2, and the group that began is gone."""
+@pytest.mark.parametrize("options", [{}, {"MESSAGES": "1"}], ids=["in memory", "messages"])
+def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> None:
+    """Sizes 2, 4, 6, 2; the first group has ended."""
     with job(tmp_path) as driver:
-        original = driver.start(2, "first", **way)
-        second, third = driver.ready(2, **way), driver.ready(2, **way)
+        original = driver.start(2, "first", **options)
+        second, third = driver.ready(2, **options), driver.ready(2, **options)
         leaving = original.processes() + second.processes()
         assert len(leaving) == 4
         for group in (second, third):
@@ -49,8 +49,8 @@ def test_original_group_leaves(tmp_path: Path, way: dict[str, str]) -> None:
             assert report.ok, report.why
             assert report.times.moved_bytes > 0
             assert report.times.move_s > 0
-        assert driver.leave(0, 1).ok
-        assert gone(leaving)
+        assert driver.contract(0, 1).ok
+        assert have_ended(leaving)
         assert original.process.returncode == second.process.returncode == 0
         assert sizes(driver.finish()) == [2, 4, 6, 2]
         assert driver.facts == {"verified": True, "size": 2}
@@ -58,47 +58,47 @@ def test_original_group_leaves(tmp_path: Path, way: dict[str, str]) -> None:
         assert [hello.size for hello in driver.hellos] == [2]
 
 
-def test_interior_group_leaves_and_another_comes(tmp_path: Path) -> None:
+def test_an_interior_group_leaves_and_another_joins(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
         middle, last = driver.ready(2), driver.ready(1)
         assert driver.join(middle).ok
         assert driver.join(last).ok
-        assert driver.leave(middle.number).ok
-        assert driver.grow(3).ok
-        assert driver.leave(0, last.number).ok
+        assert driver.contract(middle.number).ok
+        assert driver.expand(3).ok
+        assert driver.contract(0, last.number).ok
         assert sizes(driver.finish()) == [1, 3, 4, 2, 5, 3]
 
 
-def test_epoch_and_bytes_at_resize_points(tmp_path: Path) -> None:
+def test_requests_have_the_epoch_and_the_registered_bytes(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
-        driver.serve(lambda: driver.at is not None)
-        assert driver.at is not None
-        before = driver.at
+        driver.serve(lambda: driver.latest is not None)
+        assert driver.latest is not None
+        before = driver.latest
         assert (before.epoch, before.size, str(before.topology)) == (0, 1, "arbitrary")
         data = 61 * 47 * (8 + 4) + 103 * 4 + 103 * 3 * 16 + 2 * 5 * 8
         data += 53 * (8 + 8) + sparse().nnz * (4 + 8)
         assert before.registered_bytes == data + 11 * 8
-        serial = driver.grow(2).serial
-        driver.serve(lambda: driver.at is not None and driver.at.size == 3)
-        assert (driver.at.epoch, driver.at.registered_bytes) == (serial, data + 3 * 11 * 8)
-        assert driver.at.iteration > before.iteration
-        assert 0 < driver.at.iteration_s < 5
+        serial = driver.expand(2).serial
+        driver.serve(lambda: driver.latest is not None and driver.latest.size == 3)
+        assert (driver.latest.epoch, driver.latest.registered_bytes) == (serial, data + 3 * 11 * 8)
+        assert driver.latest.iteration > before.iteration
+        assert 0 < driver.latest.iteration_s < 5
         driver.finish()
 
 
-def test_a_decision_that_is_committed_already_is_only_reported_again(tmp_path: Path) -> None:
-    """The service lost the report and repeats itself; the group must not be accepted twice."""
+def test_a_repeated_decision_that_is_committed_is_only_reported_again(tmp_path: Path) -> None:
+    """A service that lost the report repeats the decision; the group is not accepted twice."""
     with job(tmp_path) as driver:
         driver.start(1, "first")
         group = driver.ready(1)
         serial = driver.join(group).serial
-        met = driver.met
-        driver.serve(lambda: driver.met > met + 3)
-        met, heard = driver.met, driver.report_count
-        driver.serve(lambda: driver.met > met + 3)
-        assert driver.report_count == heard  # it has been noted
+        count = driver.points
+        driver.serve(lambda: driver.points > count + 3)
+        count, reports = driver.points, driver.report_count
+        driver.serve(lambda: driver.points > count + 3)
+        assert driver.report_count == reports  # it was confirmed
         driver.reports.clear()
         driver.decide = lambda _: m.Join(serial=serial, group=group.number, size=1)
         assert driver.await_report(serial).ok
@@ -107,39 +107,39 @@ def test_a_decision_that_is_committed_already_is_only_reported_again(tmp_path: P
         assert len(driver.ports) == 1
 
 
-def test_report_is_repeated_until_noted(tmp_path: Path) -> None:
+def test_a_report_is_repeated_until_it_is_confirmed(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
         group = driver.ready(1)
-        driver.deaf = True
+        driver.confirms_reports = False
         driver.join(group)
-        heard = driver.report_count
-        driver.serve(lambda: driver.report_count > heard + 2)
-        driver.deaf = False
-        heard = driver.report_count
-        driver.serve(lambda: driver.report_count > heard)
-        met = driver.met
-        driver.serve(lambda: driver.met > met + 5)
-        assert driver.report_count == heard + 1
+        reports = driver.report_count
+        driver.serve(lambda: driver.report_count > reports + 2)
+        driver.confirms_reports = True
+        reports = driver.report_count
+        driver.serve(lambda: driver.report_count > reports)
+        count = driver.points
+        driver.serve(lambda: driver.points > count + 5)
+        assert driver.report_count == reports + 1
         driver.finish()
 
 
 @pytest.mark.parametrize("groups", [[0], [5], [0, 1, 2]])
-def test_impossible_leave_is_refused(tmp_path: Path, groups: list[int]) -> None:
+def test_an_impossible_contraction_is_rolled_back(tmp_path: Path, groups: list[int]) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first")
-        report = driver.leave(*groups)
+        report = driver.contract(*groups)
         assert not report.ok
         assert "no group would be left" in report.why or "not part of it" in report.why
         assert sizes(driver.finish()) == [2]
         assert driver.segments == []
 
 
-def test_unwanted_group_ends_by_itself(tmp_path: Path) -> None:
+def test_an_abandoned_group_ends_by_itself(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
         group = driver.ready(2)
-        driver.tell(group, m.Abandon(why="the job was contracted"))
+        driver.send_to(group, m.Abandon(why="the job was contracted"))
         assert "does not join: the job was contracted" in driver.finish()
         assert group.process.returncode == 0
 
@@ -149,66 +149,66 @@ def cpu_seconds(group: Group) -> float:
     return sum(t.user + t.system for t in times)
 
 
-def test_waiting_group_does_not_spin(tmp_path: Path) -> None:
-    """The cores belong to the running job."""
+def test_a_waiting_group_uses_no_processor(tmp_path: Path) -> None:
+    """The running job uses the cores."""
     with job(tmp_path) as driver:
         driver.start(1, "first")
         group = driver.ready(2)
-        before, met = cpu_seconds(group), driver.met
-        driver.serve(lambda: driver.met > met + 60)  # more than 1.2 s
+        before, count = cpu_seconds(group), driver.points
+        driver.serve(lambda: driver.points > count + 60)  # more than 1.2 s
         assert cpu_seconds(group) - before < 0.3
-        driver.tell(group, m.Abandon(why="enough"))
+        driver.send_to(group, m.Abandon(why="enough"))
         driver.finish()
 
 
-def test_other_program_is_not_taken(tmp_path: Path) -> None:
+def test_a_group_with_another_number_of_iterations_is_refused(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
         driver.argv[2] = "301"
-        report = driver.grow(1)
+        report = driver.expand(1)
         assert not report.ok
         assert "app.iterations(300), the group that joins 301" in report.why
         assert sizes(driver.finish()) == [1]
 
 
-def test_other_registration_is_not_taken(tmp_path: Path) -> None:
+def test_a_group_with_other_registrations_is_refused(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
-        report = driver.grow(2, SMALLER="1")
+        report = driver.expand(2, SMALLER="1")
         assert not report.ok
         assert "has registered block_cyclic 'a' (shape=(61, 47), block=(5, 4)" in report.why
         assert "joins block_cyclic 'a' (shape=(60, 47)" in report.why
-        assert driver.grow(1).ok  # the job is as able as before
+        assert driver.expand(1).ok  # the job can still expand
         assert sizes(driver.finish()) == [1, 2]
 
 
-def test_unexpected_group_is_not_taken(tmp_path: Path) -> None:
+def test_an_unexpected_group_is_refused(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
         group, other = driver.ready(1), driver.ready(1)
         serial = driver.order_join(group)
-        driver.tell(other, m.Connect(port=driver.ports[-1].port))
+        driver.send_to(other, m.Connect(port=driver.ports[-1].port))
         report = driver.await_report(serial)
         assert not report.ok
         assert report.why == "expected group 1 of 1 processes, got group 2 of 1"
-        driver.tell(group, m.Abandon(why="not now"))
+        driver.send_to(group, m.Abandon(why="not now"))
         assert sizes(driver.finish()) == [1]
 
 
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ("no-memory", "no memory for the new layout on rank 1: no more"),
+        ("no-memory", "no memory for the new layout on rank 1: injected"),
         ("unmappable", "rank 2 cannot map the data of other processes: [Errno 24] Too many open"),
         ("corrupt", "the checksum of a has changed in the move"),
         ("unpicklable", "app.state or the restart point cannot be saved"),
         ("unloadable", "app.state cannot be restored where the group starts"),
     ],
 )
-def test_rolled_back_resize_loses_nothing(tmp_path: Path, fault: str, why: str) -> None:
+def test_a_resize_that_is_rolled_back_loses_nothing(tmp_path: Path, fault: str, why: str) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first", FAULT=fault)
-        report = driver.grow(2, FAULT=fault)
+        report = driver.expand(2, FAULT=fault)
         assert not report.ok
         assert why in report.why
         driver.serve(lambda: not [name for name in driver.segments if ".e0." not in name])
@@ -216,11 +216,11 @@ def test_rolled_back_resize_loses_nothing(tmp_path: Path, fault: str, why: str) 
         assert driver.segments == []
 
 
-def test_full_shared_memory_falls_back_to_private(tmp_path: Path) -> None:
-    """The job runs and resizes; that it cannot restart is said, and no restart point is left."""
+def test_private_memory_is_used_if_shared_memory_is_full(tmp_path: Path) -> None:
+    """The job runs and resizes. It logs that it cannot restart, and leaves no restart point."""
     with job(tmp_path) as driver:
         driver.start(2, "first", FAULT="full")
-        assert driver.grow(1, FAULT="full").ok
+        assert driver.expand(1, FAULT="full").ok
         assert driver.segments == []
         text = driver.finish()
         assert sizes(text) == [2, 3]
@@ -228,43 +228,43 @@ def test_full_shared_memory_falls_back_to_private(tmp_path: Path) -> None:
         assert text.count("no restart point") == 1
 
 
-def test_service_away_and_back(tmp_path: Path) -> None:
-    """The job computes on without its service, at no great cost, and hears it when it is back."""
+def test_a_job_continues_without_its_service_and_reconnects(tmp_path: Path) -> None:
+    """Iterations are hardly slower without the service."""
     with job(tmp_path, 300, 0.01) as driver:
         driver.start(2, "first")
-        driver.serve(lambda: driver.met > 5)
-        driver.silence()
-        assert driver.at is not None
-        before = driver.at.iteration
+        driver.serve(lambda: driver.points > 5)
+        driver.end_service()
+        assert driver.latest is not None
+        before = driver.latest.iteration
         time.sleep(1.0)
-        driver.speak_again()
-        met = driver.met
-        driver.serve(lambda: driver.met > met)
-        assert driver.at.iteration > before + 30  # of about 100 in this second
-        assert driver.grow(1).ok
+        driver.restart_service()
+        count = driver.points
+        driver.serve(lambda: driver.points > count)
+        assert driver.latest.iteration > before + 30  # of about 100 in this second
+        assert driver.expand(1).ok
         assert sizes(driver.finish()) == [2, 3]
 
 
-def test_service_away_at_the_start(tmp_path: Path) -> None:
+def test_a_job_starts_without_its_service(tmp_path: Path) -> None:
     with job(tmp_path, 300, 0.01) as driver:
-        driver.silence()
+        driver.end_service()
         group = driver.start(1, "first")
         time.sleep(3.0)
-        driver.speak_again()
-        driver.serve(lambda: driver.met > 0)
+        driver.restart_service()
+        driver.serve(lambda: driver.points > 0)
         assert sizes(driver.finish()) == [1]
         assert "starts without its service" in group.text
 
 
-def test_stale_communicator_and_array_cannot_be_used(tmp_path: Path) -> None:
+def test_communicator_and_array_of_before_a_resize_cannot_be_used(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first", CHECK_STALE="1")
-        assert driver.grow(1).ok
+        assert driver.expand(1).ok
         assert "stale communicator raises, stale array is read-only" in driver.finish()
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_program_contradicts_its_submission(tmp_path: Path, size: int) -> None:
+def test_a_program_that_contradicts_its_submission_is_refused(tmp_path: Path, size: int) -> None:
     with job(tmp_path) as driver:
         driver.welcome = m.Welcome(topology=Topology.parse("power-of-2"))
         group = driver.start(size, "first")
@@ -283,8 +283,8 @@ def resident(group: Group) -> float:
 
 
 @pytest.mark.slow
-def test_hundred_resizes_leak_nothing(tmp_path: Path) -> None:
-    """Grow and shrink 50 times; the group that stays keeps its descriptors and its memory."""
+def test_a_hundred_resizes_leak_nothing(tmp_path: Path) -> None:
+    """Expand and contract 50 times; descriptors and memory of the first group stay constant."""
     shared = set(os.listdir("/dev/shm"))
     with job(tmp_path, 100_000, 0.001) as driver:
         first = driver.start(1, "first", STOP_FILE=str(tmp_path / "stop"))
@@ -295,7 +295,7 @@ def test_hundred_resizes_leak_nothing(tmp_path: Path) -> None:
             assert driver.join(group).ok
             if cycle < 49:  # starts while the job computes
                 following = driver.ready(1, STOP_FILE=str(tmp_path / "stop"))
-            assert driver.leave(group.number).ok
+            assert driver.contract(group.number).ok
             history.append((max(descriptors(first)), resident(first), len(driver.segments)))
         descriptors_, megabytes, files = zip(*history, strict=True)
         assert descriptors_[-1] <= descriptors_[4] + 2

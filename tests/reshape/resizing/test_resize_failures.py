@@ -1,4 +1,4 @@
-"""Processes that die at each moment of a resize: the job goes on, or restarts and is right."""
+"""Processes that die at each step of a resize: the job continues, or restarts correctly."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"
-SETTLE_S = 0.3  # what hangs after a death is given this long to end the resize all the same
+SETTLE_S = 0.3  # time in which the remaining processes could wrongly end the resize
 
 
 def job(folder: Path) -> Driver:
-    """A job that goes slowly as long as the test has something to do with it."""
+    """A job whose resize points are slow until `finished` or `Driver.finish`."""
     driver = Driver(folder, [str(PROGRAM), "300", "0"])
     driver.pace_s = 0.02
     return driver
 
 
-def dead(driver: Driver, group: Group) -> None:
+def await_failure(driver: Driver, group: Group) -> None:
     driver.serve(lambda: group.process.poll() is not None)
     assert group.process.returncode != 0
 
 
 def restart(driver: Driver, size: int) -> Group:
-    """What the agent does when a resize is overdue: kill all that is left, start anew."""
+    """Kill the remaining processes and restart the job, as an agent does at the deadline."""
     assert RESTART_FILE in driver.segments
     for group in driver.groups.values():
         driver.kill(group)
@@ -38,8 +38,8 @@ def restart(driver: Driver, size: int) -> Group:
     return group
 
 
-def right(driver: Driver, group: Group) -> str:
-    """Serve until this group has ended; give the line in which it says that its data is right."""
+def finished(driver: Driver, group: Group) -> str:
+    """Answer the job until this group has ended; return its line about sizes and data."""
     driver.pace_s = 0.0
     driver.serve(lambda: group.process.poll() is not None)
     assert group.process.returncode == 0
@@ -48,23 +48,23 @@ def right(driver: Driver, group: Group) -> str:
     return line
 
 
-def test_newcomer_dies_before_it_is_ready(tmp_path: Path) -> None:
+def test_a_joining_group_dies_before_it_is_ready(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         first = driver.start(2, "first")
-        dead(driver, driver.start(2, "join", KILL="1:1:before:await_port"))
-        assert right(driver, first) == "sizes 2 right"
+        await_failure(driver, driver.start(2, "join", KILL="1:1:before:await_port"))
+        assert finished(driver, first) == "sizes 2 right"
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_newcomer_dies_before_it_connects(tmp_path: Path, size: int) -> None:
-    """The job waits in Accept; the stand-in releases it, again and again."""
+def test_a_joining_group_dies_before_it_connects(tmp_path: Path, size: int) -> None:
+    """The job waits in Accept, and a stand-in releases it, twice."""
     with job(tmp_path) as driver:
         first = driver.start(2, "first")
         for attempt in (1, 2):
             group = driver.ready(size, KILL=f"{attempt}:0:before:connect")
             serial = driver.order_join(group)
-            driver.tell(group, m.Connect(port=driver.ports[-1].port))
-            dead(driver, group)
+            driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+            await_failure(driver, group)
             time.sleep(SETTLE_S)
             assert RESTART_FILE in driver.segments
             driver.cancel(driver.ports[-1].port)
@@ -72,21 +72,21 @@ def test_newcomer_dies_before_it_connects(tmp_path: Path, size: int) -> None:
             assert not report.ok
             assert report.why == "the group that was to join is gone"
             assert RESTART_FILE not in driver.segments
-        assert driver.grow(1).ok
-        assert right(driver, first) == "sizes 2 3 right"
+        assert driver.expand(1).ok
+        assert finished(driver, first) == "sizes 2 3 right"
 
 
-def test_service_dies_when_the_port_is_open(tmp_path: Path) -> None:
-    """Nobody will send the newcomer: the job must not wait for it in Accept."""
+def test_the_service_ends_while_the_port_is_open(tmp_path: Path) -> None:
+    """No service sends the group to the port, so the job must not wait in Accept."""
     with job(tmp_path) as driver:
         first = driver.start(2, "first")
         group = driver.ready(1)
-        driver.loses_ports = True
+        driver.answers_ports = False
         report = driver.await_report(driver.order_join(group))
         assert "no group can join: no answer from the scheduler service" in report.why
-        driver.loses_ports = False
+        driver.answers_ports = True
         assert driver.join(group).ok
-        assert right(driver, first) == "sizes 2 3 right"
+        assert finished(driver, first) == "sizes 2 3 right"
 
 
 @pytest.mark.parametrize(
@@ -104,89 +104,89 @@ def test_service_dies_when_the_port_is_open(tmp_path: Path) -> None:
         "0:0:before:commit",
     ],
 )
-def test_death_in_a_join_costs_no_more_than_a_restart(tmp_path: Path, victim: str) -> None:
+def test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first", KILL=victim)
         group = driver.ready(2, KILL=victim)
         driver.order_join(group)
-        assert driver.at is not None
-        iteration = driver.at.iteration
-        driver.tell(group, m.Connect(port=driver.ports[-1].port))
-        dead(driver, driver.groups[int(victim[0])])
+        assert driver.latest is not None
+        iteration = driver.latest.iteration
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, driver.groups[int(victim[0])])
         time.sleep(SETTLE_S)
         again = restart(driver, 2)
-        driver.serve(lambda: driver.at is not None and driver.at.iteration > iteration)
-        assert driver.at.iteration == iteration + 1  # nothing computed is lost
+        driver.serve(lambda: driver.latest is not None and driver.latest.iteration > iteration)
+        assert driver.latest.iteration == iteration + 1  # no result is lost
         driver.serve(lambda: not [name for name in driver.segments if ".e0." not in name])
-        assert driver.grow(1).ok
-        assert right(driver, again) == "sizes 2 3 right"
+        assert driver.expand(1).ok
+        assert finished(driver, again) == "sizes 2 3 right"
         assert driver.segments == []
 
 
 @pytest.mark.parametrize("victim", ["0:0:before:run", "1:0:after:run", "1:1:before:commit"])
-def test_death_in_a_leave_costs_no_more_than_a_restart(tmp_path: Path, victim: str) -> None:
+def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     """Three processes in two groups; the restarted job is one group of three."""
     with job(tmp_path) as driver:
         kill = str(tmp_path / "kill")
         driver.start(1, "first", KILL_FILE=kill)
-        report = driver.grow(2, KILL_FILE=kill)
+        report = driver.expand(2, KILL_FILE=kill)
         assert report.ok
-        # Only now, for the first resize goes through the same functions.
+        # Not earlier, because the expansion calls the same functions.
         (tmp_path / "kill").write_text(victim)
         driver.decide = lambda _: m.Leave(serial=2, groups=[0])
-        dead(driver, driver.groups[int(victim[0])])
+        await_failure(driver, driver.groups[int(victim[0])])
         driver.decide = lambda _: m.Proceed()
         time.sleep(SETTLE_S)
         (tmp_path / "kill").unlink()
         again = restart(driver, 3)
-        driver.serve(lambda: driver.at is not None and driver.at.size == 3)
-        assert driver.at is not None
-        assert driver.at.epoch == report.serial
-        assert right(driver, again) == "sizes 1 3 right"
+        driver.serve(lambda: driver.latest is not None and driver.latest.size == 3)
+        assert driver.latest is not None
+        assert driver.latest.epoch == report.serial
+        assert finished(driver, again) == "sizes 1 3 right"
         assert driver.segments == []
 
 
-def test_death_in_a_restart_is_followed_by_another(tmp_path: Path) -> None:
+def test_a_death_in_a_restart_is_followed_by_another_restart(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first")
         group = driver.ready(1, KILL="1:0:before:run")
         driver.order_join(group)
-        driver.tell(group, m.Connect(port=driver.ports[-1].port))
-        dead(driver, group)
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, group)
         driver.kill(driver.groups[0])
-        dead(driver, driver.start(2, "restart", KILL="2:1:before:restarted"))
-        assert right(driver, restart(driver, 2)) == "sizes 2 right"
+        await_failure(driver, driver.start(2, "restart", KILL="2:1:before:restarted"))
+        assert finished(driver, restart(driver, 2)) == "sizes 2 right"
 
 
-def test_death_after_the_commit_leaves_no_restart_point(tmp_path: Path) -> None:
-    """What died then has died within an iteration; there is nothing consistent to restart from."""
+def test_after_the_commit_there_is_no_restart_point(tmp_path: Path) -> None:
+    """A process that dies then dies within an iteration, so no consistent state exists."""
     with job(tmp_path) as driver:
         driver.start(2, "first")
         group = driver.ready(1, KILL="1:0:after:commit")
         driver.order_join(group)
-        driver.tell(group, m.Connect(port=driver.ports[-1].port))
-        dead(driver, group)
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, group)
         time.sleep(SETTLE_S)
         assert RESTART_FILE not in driver.segments
         driver.kill(driver.groups[0])
         again = driver.start(2, "restart")
-        dead(driver, again)
+        await_failure(driver, again)
         assert "cannot restart: there is no" in again.text
         assert again.text.count("cannot restart") == 1
 
 
-def test_restart_on_another_size_is_refused(tmp_path: Path) -> None:
+def test_a_restart_on_another_size_or_of_another_program_is_refused(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first", KILL="0:1:before:relay")
         group = driver.ready(1)
         driver.order_join(group)
-        driver.tell(group, m.Connect(port=driver.ports[-1].port))
-        dead(driver, driver.groups[0])
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, driver.groups[0])
         driver.kill(group)
         wrong = driver.start(3, "restart")
-        dead(driver, wrong)
+        await_failure(driver, wrong)
         assert "cannot restart on 3 processes" in wrong.text
         changed = driver.start(2, "restart", SMALLER="1")
-        dead(driver, changed)
+        await_failure(driver, changed)
         assert "cannot restart: the program has changed" in changed.text
-        assert right(driver, restart(driver, 2)) == "sizes 2 right"
+        assert finished(driver, restart(driver, 2)) == "sizes 2 right"

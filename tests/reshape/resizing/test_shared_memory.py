@@ -1,4 +1,4 @@
-"""When data may be read out of memory instead of being sent, asked of real processes."""
+"""The agreement of real processes on whether moves may read shared memory."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ def test_all_ranks_agree_whether_they_share_memory(
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_view_of_a_segment_reads_what_is_written_and_cannot_write(
+def test_a_view_of_a_segment_is_read_only_and_current(
     tmp_path: Path, order: segments.Order
 ) -> None:
     own = segments.create(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
-    seen = segments.view(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
+    view = segments.view(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
     own.array[...] = np.arange(12.0).reshape(3, 4)
-    assert np.array_equal(seen, own.array)
-    assert seen.flags.f_contiguous == (order == "F")
+    assert np.array_equal(view, own.array)
+    assert view.flags.f_contiguous == (order == "F")
     with pytest.raises(ValueError, match="read-only"):
-        seen[0, 0] = 1
+        view[0, 0] = 1
     own.discard()
-    assert seen[2, 3] == 11
+    assert view[2, 3] == 11
 
 
-def test_view_of_what_is_not_there(tmp_path: Path) -> None:
+def test_a_view_of_a_missing_segment_is_refused(tmp_path: Path) -> None:
     segments.create(RankMemory(tmp_path, 1, 0), "a", (4,), "f8", "C")
     with pytest.raises(ReshapeError, match=r"a\.e1\.r0 has 32 bytes, expected 24"):
         segments.view(RankMemory(tmp_path, 1, 0), "a", (3,), "f8", "C")

@@ -1,4 +1,4 @@
-"""The encoding of messages: what comes back, and that any other frames raise ProtocolError."""
+"""The encoding of messages; all frames that are not a message raise ProtocolError."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MESSAGES = [
     m.Leave(serial=4, groups=[1, 2]),
     m.Stop(),
 ]
-#: Values of MessagePack, nested: what a peer of another kind may send.
+#: Nested values of MessagePack, which another peer may send.
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
     | st.binary(),
@@ -42,8 +42,8 @@ def test_decode_returns_what_was_encoded(message: m.Message) -> None:
     assert decode(encode(message)) == message
 
 
-def refused_or_message(frames: list[bytes]) -> None:
-    """Decode; the only error that may be raised is ProtocolError."""
+def check_decode(frames: list[bytes]) -> None:
+    """Decode the frames; the only permitted error is ProtocolError."""
     try:
         message = decode(frames)
     except ProtocolError:
@@ -53,7 +53,7 @@ def refused_or_message(frames: list[bytes]) -> None:
 
 @given(st.lists(st.binary(), max_size=3))
 def test_arbitrary_frames_raise_protocol_errors_only(frames: list[bytes]) -> None:
-    refused_or_message(frames)
+    check_decode(frames)
 
 
 @given(st.binary())
@@ -62,12 +62,12 @@ def test_arbitrary_frames_raise_protocol_errors_only(frames: list[bytes]) -> Non
 @example(b"\x82\xa4type\xa6Cancel\xa1x" + b"\x91" * 100_000)
 @example(b"\x82\xa4type\xa4Jobs\xa4jobs\xdd\xff\xff\xff\xff")
 def test_arbitrary_bodies_raise_protocol_errors_only(body: bytes) -> None:
-    refused_or_message([PROTOCOL, body])
+    check_decode([PROTOCOL, body])
 
 
 @given(TYPES, st.dictionaries(FIELDS, VALUES))
 def test_arbitrary_fields_raise_protocol_errors_only(kind: str, fields: dict[str, object]) -> None:
-    refused_or_message([PROTOCOL, msgspec.msgpack.encode({"type": kind, **fields})])
+    check_decode([PROTOCOL, msgspec.msgpack.encode({"type": kind, **fields})])
 
 
 @given(st.sampled_from(MESSAGES), st.data())
@@ -78,8 +78,8 @@ def test_damaged_messages_raise_protocol_errors_only(
     place = data.draw(st.integers(0, len(body) - 1))
     body[place] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(0, len(body)))
-    refused_or_message([PROTOCOL, bytes(body)])
-    refused_or_message([PROTOCOL, bytes(body[:end])])
+    check_decode([PROTOCOL, bytes(body)])
+    check_decode([PROTOCOL, bytes(body[:end])])
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])
@@ -109,7 +109,7 @@ def test_single_precision_numbers_that_are_not_finite_are_refused() -> None:
         decode([PROTOCOL, body.replace(number, b"\xca\x7f\x80\x00\x00")])
 
 
-def test_frames_that_are_too_large_are_refused_unread() -> None:
+def test_frames_that_are_too_large_are_refused_without_decoding() -> None:
     large = [PROTOCOL, bytes(MAX_REQUEST_BYTES + 1)]
     with pytest.raises(ProtocolError, match=r"has 16777217 bytes, at most 16777216 are accepted"):
         decode(large)

@@ -1,4 +1,4 @@
-"""The connection between a job and its service, against a real ROUTER socket in a thread."""
+"""The connection between a job and its service, with a real ROUTER socket in a thread."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def who(tmp_path: Path) -> Identity:
     )
 
 
-def test_joining_group_waits_for_its_port_for_as_long_as_it_takes(
+def test_a_joining_group_waits_for_its_port_without_limit(
     who: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of the group runs so fast that hours pass before the service answers."""
+    """The clock of the group is accelerated, so that hours pass before the service answers."""
     clock = SimpleNamespace(monotonic=lambda: 1e6 * time.monotonic())
     monkeypatch.setattr(link, "time", clock)
     received: list[Message] = []
@@ -45,7 +45,7 @@ def test_joining_group_waits_for_its_port_for_as_long_as_it_takes(
 @pytest.mark.parametrize(
     "reply", [Abandon(id=1, why="not needed"), Failure(id=1, message="not needed")]
 )
-def test_joining_group_ends_when_the_service_says_so(who: Identity, reply: Message) -> None:
+def test_a_joining_group_ends_at_the_request_of_the_service(who: Identity, reply: Message) -> None:
     connection = Link(who)
     with service(who.server, lambda _: [encode(reply)]):
         answer = connection.wait_for_port(2)

@@ -1,4 +1,4 @@
-"""How often the service is asked, and what it is told of the iterations in between."""
+"""The rate of requests at resize points, and the reported times of iterations."""
 
 from __future__ import annotations
 
@@ -26,42 +26,44 @@ def test_the_first_iteration_is_reported_alone_and_others_as_their_mean(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
-    its = Pace(0.05)
-    told = []
+    rate = Pace(0.05)
+    reported = []
     for _ in range(3):  # configurations
         for iteration_s in (0.03, *[0.01] * 12):
             now[0] += iteration_s
-            its.passed(iteration_s)
-            if its.is_due():
-                told.append(round(its.taken(), 6))
-        its.reset()
-    assert told == [0.03, 0.01, 0.01] * 3
+            rate.passed(iteration_s)
+            if rate.is_due():
+                reported.append(round(rate.taken(), 6))
+        rate.reset()
+    assert reported == [0.03, 0.01, 0.01] * 3
 
 
-def test_long_iterations_and_pace_zero_ask_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_long_iterations_or_pace_0_every_resize_point_is_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
-    for its, iteration_s in ((Pace(0.05), 0.06), (Pace(0.0), 0.0)):
-        told = []
+    for rate, iteration_s in ((Pace(0.05), 0.06), (Pace(0.0), 0.0)):
+        reported = []
         for _ in range(5):
             now[0] += iteration_s
-            its.passed(iteration_s)
-            told.append(its.is_due() and its.taken() == iteration_s)
-        assert all(told)
+            rate.passed(iteration_s)
+            reported.append(rate.is_due() and rate.taken() == iteration_s)
+        assert all(reported)
 
 
 @pytest.mark.parametrize("text", ["", "often", "-1", "nan", "inf"])
-def test_a_wrong_pace_is_told(text: str) -> None:
+def test_a_wrong_pace_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="RESHAPE_ASK_EVERY_S: must be a number of seconds >= 0"):
         Pace.of({"RESHAPE_ASK_EVERY_S": text})
 
 
 @pytest.mark.parametrize(("every", "asked"), [("0", 199), ("3600", 1)])
-def test_iterations_in_between_do_not_ask(tmp_path: Path, every: str, asked: int) -> None:
-    met = []
+def test_iterations_between_requests_send_nothing(tmp_path: Path, every: str, asked: int) -> None:
+    requested = []
 
     def decide(point: m.AtResizePoint) -> m.Message:
-        met.append(point.iteration)
+        requested.append(point.iteration)
         return m.Proceed()
 
     with Driver(tmp_path, ["-c", PROGRAM, "200"]) as driver:
@@ -69,4 +71,4 @@ def test_iterations_in_between_do_not_ask(tmp_path: Path, every: str, asked: int
         group = driver.start(2, "first", RESHAPE_ASK_EVERY_S=every)
         driver.finish()
         assert group.process.returncode == 0
-    assert met == [*range(1, asked + 1)]
+    assert requested == [*range(1, asked + 1)]
