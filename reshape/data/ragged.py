@@ -1,9 +1,9 @@
 """Registered data whose rows have different lengths: sparse matrices, lists of work items.
 
-A ragged array is plain arrays that are cut at places of their own: the number of entries of each
-row, and one or more arrays of all entries, row after row. These parts are allocated, moved,
-verified and restarted like any other registered array (`reshape.resizing.move`); what is special is
-only that their cuts depend on the data, so that the processes have to be told where they are.
+A ragged array consists of plain arrays: the number of entries of each row, and one or more arrays
+of all entries, row after row. These parts are allocated, moved, verified and restarted like any
+other registered array (`reshape.resizing.move`). The only difference is that their cuts depend on
+the data, so that the processes have to exchange them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Ragged:
 
     Parameters
     ----------
-    declaration : as the program says it.
+    declaration : declaration in the program.
     entries : name and dtype of the arrays that hold the entries.
-    absent : what to say when there is no data yet.
+    absent : message of the error at an access before there is data.
 
     Attributes
     ----------
@@ -99,17 +99,17 @@ class Ragged:
         """Rows of each of `size` processes, given the entries of all rows."""
         return Cuts.even(counts.shape, size)
 
-    # What a resize does with it, beside moving its parts; see `reshape.resizing.transaction`.
+    # Steps of a resize besides moving the parts; see `reshape.resizing.transaction`.
 
     def pack(self) -> tuple[Counts, list[NDArray[Any]]] | None:
-        """Counts and values of what is no plain memory yet; None if the parts are up to date."""
+        """Return counts and values of data outside of the parts; None if there is none."""
         return None
 
     def receive(self, parts: Received) -> None:
-        """Look at what has come, by part's name, before the move is committed. Raises freely."""
+        """Decode the received parts, by name, before the commit. It may raise any exception."""
 
     def restore(self) -> None:
-        """Take the data out of the parts, which a restart has opened and still needs."""
+        """Decode the parts that a restart has opened, and keep them."""
 
     def commit(self) -> None:
         """Make the received data the data of this process."""
@@ -125,7 +125,7 @@ class Ragged:
 
 
 class Items(Ragged):
-    """A list of work items in each process, dealt anew at each resize."""
+    """A list of work items in each process, which each resize distributes evenly."""
 
     def __init__(self, declaration: Declaration, absent: str = "") -> None:
         super().__init__(declaration, {"bytes": np.uint8}, absent)
@@ -134,22 +134,22 @@ class Items(Ragged):
 
     @property
     def local(self) -> list[Any]:
-        """Items of this process, to be changed at will; another list after each resize.
+        """Items of this process, which the program may change; another list after each resize.
 
         Raises
         ------
-        ReshapeError : this process has none yet, or no longer.
+        ReshapeError : this process has no items yet, or no longer.
         """
         if self._local is None:
             raise ReshapeError(self._absent)
         return self._local
 
     def begin(self, items: Sequence[Any]) -> None:
-        """Let copies of the references in `items` be the items of this process."""
+        """Make a copy of this list the items of this process."""
         self._local = list(items)
 
     def pack(self) -> tuple[Counts, list[NDArray[Any]]]:
-        """Bytes of each item, and all of them pickled one after another."""
+        """Return the bytes of each item, and all pickled items one after another."""
         pickled = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in self.local]
         counts = np.array([len(each) for each in pickled], np.int64)
         return counts, [np.frombuffer(b"".join(pickled), np.uint8)]
@@ -164,17 +164,17 @@ class Items(Ragged):
         ]
 
     def restore(self) -> None:
-        """Take the list out of the parts."""
+        """Unpickle the items of the parts."""
         self.receive({part.name: part.local for part in self.parts})
         self._local = self._received
 
     def commit(self) -> None:
-        """From now on, what was received is the list."""
+        """Make the received items the list."""
         self._local = self._received
         self.roll_back()
 
     def roll_back(self) -> None:
-        """Drop the packed items; the list is as it was."""
+        """Drop the packed items and keep the list."""
         self._received = None
         for part in self.parts:
             part.vacate(self._absent)
@@ -186,11 +186,11 @@ class Items(Ragged):
 
 
 def cuts_of_sizes(rows: Sequence[int], entries: Sequence[int]) -> RaggedCuts:
-    """Cuts where each process has so many rows and entries."""
+    """Return the cuts, given the numbers of rows and entries of each process."""
     return RaggedCuts(tuple(accumulate(rows, initial=0)), tuple(accumulate(entries, initial=0)))
 
 
 def cuts_at(rows: Sequence[int], counts: Counts) -> RaggedCuts:
-    """Cuts at these rows, given the entries of all rows."""
-    heaped = np.concatenate(([0], np.cumsum(counts)))
-    return RaggedCuts(tuple(rows), tuple(heaped[list(rows)].tolist()))
+    """Return the cuts at these rows, given the entries of all rows."""
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    return RaggedCuts(tuple(rows), tuple(offsets[list(rows)].tolist()))

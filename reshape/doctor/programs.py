@@ -46,13 +46,13 @@ def groups(directory: str, group: str, leavers: str) -> None:
     """
     own, joined = int(group), [int(group)]
     comm = MPI.COMM_WORLD.Dup()
-    for newcomer, leaver in enumerate(map(int, leavers.split(",")), start=1):
-        if newcomer < own:
+    for joining, leaver in enumerate(map(int, leavers.split(",")), start=1):
+        if joining < own:
             continue  # it joined before this group
-        inter = _join(comm, Path(directory) / f"port.{newcomer}", accept=own != newcomer)
-        merged = inter.Merge(own == newcomer)
+        inter = _join(comm, Path(directory) / f"port.{joining}", accept=own != joining)
+        merged = inter.Merge(own == joining)
         _check_sum(merged)
-        joined = merged.bcast([*joined, newcomer], root=0)
+        joined = merged.bcast([*joined, joining], root=0)
         staying = merged.Split(MPI.UNDEFINED if own == leaver else 0, merged.rank)
         merged.Free()
         inter.Disconnect()
@@ -72,14 +72,14 @@ def spawn() -> None:
     for _ in range(2):
         arguments = ["-m", "mpi4py", "-m", "reshape.doctor.programs", "spawned"]
         inter = MPI.COMM_WORLD.Spawn(sys.executable, arguments, maxprocs=1)
-        sizes.append(_merge_once(inter, newcomer=False))
+        sizes.append(_merge_once(inter, joining=False))
     if MPI.COMM_WORLD.rank == 0:
         _print(sizes=sizes)
 
 
 def spawned() -> None:
     """Collective over COMM_WORLD. The process that `spawn` starts."""
-    _merge_once(MPI.Comm.Get_parent(), newcomer=True)
+    _merge_once(MPI.Comm.Get_parent(), joining=True)
 
 
 def _join(comm: MPI.Intracomm, port_file: Path, accept: bool) -> MPI.Intercomm:
@@ -99,9 +99,9 @@ def _join(comm: MPI.Intracomm, port_file: Path, accept: bool) -> MPI.Intercomm:
     return inter
 
 
-def _merge_once(inter: MPI.Intercomm, newcomer: bool) -> int:
+def _merge_once(inter: MPI.Intercomm, joining: bool) -> int:
     """Collective over both sides of inter. Merge, check, disconnect; return the merged size."""
-    merged = inter.Merge(newcomer)
+    merged = inter.Merge(joining)
     _check_sum(merged)
     size = merged.size
     merged.Free()

@@ -1,4 +1,4 @@
-"""The agreement of all ranks on whether a resize goes on."""
+"""The agreement of all ranks on whether a resize continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RolledBackError(ReshapeError):
 
 
 def agree(comm: MPI.Intracomm, why: str) -> None:
-    """Collective over comm. Return only if no rank has a reason against going on.
+    """Collective over comm. Return only if no rank has a reason to roll back.
 
     Parameters
     ----------

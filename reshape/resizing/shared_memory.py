@@ -27,7 +27,7 @@ FolderIdentity: TypeAlias = tuple[str, int, int]
 
 
 def shared_epoch(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> int | None:
-    """Collective over comm. Epoch of the source segments if all ranks can map all of them.
+    """Collective over comm. Return the epoch of the source segments if all ranks can map them.
 
     Also a barrier: the source arrays are complete when it returns.
 
@@ -37,18 +37,18 @@ def shared_epoch(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> int |
 
     Returns
     -------
-    None if some rank sees another folder, or some part is in private memory.
+    None if a rank has another folder, or a part is in private memory.
     """
     can_be_mapped = all(
         array.segment is not None and array.segment.outlives
         for array in (job.arrays.values() if is_source else ())
     )
-    place = _identity(job.folder) if can_be_mapped else None
-    told: list[tuple[FolderIdentity | None, int | None]]
-    told = comm.allgather((place, job.epoch if is_source else None))
-    if place is None or any(other != place for other, _ in told):
+    identity = _identity(job.folder) if can_be_mapped else None
+    gathered: list[tuple[FolderIdentity | None, int | None]]
+    gathered = comm.allgather((identity, job.epoch if is_source else None))
+    if identity is None or any(other != identity for other, _ in gathered):
         return None
-    return next(epoch for _, epoch in told if epoch is not None)
+    return next(epoch for _, epoch in gathered if epoch is not None)
 
 
 def source_finder(

@@ -1,6 +1,6 @@
 """The resize transaction: over MPI, and either committed or rolled back by all ranks.
 
-A job consists of groups, each of which is an mpiexec world of its own. The running job accepts and
+A job consists of groups, each of which is one mpiexec world. The running job accepts and
 the joining group connects. The other direction is unsafe, because connecting to a dead process can
 abort the running job. Expansion and contraction take the same steps::
 
@@ -40,11 +40,11 @@ from reshape.wire.outcome import ResizeOutcome
 
 log = logging.getLogger(__name__)
 
-CANCEL = "cancel"  # what `reshape.resizing.stand_in` sends in place of a Newcomer
+CANCEL = "cancel"  # message of `reshape.resizing.stand_in` in place of JoiningGroup
 LEFT = "this process has left the job"
 
 
-class Newcomer(NamedTuple):
+class JoiningGroup(NamedTuple):
     """First message of a joining group, broadcast by its rank 0."""
 
     group: int
@@ -226,12 +226,12 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
     ------
     RolledBackError : it is not the expected group, or it is a stand-in.
     """
-    newcomer: Newcomer | str = merged.bcast(None, root=job.comm.size)
-    if not isinstance(newcomer, Newcomer):
+    joining: JoiningGroup | str = merged.bcast(None, root=job.comm.size)
+    if not isinstance(joining, JoiningGroup):
         raise RolledBackError("the group that was to join is gone")
-    groups = job.groups + (newcomer.group,) * newcomer.size
+    groups = job.groups + (joining.group,) * joining.size
     status = JobStatus(
-        _objection(job, order, newcomer),
+        _objection(job, order, joining),
         order.serial,
         job.iteration,
         groups,
@@ -257,8 +257,8 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     ------
     RolledBackError : the job rejects this group.
     """
-    newcomer = Newcomer(job.group, job.comm.size, job.total, job.signature)
-    merged.bcast(newcomer, root=merged.size - job.comm.size)
+    joining = JoiningGroup(job.group, job.comm.size, job.total, job.signature)
+    merged.bcast(joining, root=merged.size - job.comm.size)
     status: JobStatus = merged.bcast(None, root=0)
     if status.why:
         raise RolledBackError(status.why)
@@ -271,19 +271,19 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     return status, state
 
 
-def _objection(job: JobContext, order: Join, newcomer: Newcomer) -> str:
+def _objection(job: JobContext, order: Join, joining: JoiningGroup) -> str:
     """Reason to reject a joining group; empty if there is none."""
-    if (newcomer.group, newcomer.size) != (order.group, order.size):
+    if (joining.group, joining.size) != (order.group, order.size):
         return (
             f"expected group {order.group} of {order.size} processes, "
-            f"got group {newcomer.group} of {newcomer.size}"
+            f"got group {joining.group} of {joining.size}"
         )
-    if newcomer.total != job.total:
+    if joining.total != job.total:
         return (
-            f"the job runs app.iterations({job.total}), the group that joins {newcomer.total}: "
+            f"the job runs app.iterations({job.total}), the group that joins {joining.total}: "
             "the number must not depend on when a process starts"
         )
-    return difference(job.signature, newcomer.signature)
+    return difference(job.signature, joining.signature)
 
 
 def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:

@@ -57,7 +57,7 @@ class AtResizePoint(_Message):
 
     Attributes
     ----------
-    epoch : serial number of the last committed resize (0: none). It tells the service whether a
+    epoch : serial number of the last committed resize (0: none). It shows the service whether a
         resize was committed, even if the report was lost.
     registered_bytes : data that a resize has to move, over all processes; it determines how long a
         resize may take.
