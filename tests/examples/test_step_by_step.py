@@ -1,4 +1,4 @@
-"""The steps from a plain program to a resizable one, and the page that walks through them."""
+"""The steps from a plain program to a resizable one, and the page that describes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from driver import Driver, run
-from paths import ROOT
+from paths import ROOT, SUPPORT
 
 from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
@@ -48,8 +48,8 @@ def test_application_without_iterations_is_of_fixed_size(tmp_path: Path) -> None
         assert driver.points == 0
 
 
-def grow_between_50_and_100(driver: Driver, size: int) -> None:
-    """Let a group join after the second of the recorded steps and before the third."""
+def expand_between_50_and_100(driver: Driver, size: int) -> None:
+    """Join a group after the second of the recorded steps and before the third."""
     driver.pace_s = SLOW_S
     group = driver.ready(size)
     driver.pace_s = 0.0
@@ -63,7 +63,7 @@ def grow_between_50_and_100(driver: Driver, size: int) -> None:
 def test_what_is_not_registered_is_lost_as_the_page_shows(tmp_path: Path) -> None:
     with Driver(tmp_path, [str(REGISTERED)]) as driver:
         driver.start(1, "first")
-        grow_between_50_and_100(driver, 2)
+        expand_between_50_and_100(driver, 2)
         assert driver.contract(0).ok
         text = driver.finish()
     assert text != expected(REGISTERED)
@@ -74,7 +74,7 @@ def test_what_is_not_registered_is_lost_as_the_page_shows(tmp_path: Path) -> Non
 def test_last_step_is_right_through_resizes(tmp_path: Path) -> None:
     with Driver(tmp_path, [str(SAFE)]) as driver:
         driver.start(1, "first")
-        grow_between_50_and_100(driver, 2)
+        expand_between_50_and_100(driver, 2)
         assert driver.contract(0).ok
         assert driver.expand(1).ok
         assert driver.contract(1).ok
@@ -84,10 +84,10 @@ def test_last_step_is_right_through_resizes(tmp_path: Path) -> None:
 
 
 def test_last_step_is_right_after_a_restart(tmp_path: Path) -> None:
-    """A process dies in a move; what is left is killed and started anew, as the agent does."""
+    """A process dies in a move; the others are killed and the job is restarted, as by an agent."""
     program = (
-        f"import sys; sys.path.insert(0, {str(ROOT / 'tests' / 'reshape')!r});"
-        "import resizable, runpy; resizable.ask_for_trouble({});"
+        f"import sys; sys.path.insert(0, {str(SUPPORT)!r});"
+        "import resizable, runpy; resizable.inject_faults({});"
         f"runpy.run_path({str(SAFE)!r})"
     )
     with Driver(tmp_path, ["-c", program]) as driver:
