@@ -24,6 +24,7 @@ SUBCOMMANDS = {
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
+    "journal": Entry("scheduler.client.journal:journal", "Look at a journal, and keep it small."),
     "simulate": Entry("simulator.commands.simulate:simulate", "Simulate the jobs of a trace."),
     "study": Entry("simulator.commands.study:study", "Run a grid of simulations and report."),
     "replay": Entry(

@@ -288,10 +288,29 @@ class Cancel(_Message):
 
 
 class ListJobs(_Message):
-    """Answered by Jobs: `job` alone, or the queued and running jobs, or all with `ended`."""
+    """Answered by Jobs: `job` alone, or the queued and running jobs, or all with `ended`.
+
+    The other fields choose among the ended jobs.
+
+    Attributes
+    ----------
+    live : whether to include the jobs that have not ended.
+    since, until : the jobs that ended within these times, Unix seconds.
+    user, state, name : the jobs with this user, final state (long name) or name.
+    limit : how many ended jobs at most: those that ended last. None: as many as the service allows.
+    before : the jobs that ended before the job of this number.
+    """
 
     job: int | None = None
     ended: bool = False
+    live: bool = True
+    since: float | None = None
+    until: float | None = None
+    user: str | None = None
+    state: str | None = None
+    name: str | None = None
+    limit: int | None = None
+    before: int | None = None
 
 
 class ResizeInfo(msgspec.Struct):
@@ -319,6 +338,11 @@ class JobInfo(msgspec.Struct):
     state, code : long and short name of the job state.
     priority : sum of the user-assigned priority and that of the queue.
     resources : requested amounts of resources besides processors.
+    processor_seconds : sum over time of the processors that it has held, those of starting and
+        leaving groups included.
+    processor_seconds_by_size : the same as (size, processor-seconds), by the size on which the job
+        computed meanwhile.
+    resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     """
 
     job: int
@@ -351,13 +375,22 @@ class JobInfo(msgspec.Struct):
     queue: str = ""
     priority: float = 0.0
     resources: dict[str, int] = {}
+    processor_seconds: float = 0.0
+    processor_seconds_by_size: list[tuple[int, float]] = []
+    resize_count: int = 0
+    pause_s: float = 0.0
 
 
 class Jobs(_Message):
-    """Answer to ListJobs; `now` is the service's clock."""
+    """Answer to ListJobs, by job number; `now` is the service's clock.
+
+    `before` is set if more ended jobs match: ask for those that ended before the job of this
+    number.
+    """
 
     now: float
     jobs: list[JobInfo]
+    before: int | None = None
 
 
 class Explain(_Message):

@@ -23,6 +23,7 @@ from scheduler.client.background import stop as stop_service
 from scheduler.client.options import (
     TOPOLOGY_HELP,
     JobNumber,
+    Moment,
     Priority,
     ResourceAmounts,
     TopologyText,
@@ -262,15 +263,41 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 
 @click.command()
 @directory_option
+@click.option("--since", type=Moment(), help="Jobs that ended at this time or later.")
+@click.option("--until", type=Moment(), help="Jobs that ended at this time or earlier.")
+@click.option("--user", help="Jobs of this user.")
+@click.option("--state", help="Jobs in this final state, such as FAILED or F.")
+@click.option("--name", help="Jobs of this name.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=1000,
+    show_default=True,
+    help="Most jobs to list: those that ended last.",
+)
+@click.option("--before", type=JobNumber(), help="Jobs that ended before this one.")
 @json_option
 @parsable_option
 @click.argument("job", type=JobNumber(), required=False)
-@example("reshape history", "reshape history last")
-def history(directory: Path, as_json: bool, parsable: bool, job: int | None) -> None:
+@example("reshape history --user ann --since 2026-05-01", "reshape history last")
+def history(
+    directory: Path,
+    since: float | None,
+    until: float | None,
+    user: str | None,
+    state: str | None,
+    name: str | None,
+    limit: int,
+    before: int | None,
+    as_json: bool,
+    parsable: bool,
+    job: int | None,
+) -> None:
     """List ended jobs and their sizes, or all resizes of one JOB with phases in milliseconds.
 
-    EXITCODE is code:signal. The job computes during START; it pauses for JOIN, PLAN, MOVE and
-    RESUME.
+    Times are local: 2026-05-01, 2026-05-01T12:00 or 2026-05-01T12:00:30. If more jobs match than
+    --limit, a message says how to list the earlier ones. EXITCODE is code:signal. The job computes
+    during START; it pauses for JOIN, PLAN, MOVE and RESUME.
     """
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
@@ -279,12 +306,25 @@ def history(directory: Path, as_json: bool, parsable: bool, job: int | None) -> 
         else:
             click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
         return
-    listing = list_jobs(directory, ended=True)
-    ended = [job for job in listing.jobs if job.ended_at is not None]
+    query = m.ListJobs(
+        ended=True,
+        live=False,
+        since=since,
+        until=until,
+        user=user,
+        state=state,
+        name=name,
+        limit=limit,
+        before=before and number_of(directory, before),
+    )
+    page = ask(directory, query, timeout=30.0)
+    assert isinstance(page, m.Jobs)
     if as_json:
-        _echo_json({"now": listing.now, "jobs": ended})
-    else:
-        click.echo(render(tables.history_table(ended, listing.now), parsable))
+        _echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
+        return
+    click.echo(render(tables.history_table(page.jobs, page.now), parsable))
+    if page.before is not None:
+        click.echo(f"reshape: more jobs ended earlier: --before {page.before}", err=True)
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,23 @@ class TopologyText(click.ParamType[Topology]):
             return Topology.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Moment(click.ParamType[float]):
+    """A local date, or date and time, converted to Unix seconds."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse the text of an option."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no date: write 2026-05-01 or 2026-05-01T12:00", param, ctx)
 
 
 class JobNumber(click.ParamType[int]):

@@ -96,6 +96,14 @@ def waited_s(job: JobInfo, now: float) -> float:
     return next(at for at in ends if at is not None) - job.submitted_at
 
 
+def held_text(job: JobInfo) -> str:
+    """Write the processor-seconds of a job and, if it had several sizes, those of each."""
+    by_size = job.processor_seconds_by_size
+    each = ", ".join(f"{seconds:.1f} on size {size}" for size, seconds in by_size)
+    total = f"{job.processor_seconds:.1f} processor-seconds"
+    return f"{total}: {each}" if len(by_size) > 1 else total
+
+
 def exit_status(job: JobInfo) -> int:
     """Exit code of an ended job as a shell reports it: 128 + N if signal N ended the job."""
     if job.signal:
@@ -124,6 +132,8 @@ def job_text(job: JobInfo, now: float) -> str:
         "Waited": format_time(waited_s(job, now)),
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
         "Restarts": str(job.restarts),
+        "Held": held_text(job),
+        "Resizes": f"{job.resize_count}, which stopped it for {job.pause_s:.3f} s",
         "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
         "Command": " ".join(job.argv),
         "Output": job.output,

@@ -55,6 +55,20 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_lost_s: Positive = 30.0
 
 
+class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the journal of a service keeps.
+
+    Parameters
+    ----------
+    keep_resize_points : of the latest so many events, resize points are kept with the decision to
+        continue; of earlier ones only sums by job and size. Everything else is kept.
+    keep_days : days for which ended jobs are kept; None: for ever.
+    """
+
+    keep_resize_points: Amount = 200_000
+    keep_days: Positive | None = None
+
+
 class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A named queue: its users, limits, priority, and the order and resizing policy of its jobs.
 
@@ -93,6 +107,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         every user may request any priority.
     queues : named queues; the first one takes submissions that name no queue.
     verify : whether to verify all registered data by checksums around every move.
+    journal : what the journal keeps.
     network : the network of the nodes, from a machine file; None: flat.
     places : processor numbers of each node, from a machine file.
     """
@@ -108,6 +123,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues: Annotated[dict[str, QueueConfig], msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: {"main": QueueConfig()}
     )
+    journal: JournalConfig = JournalConfig()
     network: Tree | None = None
     places: dict[str, ProcSet] = {}
 

@@ -21,6 +21,7 @@ An example of a file (every field is optional):
     redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
     verify: true
     deadlines: {start_s: 60, join_s: "0:15"}
+    journal: {keep_resize_points: 200000, keep_days: null}
 
 The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,
 RESHAPE_KILL_AT_WALLTIME, RESHAPE_DEADLINES_JOIN_S and likewise for the other deadlines. Their

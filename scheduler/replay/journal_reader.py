@@ -28,6 +28,7 @@ from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.orders import Order, Reason, WakeAt
 from scheduler.state.records import SiteRecord, decode_job, decode_site
+from scheduler.text.times import format_moment
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,12 @@ READABLE = ("1", "2")
 ROUTINE = "('ResizePoint', 'Continue')"
 #: Orders of one job that `orders_of` returns at most, the latest.
 ORDERS_LIMIT = 10_000
+#: Key in `meta` of the largest job number, for journals of which jobs were removed.
+LAST_JOB = "last job"
+#: Key in `meta` of the batch up to which the records of running jobs hold their measurements.
+MEASURED = "measured"
+#: Key in `meta` of the last batch of which retention has removed something.
+REMOVED = "removed up to batch"
 #: Unreadable records that are listed; further ones are counted in the log alone.
 _LISTED = 20
 
@@ -157,14 +164,17 @@ class JournalReader:
         Raises
         ------
         DamagedJournalError : when it comes to a part that cannot be read.
+        ReshapeError : the journal is compacted, and `lenient` is false.
         """
+        if not lenient:
+            self._check_complete()
         settings = self.settings()
         with self._readable():
             events = groupby(
-                self._rows("SELECT batch, seq, event FROM events ORDER BY seq"),
+                self.rows("SELECT batch, seq, event FROM events ORDER BY seq"),
                 key=lambda row: row[0],
             )
-            orders = self._rows('SELECT batch, "order" FROM orders ORDER BY seq')
+            orders = self.rows('SELECT batch, "order" FROM orders ORDER BY seq')
             order = next(orders, None)
             for batch, rows in events:
                 decided = []
@@ -176,6 +186,18 @@ class JournalReader:
                 else:
                     happened = [_event.decode(blob) for _, _, blob in rows]
                 yield Batch(batch, settings.get(batch), happened, decided)
+
+    def _check_complete(self) -> None:
+        removed = self.meta(REMOVED)
+        if removed is None:
+            return
+        rows = self.rows("SELECT at FROM orders WHERE batch<=? ORDER BY seq DESC LIMIT 1", removed)
+        moment = "".join(f" ({format_moment(at)})" for (at,) in rows)
+        raise ReshapeError(
+            f"{self._path} cannot be replayed: of its events up to batch {removed}{moment} resize"
+            " points or whole jobs were removed by the retention of the service, and a replay needs"
+            " all events from the first on; journal.keep_resize_points sets how many are kept"
+        )
 
     def readable_batches(self) -> tuple[list[Batch], str]:
         """Return all batches that can be read, and why there are no more; empty if that is all."""
@@ -190,23 +212,27 @@ class JournalReader:
     def settings(self) -> dict[int, bytes]:
         """Return the settings (JSON) by the first batch they were decided by."""
         with self._readable():
-            return dict(self._rows("SELECT batch, settings FROM settings ORDER BY batch"))
+            return dict(self.rows("SELECT batch, settings FROM settings ORDER BY batch"))
 
-    def jobs(self) -> Iterator[tuple[int, str, Submission]]:
-        """Yield number, token and submission of every job.
+    def jobs(self, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, str, Submission]]:
+        """Yield number, token and submission of the given jobs, or of all.
 
         A submission that cannot be read is replaced by one whose program fails at once, so that the
         job can still be watched, ended and listed.
         """
         with self._readable():
-            for job, token, blob in self._rows("SELECT job, token, submission FROM jobs"):
-                found = list(self._decoded([(f"the submission of job {job}", blob)], _submission))
-                yield job, token, found[0] if found else lost_submission()
+            if numbers is None:
+                numbers = [row[0] for row in self.rows("SELECT job FROM jobs ORDER BY job")]
+            for job in numbers:
+                for token, blob in self.rows("SELECT token, submission FROM jobs WHERE job=?", job):
+                    name = f"the submission of job {job}"
+                    found = list(self._decoded([(name, blob)], _submission))
+                    yield job, token, found[0] if found else lost_submission()
 
     def site_record(self) -> SiteRecord | None:
         """Return the recorded scheduler state; None if there is none or it cannot be read."""
         try:
-            row = next(self._rows("SELECT record FROM site"), None)
+            row = next(self.rows("SELECT record FROM site"), None)
             return None if row is None else decode_site(row[0])
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             self.report_unreadable("the recorded scheduler state", error)
@@ -227,13 +253,13 @@ class JournalReader:
         where = {None: "", True: "WHERE ended_at IS NOT NULL", False: "WHERE ended_at IS NULL"}
         with self._readable():
             query = f"SELECT record FROM records {where[ended]} ORDER BY job DESC LIMIT ?"
-            rows = self._rows(query, -1 if latest is None else latest)
+            rows = self.rows(query, -1 if latest is None else latest)
             return [decode_job(record) for (record,) in rows][::-1]
 
     def last_job(self) -> int:
         """Return the number of the job that was submitted last, 0 if there was none."""
-        (last,) = next(self._rows("SELECT max(job) FROM jobs"))
-        return last or 0
+        (last,) = next(self.rows("SELECT max(job) FROM jobs"))
+        return max(last or 0, int(self.meta(LAST_JOB) or 0))
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
@@ -253,9 +279,9 @@ class JournalReader:
         DamagedJournalError : the journal cannot be read.
         """
         with self._readable():
-            last = dict(self._rows("SELECT job, batch FROM records WHERE ended_at IS NULL"))
-            first = min(last.values(), default=0)
-            rows = self._rows("SELECT batch, kind, event FROM events ORDER BY seq DESC")
+            last = dict(self.rows("SELECT job, batch FROM records WHERE ended_at IS NULL"))
+            first = max(min(last.values(), default=0), int(self.meta(MEASURED) or 0))
+            rows = self.rows("SELECT batch, kind, event FROM events ORDER BY seq DESC")
             found = []
             for batch, kind, blob in rows:
                 if batch <= first:
@@ -269,14 +295,14 @@ class JournalReader:
 
     def latest_event_at(self) -> float:
         """Return the time of the latest event, -inf if there is none."""
-        rows = self._rows("SELECT event FROM events ORDER BY seq DESC LIMIT 1")
+        rows = self.rows("SELECT event FROM events ORDER BY seq DESC LIMIT 1")
         for event in self._decoded((("the latest event", row[0]) for row in rows), _event):
             return float(event.at)
         return -inf
 
     def events_of(self, job: int) -> list[Event]:
         """Return the events of one job, oldest first, its resize points excepted."""
-        rows = self._rows(
+        rows = self.rows(
             f"SELECT event FROM events WHERE job=? AND kind NOT IN {ROUTINE} ORDER BY seq", job
         )
         return list(self._decoded(((f"an event of job {job}", row[0]) for row in rows), _event))
@@ -287,7 +313,7 @@ class JournalReader:
         Of more than `ORDERS_LIMIT` orders the latest are returned.
         """
         kinds = "" if routine else f"AND kind NOT IN {ROUTINE}"
-        rows = self._rows(
+        rows = self.rows(
             f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq DESC LIMIT ?',
             *(job, ORDERS_LIMIT),
         )
@@ -300,14 +326,14 @@ class JournalReader:
 
     def phases_of(self, job: int) -> list[Phase]:
         """Return the steps of all resizes of one job, oldest first."""
-        rows = self._rows(
+        rows = self.rows(
             "SELECT at, serial, phase, detail FROM phases WHERE job=? ORDER BY seq", job
         )
         return [Phase(*row) for row in rows]
 
     def facts(self, job: int) -> Facts:
         """Return what a program reported of itself."""
-        rows = self._rows("SELECT facts FROM facts WHERE job=?", job)
+        rows = self.rows("SELECT facts FROM facts WHERE job=?", job)
         for facts in self._decoded(((f"the facts of job {job}", row[0]) for row in rows), _facts):
             return {name: value for name, value in facts.items() if value is not None}
         return {}
@@ -322,7 +348,13 @@ class JournalReader:
             except (msgspec.DecodeError, ValueError) as error:
                 self.report_unreadable(name, error)
 
-    def _rows(self, query: str, *values: object) -> Iterator[Any]:
+    def meta(self, key: str) -> str | None:
+        """Return a value of the table `meta`, None if there is none."""
+        row = next(self.rows("SELECT value FROM meta WHERE key=?", key), None)
+        return None if row is None else str(row[0])
+
+    def rows(self, query: str, *values: object) -> Iterator[Any]:
+        """Return the rows of a query."""
         self.sync()
         return self._db.execute(query, values)
 

@@ -70,7 +70,7 @@ def assemble(
     remap = RemapScheduler(core, transactions, monitor, startup, config.deadlines, send, clock)
     ends = JobEnds(core, monitor, startup, remap, clock)
     applications = ApplicationScheduler(
-        core, journal, startup, remap, launches, clock, Admission(config, errors.report)
+        core, journal, remap, launches, clock, Admission(config, errors.report)
     )
     return Components(
         config,

@@ -50,12 +50,14 @@ class Driver:
         self._clock = components.clock
         self._monitor, self._startup = components.monitor, components.startup
         self._remap, self._ends = components.remap, components.ends
+        self._applications = components.applications
         self._policy_errors = self._core.on_policy_error = components.policy_errors
         self.events: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
         self.changed_jobs: set[int] = set()
         self._alarms: list[float] = []
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
+        self._settled: set[int] = set()  # ended jobs that have left nothing
         self._measured: set[int] = set()  # jobs whose measurements are to be noted
         self._sweet_spots: dict[int, int | None] = {}  # of running jobs, as they were noted
         self._noted_at = 0.0  # monotonic seconds
@@ -80,6 +82,7 @@ class Driver:
 
     def run_turn(self) -> set[int]:
         """Decide on the events of this turn; return the jobs that were compared with processes."""
+        self._forget_settled()
         events, self.events = self.events, []
         after, self.after_decision = self.after_decision, []
         if events:
@@ -133,6 +136,7 @@ class Driver:
                 self._journal.note_job(job)
                 if job.state in FINAL:
                     del self._sweet_spots[job.id]
+                    self._applications.note_end(job)
         if not routine:
             self._journal.note_site(self._core.record())
 
@@ -140,6 +144,8 @@ class Driver:
         """Note the jobs that resize points have changed."""
         for number in self._measured & self._core.jobs.keys():
             self._journal.note_job(self._core.jobs[number])
+        if self._measured:
+            self._journal.note_measured()
         self._measured.clear()
 
     def tick(self, *, start_agents: bool, heard_all: bool) -> None:
@@ -179,13 +185,33 @@ class Driver:
             self.decide(ended)
         compared |= self.changed_jobs
         self.changed_jobs, self._monitor.changed_jobs = set(), set()
-        for number in sorted(compared & core.jobs.keys()):
-            self._startup.arrange(core.jobs[number])
-            if self._startup.is_settled(core.jobs[number]):
+        for number in sorted(compared):
+            if self._arrange(number):
                 self._unsettled.discard(number)
             else:
                 self._unsettled.add(number)
         return compared
+
+    def _arrange(self, number: int) -> bool:
+        """Start and end processes of a job as its state requires; return whether it is settled."""
+        job = self._core.jobs.get(number)
+        if job is None:
+            if number > self._applications.last:  # not a job of this journal
+                return True
+            self._startup.remove_remains(number)
+            return self._startup.is_removed(number)
+        self._startup.arrange(job)
+        settled = self._startup.is_settled(job)
+        if settled and job.state in FINAL:
+            self._settled.add(number)
+        return settled
+
+    def _forget_settled(self) -> None:
+        """Drop ended jobs that have left nothing; the journal of an earlier turn holds them."""
+        for number in self._settled:
+            self._applications.forget(number)
+            self._ends.forget(number)
+        self._settled.clear()
 
     def _next_to_recheck(self) -> list[int]:
         """Return the next share of all jobs, so that an undetected difference is found in time."""

@@ -1,7 +1,7 @@
 """Answers that take long to compute, spread over the turns of the service's loop.
 
-Only what reads is computed here, such as a table of all jobs that ever ran. Each turn spends a few
-milliseconds on it, so that requests of other peers do not wait.
+Only what reads is computed here: the descriptions of the jobs that have not ended. Each turn spends
+a few milliseconds on it, so that requests of other peers do not wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reshape.wire import messages as m
 log = logging.getLogger(__name__)
 
 #: Seconds that one turn may spend.
-TURN_S = 0.02
+TURN_S = 0.004
 #: Answers that may be under way; further questions are refused.
 LIMIT = 1000
 
@@ -28,7 +28,7 @@ class _Read(NamedTuple):
     peer: bytes
     request: int
     steps: Iterator[object]
-    finish: Callable[[], m.Message]
+    finish: Callable[[], m.Message | None]
 
 
 class Reads:
@@ -53,9 +53,15 @@ class Reads:
         peer: bytes,
         request: int,
         steps: Iterator[object],
-        finish: Callable[[], m.Message],
+        finish: Callable[[], m.Message | None],
     ) -> None:
-        """Begin an answer; it is refused if too many are under way."""
+        """Begin an answer; it is refused if too many are under way.
+
+        Parameters
+        ----------
+        steps : computes the answer, one step at a time.
+        finish : returns the answer after the last step; None if it is sent in another way.
+        """
         if len(self._under_way) >= LIMIT:
             self._send(peer, m.Failure(id=request, message="too many questions: ask again later"))
             return
@@ -73,6 +79,7 @@ class Reads:
 
     def _is_complete(self, read: _Read, until: float) -> bool:
         """Take steps of an answer until a time; send the answer after the last step."""
+        answer: m.Message | None
         try:
             for _ in read.steps:
                 if time.monotonic() >= until:
@@ -81,6 +88,8 @@ class Reads:
         except Exception as error:  # one question must not end the service
             log.exception("a question could not be answered")
             answer = m.Failure(message=f"internal error of the service: {error!r}; see its log")
+        if answer is None:
+            return True
         answer.id = read.request
         self._send(read.peer, answer)
         return True

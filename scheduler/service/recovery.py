@@ -46,7 +46,7 @@ def recover(
 
     Returns
     -------
-    the core as it was, and how each job is started.
+    the core as it was, with the jobs that have not ended, and how each of these is started.
 
     Raises
     ------
@@ -57,10 +57,12 @@ def recover(
     is_restored = core is not None
     if core is None:
         core = _replayed(journal, config, report_error)
-        for recovered in core.jobs.values():
+        for recovered in list(core.jobs.values()):
             journal.note_job(recovered)
+            if recovered.state in FINAL:
+                core.forget(recovered.id)
         journal.note_site(core.record())
-    launches = {job: Launch(submission, token) for job, token, submission in journal.jobs()}
+    launches = {n: Launch(given, token) for n, token, given in journal.jobs(list(core.jobs))}
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))
@@ -91,14 +93,13 @@ def _restored(journal: Journal, config: ServeConfig, report_error: Report) -> Tw
     core = _configured(config, report_error)
     _check_network(journal, core.principal.machine)
     try:
-        jobs, points = journal.recorded_jobs(), list(journal.points_after_records())
+        jobs, points = journal.recorded_jobs(ended=False), list(journal.points_after_records())
     except DamagedJournalError as error:
         journal.report_unreadable("the recorded jobs", error)
         return None
     now = max(record.now, journal.latest_event_at())
     core.restore(msgspec.structs.replace(record, now=now), jobs, points)
-    live = sum(job.state not in FINAL for job in jobs)
-    log.info("recovered jobs=%d not_ended=%d at=%.3f", len(jobs), live, record.now)
+    log.info("recovered jobs=%d at=%.3f", len(jobs), record.now)
     return core
 
 

@@ -11,13 +11,15 @@ import msgspec
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire import messages as m
-from reshape.wire.codec import decode
+from reshape.wire.codec import MAX_ANSWER_BYTES, decode
 from scheduler.model.events import JobCancelled, JobStarted
-from scheduler.model.job import FINAL, Job, JobState
+from scheduler.model.job import FINAL, JobState
 from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
+from scheduler.service.questions import ExplainQuestion, ListQuestion
+from scheduler.service.reader_link import DirectReader, ReaderLink
 from scheduler.service.reads import Reads
 from scheduler.service.waits import Waits
 from scheduler.text.counts import counted
@@ -36,6 +38,7 @@ class RequestHandler:
     started_at : Unix seconds.
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
+    reader : answers questions that only read the journal.
     """
 
     def __init__(self, components: Components, driver: Driver) -> None:
@@ -47,8 +50,12 @@ class RequestHandler:
         self._waits = Waits()
         self._refusals = BoundedLog(log)
         self.reads = Reads(components.send)
+        self.reader: DirectReader | ReaderLink = DirectReader(components.journal, self._relay)
         self.started_at = components.clock()
         self.stop_request: tuple[bytes, int] | None = None
+
+    def _relay(self, peer: bytes, frames: list[bytes]) -> None:
+        self._send(peer, decode(frames, MAX_ANSWER_BYTES))
 
     def handle(self, peer: bytes, frames: list[bytes]) -> None:
         """Handle a message; whatever is wrong with it is answered with `Failure`."""
@@ -72,7 +79,7 @@ class RequestHandler:
     def answer_waiting(self, changed: set[int]) -> None:
         """Answer the peers that wait for those of the changed jobs that have ended."""
         for number in self._waits.jobs_among(changed):
-            job = self._core.jobs[number]
+            job = self._applications.job(number)
             if job.state in FINAL:
                 info = [self._applications.info(job)]
                 for peer, request in self._waits.pop(number):
@@ -119,8 +126,8 @@ class RequestHandler:
                 self._driver.events += self._remap.on_report(job, message)
                 return m.Done()
             case m.Facts():
-                check(message.job, message.token)
-                self._journal.add_facts(message.job, message.facts)
+                job = check(message.job, message.token)
+                self._applications.add_facts(job, message.facts)
                 return m.Done()
             case _:
                 return self._on_command(peer, message)
@@ -161,11 +168,16 @@ class RequestHandler:
                 self._driver.events.append(apps.cancel(message.job))
                 self._answer_later(peer, message.id, m.Done)
                 return None
-            case m.ListJobs():
+            case m.ListJobs(job=None):
                 self._list(peer, message)
                 return None
+            case m.ListJobs(job=int(number)):
+                return m.Jobs(now=self._components.clock(), jobs=[apps.info(apps.job(number))])
             case m.Explain():
-                return m.Explanation(job=message.job, lines=apps.explanation(message.job))
+                number = apps.job(message.job).id
+                question = ExplainQuestion(number, apps.pending_reason(number))
+                self.reader.ask(peer, message.id, question)
+                return None
             case m.Wait():
                 self._waits.add(apps.job(message.job).id, peer, message.id)
                 self._driver.changed_jobs.add(message.job)  # it may have ended already
@@ -177,21 +189,24 @@ class RequestHandler:
         return m.Failure(message=f"the service does not answer a {type(message).__name__} message")
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
-        """Begin a table of jobs; one of many jobs takes several turns."""
-        jobs = self._applications.listed(message.job, message.ended)
-        rows: list[m.JobInfo] = []
+        """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""
+        jobs = self._applications.live() if message.live else []
+        rows: dict[int, msgspec.Raw] = {}
 
-        def steps(jobs: list[Job]) -> Iterator[None]:
+        def steps() -> Iterator[None]:
             for job in jobs:
-                rows.append(self._applications.info(job))
+                if job.state not in FINAL:  # since the question came
+                    rows[job.id] = msgspec.Raw(_encode(self._applications.info(job)))
                 yield
 
-        self.reads.add(
-            peer, message.id, steps(jobs), lambda: m.Jobs(now=self._components.clock(), jobs=rows)
-        )
+        def finish() -> None:
+            question = ListQuestion(message, self._components.clock(), rows)
+            self.reader.ask(peer, message.id, question)
+
+        self.reads.add(peer, message.id, steps(), finish)
 
     def _on_stop(self, peer: bytes, message: m.Stop) -> m.Message | None:
-        unfinished = [job for job in self._core.jobs.values() if job.state not in FINAL]
+        unfinished = self._applications.live()
         if unfinished and not message.kill:
             return m.Failure(
                 message=f"{counted(len(unfinished), 'job')} queued or running: "
@@ -206,8 +221,7 @@ class RequestHandler:
 
     def _info(self) -> m.Info:
         config, machine = self._components.config, self._core.machine
-        jobs = list(self._core.jobs.values())
-        ended = sum(job.state in FINAL for job in jobs)
+        jobs = self._applications.live()
         queued = sum(job.state is JobState.PENDING for job in jobs)
         nodes = [
             (name, count, "up" if name in self._monitor.agents else "down")
@@ -222,8 +236,8 @@ class RequestHandler:
             free=machine.free_count,
             nodes=nodes,
             queued=queued,
-            running=len(jobs) - ended - queued,
-            ended=ended,
+            running=len(jobs) - queued,
+            ended=self._applications.last - len(jobs),
             directory=str(self._components.directory.path),
             version=version("reshape-mpi"),
             resources=machine.resources,
@@ -237,6 +251,7 @@ class _Header(msgspec.Struct):
     id: int = 0
 
 
+_encode = msgspec.msgpack.Encoder().encode
 _header = msgspec.msgpack.Decoder(_Header)
 
 

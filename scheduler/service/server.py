@@ -4,8 +4,9 @@ Messages (`scheduler.service.requests`) become events; the core decides on the e
 the loop together (`scheduler.service.driver`); then the journal is written, and the answers and
 commands of the turn are sent.
 
-A service that starts again in its directory replays its journal. Its agents have kept the jobs
-running and report all they know.
+A service that starts again in its directory takes over the recorded states of its jobs. Its agents
+have kept the jobs running and report all they know. A second process, the reader, answers what only
+reads the journal (`scheduler.service.reader_link`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import msgspec
 import zmq
@@ -28,7 +30,11 @@ from scheduler.config.settings import ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import assemble
 from scheduler.service.driver import Driver
+from scheduler.service.reader_link import ReaderLink
+from scheduler.service.record.journal import JournalFullError
+from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
+from scheduler.service.room import RoomForJournal
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +90,8 @@ class Service:
 
     def __init__(self, directory: ServiceDirectory, config: ServeConfig) -> None:
         self.directory, self.config = directory, config
-        self._outbox: list[tuple[bytes, m.Message]] = []
+        self._outbox: list[tuple[bytes, list[bytes]]] = []
+        self._room = RoomForJournal()
         self.components = assemble(directory, config, self.send)
         self.core = self.components.core
         self.driver = Driver(self.components)
@@ -93,6 +100,15 @@ class Service:
         self._stop = asyncio.Event()
         self._interrupted = False
         self._ticked = self._probed = 0.0
+        self.reader = self.requests.reader = ReaderLink(
+            directory.journal,
+            directory.endpoint,
+            directory.log("reader"),
+            send=self._send_now,
+            relay=self._relay,
+            refuse=self.send,
+        )
+        self._retention = Retention(self.components.journal, config.journal, self.components.clock)
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # sending to a peer that is gone raises
@@ -101,7 +117,19 @@ class Service:
 
     def send(self, identity: bytes, message: m.Message) -> None:
         """Queue a message for a peer; it leaves after the journal of this turn is written."""
-        self._outbox.append((identity, message))
+        self._relay(identity, encode(message))
+
+    def _relay(self, identity: bytes, frames: list[bytes]) -> None:
+        self._outbox.append((identity, frames))
+
+    def _send_now(self, identity: bytes, frames: list[bytes]) -> bool:
+        """Send to a peer; return whether it is there."""
+        try:
+            self._plain.send_multipart([identity, *frames], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            log.debug("cannot send to a peer: %s", error)
+            return False
+        return True
 
     async def run(self) -> None:
         """Serve until stopped."""
@@ -113,6 +141,7 @@ class Service:
             os.unlink(path)
         self._socket.bind(self.directory.endpoint)
         self._write_server_file()
+        self.reader.start()
         self.driver.restore_alarms()
         log.info(
             "service pid=%d scenario=%s endpoint=%s",
@@ -139,31 +168,57 @@ class Service:
     async def _loop(self) -> None:
         while not self._stop.is_set():
             await self._socket.poll(0 if self.requests.reads.pending else round(1000 * TICK_S))
-            heard_all = self._read_messages()
-            now = time.monotonic()
-            if now - self._ticked > TICK_S:
-                self._ticked = now
-                self._tick(heard_all)
-            changed = self.driver.run_turn()
-            if changed:
-                self.requests.answer_waiting(changed)
-            self.requests.reads.advance()
-            self._commit()
+            if self._room.is_missing:
+                self._wait_for_room()
+            else:
+                self._turn()
 
-    def _read_messages(self) -> bool:
+    def _turn(self) -> None:
+        """Read messages, decide, write the journal, send."""
+        heard_all = self._read_messages(self.requests.handle)
+        now = time.monotonic()
+        if now - self._ticked > TICK_S:
+            self._ticked = now
+            self._tick(heard_all)
+        changed = self.driver.run_turn()
+        if changed:
+            self.requests.answer_waiting(changed)
+        self.requests.reads.advance()
+        self._commit()
+
+    def _wait_for_room(self) -> None:
+        """Decide nothing while the journal cannot be written; go on as soon as it can."""
+        self._read_messages(self._hold)
+        if self._room.retry_is_due():
+            self._commit()
+        if not self._room.is_missing:
+            for identity, frames in self._room.held_messages():
+                self.requests.handle(identity, frames)
+
+    def _hold(self, identity: bytes, frames: list[bytes]) -> None:
+        answer = self._room.hold(identity, frames)
+        if answer is not None:
+            self._send_now(identity, encode(answer))
+
+    def _read_messages(self, handle: Callable[[bytes, list[bytes]], None]) -> bool:
         """Handle the messages that have arrived; return whether these were all."""
         for _ in range(TURN_MESSAGES):
             try:
                 frames = self._plain.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return True
-            self.requests.handle(frames[0], frames[1:])
+            if frames[0] == self.reader.identity:
+                self.reader.on_message(frames[1:])
+            else:
+                handle(frames[0], frames[1:])
         return False
 
     def _tick(self, heard_all: bool) -> None:
         if self._ticked - self._probed > PROBE_S:
             self._probed = self._ticked
             self.requests.probe_waiting(self._is_connected)
+        self.reader.on_tick()
+        self._retention.step()
         if not self._is_ending or self.core.live:
             self.driver.tick(start_agents=not self._is_ending, heard_all=heard_all)
         elif self.components.monitor.stop_agents():
@@ -171,13 +226,16 @@ class Service:
 
     def _commit(self) -> None:
         """Write the journal, then send; a peer that is gone loses its message and asks again."""
-        self.components.journal.commit()
+        try:
+            self.components.journal.commit()
+        except JournalFullError as error:
+            self._room.note_failure(str(error))
+            return
+        self._room.note_success()
+        self.reader.forward()
         outbox, self._outbox = self._outbox, []
-        for identity, message in outbox:
-            try:
-                self._plain.send_multipart([identity, *encode(message)], zmq.NOBLOCK)
-            except zmq.ZMQError as error:
-                log.debug("cannot send %s: %s", type(message).__name__, error)
+        for identity, frames in outbox:
+            self._send_now(identity, frames)
 
     def _is_connected(self, identity: bytes) -> bool:
         """Find out whether a peer is there by sending a message that its client ignores."""
@@ -222,6 +280,7 @@ class Service:
         log.info("service ended")
 
     def _close(self) -> None:
+        self.reader.close()
         self._socket.close(linger=1000)
         self._context.term()
         self.components.journal.close()

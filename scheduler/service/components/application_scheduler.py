@@ -6,15 +6,20 @@ import logging
 import secrets
 from collections.abc import Callable
 
+import msgspec
+
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from scheduler.model.events import Event, JobCancelled, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
+from scheduler.replay.journal_reader import Facts, lost_submission
 from scheduler.service.components.admission import Admission
-from scheduler.service.components.job_startup import JobStartup, Launch, output_path
+from scheduler.service.components.job_startup import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
-from scheduler.service.record.explanations import allocation, because, explanation_lines, resizes
+from scheduler.service.record.descriptions import describe, encode_summary
+from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
+from scheduler.service.record.explanations import because
 from scheduler.service.record.journal import Journal
 from scheduler.sites.site import Site
 
@@ -28,17 +33,15 @@ class ApplicationScheduler:
         self,
         core: Site,
         journal: Journal,
-        startup: JobStartup,
         remap: RemapScheduler,
         launches: dict[int, Launch],
         clock: Callable[[], float],
         admission: Admission,
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
-        self._startup, self._launches, self._clock = startup, launches, clock
+        self._launches, self._clock = launches, clock
         self._admission = admission
-        self._ended: dict[int, m.JobInfo] = {}
-        self._next = max(launches, default=0) + 1
+        self._next = journal.last_job() + 1
 
     # ------------------------------------------------------------------ submissions
 
@@ -56,6 +59,11 @@ class ApplicationScheduler:
         self._journal.add_job(number, token, submission)
         return JobSubmitted(at=self._clock(), job=number, spec=spec)
 
+    @property
+    def last(self) -> int:
+        """Number of the last job that was submitted, 0 if there was none."""
+        return self._next - 1
+
     def cancel(self, number: int) -> Event:
         """Return the event that cancels a job.
 
@@ -69,16 +77,19 @@ class ApplicationScheduler:
         return JobCancelled(at=self._clock(), job=number)
 
     def job(self, number: int) -> Job:
-        """Return a job.
+        """Return a job; the record of one that has ended is read from the journal.
 
         Raises
         ------
-        ReshapeError : there is no job of this number.
+        ReshapeError : there is no job of this number, or its record was removed.
         """
         job = self._core.jobs.get(number)
+        if job is None and 0 < number <= self.last:
+            job = recorded_job(self._journal, number)
+            if job is None:
+                raise ReshapeError(f"the journal does not hold job {number} any more")
         if job is None:
-            last = self._next - 1
-            known = f"numbers go from 1 to {last}" if last else "none was submitted yet"
+            known = f"numbers go from 1 to {self.last}" if self.last else "none was submitted yet"
             raise ReshapeError(f"there is no job {number}: {known}")
         return job
 
@@ -90,81 +101,73 @@ class ApplicationScheduler:
         ReshapeError : no such job, or the message is not from one of its processes.
         """
         job = self.job(number)
-        if not secrets.compare_digest(self._launches[number].token, token):
+        launch = self._launches.get(number)
+        expected = token_of(self._journal, number) if launch is None else launch.token
+        if not expected or not secrets.compare_digest(expected, token):
             raise ReshapeError(f"the message is not from a process of job {number}")
         return job
 
+    # ------------------------------------------------------------------ ends
+
+    def note_end(self, job: Job) -> None:
+        """Note the description of a job that has ended; its environment is not kept."""
+        self._journal.note_summary(job.id, encode_summary(self._describe(job)))
+        launch = self._launches.get(job.id)
+        if launch is not None:
+            kept = msgspec.structs.replace(launch.submission, environment={})
+            self._journal.replace_submission(job.id, kept)
+
+    def forget(self, number: int) -> None:
+        """Drop a job that has ended and left nothing: the journal holds it from now on."""
+        self._core.forget(number)
+        self._launches.pop(number, None)
+        self._remap.progress.pop(number, None)
+
+    def add_facts(self, job: Job, facts: Facts) -> None:
+        """Note what a program reports of itself, possibly just after the end of its job.
+
+        Raises
+        ------
+        ReshapeError : a value is not a finite number.
+        """
+        self._journal.add_facts(job.id, facts)
+        if job.state in FINAL:
+            info = ended_info(self._journal, job)
+            info.facts = self._journal.facts(job.id)
+            self._journal.note_summary(job.id, encode_summary(info))
+
     # ------------------------------------------------------------------ answers
 
-    def listed(self, number: int | None, ended: bool) -> list[Job]:
-        """Return one job, or those queued and running (and ended)."""
-        if number is not None:
-            return [self.job(number)]
-        jobs = self._core.jobs.values()
-        return [job for job in jobs if ended or job.state not in FINAL]
+    def live(self) -> list[Job]:
+        """Return the jobs that are queued or running."""
+        return [job for job in self._core.jobs.values() if job.state not in FINAL]
 
-    def explanation(self, number: int) -> list[m.Story]:
-        """Return what happened to one job and why, oldest first."""
-        job = self.job(number)
-        lines = explanation_lines(
-            self._journal.events_of(number),
-            self._journal.orders_of(number, routine=True),
-            self._journal.phases_of(number),
-        )
-        if job.state is JobState.PENDING:
-            reason = self._core.reason_pending(job.id)
-            lines.append(m.Story(at=self._clock(), text=f"waits: {because(reason)}"))
-        return lines
+    def pending_reason(self, number: int) -> list[m.Story]:
+        """Return why a job waits; nothing if it does not."""
+        if self.job(number).state is not JobState.PENDING:
+            return []
+        reason = because(self._core.reason_pending(number))
+        return [m.Story(at=self._clock(), text=f"waits: {reason}")]
 
     def info(self, job: Job) -> m.JobInfo:
-        """Describe a job as tables show it; the description of an ended job is kept."""
-        if job.id not in self._ended:
-            info = self._describe(job)
-            if job.state not in FINAL:
-                return info
-            self._ended[job.id] = info
-        return self._ended[job.id]
+        """Describe a job as tables show it."""
+        return ended_info(self._journal, job) if job.state in FINAL else self._describe(job)
 
     def _describe(self, job: Job) -> m.JobInfo:
-        submission = self._launches[job.id].submission
         progress = self._remap.progress.get(job.id, ReportedProgress())
-        orders = self._journal.orders_of(job.id)
-        events = self._journal.events_of(job.id)
+        launch = self._launches.get(job.id)
         processors = ProcSet()
         for part in job.groups.values():
             processors |= part
-        machine = self._core.machine
-        return m.JobInfo(
-            job=job.id,
-            name=job.spec.name,
-            user=job.spec.user,
-            state=job.state.name,
-            code=job.state.value,
-            requested=job.spec.processors,
-            max_processors=job.spec.max_processors,
-            size=job.size,
-            walltime_s=job.spec.walltime_s,
-            submitted_at=job.submitted_at,
-            started_at=job.started_at,
-            ended_at=job.ended_at,
-            processors=str(processors),
-            nodes=",".join(machine.by_node(processors)),
+        return describe(
+            job,
+            self._journal,
+            lost_submission() if launch is None else launch.submission,
+            self._clock(),
             reason=self._reason(job),
-            exit_code=job.exit_code,
-            signal=job.signal,
-            restarts=job.restarts,
+            nodes=list(self._core.machine.by_node(processors)),
             iteration=progress.iteration,
             iteration_s=progress.iteration_s,
-            sizes=list(job.sizes),
-            resizes=resizes(job, events, orders),
-            allocation=allocation(events, orders),
-            facts=self._journal.facts(job.id),
-            output=output_path(job.id, submission),
-            argv=submission.argv,
-            redirected_at=job.redirected_at,
-            queue=job.spec.queue,
-            priority=job.spec.priority,
-            resources=dict(job.spec.resources),
         )
 
     def _reason(self, job: Job) -> str:

@@ -41,6 +41,11 @@ class JobEnds:
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
         self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
 
+    def forget(self, job: int) -> None:
+        """Drop what is kept of a job that has ended."""
+        self._culprits.pop(job, None)
+        self._ending_since.pop(job, None)
+
     def examine(self, job: Job) -> list[Event]:
         """Compare a job that holds processors with its groups; return the events that follow."""
         statuses = {group: self._status(job, group) for group in job.groups}

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from reshape.wire import messages as m
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.record.descriptions import output_path
 from scheduler.sites.site import Site
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,10 @@ class JobStartup:
 
     def arrange(self, job: Job) -> None:
         """Start the groups of a job that do not run, and end those that it does not have."""
-        wanted = {} if job.state in FINAL or job.state is JobState.COMPLETING else job.groups
+        if job.state in FINAL:
+            self.remove_remains(job.id, job.why)
+            return
+        wanted = {} if job.state is JobState.COMPLETING else job.groups
         known = self._monitor.statuses(job.id)
         before = [(node, status) for node, status in known if status.group < job.first_group]
         # A second life begins when every agent has removed what the first one left.
@@ -79,15 +82,29 @@ class JobStartup:
                     status.group,
                     job.why or "the job does not have this group any more",
                 )
-        left = known if job.state in FINAL else before
-        nodes = {node for node, _ in left}
-        if job.state in FINAL:  # a new agent reports what the agent before it has left
-            nodes.update(self._monitor.nodes_with_folder(job.id))
-        if nodes and not any(status.alive for _, status in known):
-            for node in sorted(nodes):
-                self._command(node, job.id, -1, m.SweepJob(job=job.id))
+        self._sweep(job.id, {node for node, _ in before}, known)
         if job.state is JobState.RUNNING and not before:
             self._forget_ended(job, known)
+
+    def remove_remains(self, job: int, why: str = "") -> None:
+        """End what an ended job still runs, and let the agents remove what it left."""
+        known = self._monitor.statuses(job)
+        for node, status in known:
+            if status.alive:
+                why = why or "the job does not have this group any more"
+                self.kill(node, job, status.group, why)
+        # A new agent reports what the agent before it has left.
+        nodes = {node for node, _ in known} | set(self._monitor.nodes_with_folder(job))
+        self._sweep(job, nodes, known)
+
+    def _sweep(self, job: int, nodes: set[str], known: list[tuple[str, m.GroupStatus]]) -> None:
+        if nodes and not any(status.alive for _, status in known):
+            for node in sorted(nodes):
+                self._command(node, job, -1, m.SweepJob(job=job))
+
+    def is_removed(self, job: int) -> bool:
+        """Whether no agent reports a process or a folder of a job."""
+        return not self._monitor.statuses(job) and not self._monitor.nodes_with_folder(job)
 
     def _forget_ended(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> None:
         """Let agents drop the groups that left in earlier resizes, so that reports stay short."""
@@ -105,7 +122,7 @@ class JobStartup:
             alive = {status.group for _, status in known if status.alive}
             return alive == job.groups.keys() and len(known) == len(alive)
         if job.state in FINAL:
-            return not known and not self._monitor.nodes_with_folder(job.id)
+            return self.is_removed(job.id)
         return not known and job.state is JobState.PENDING
 
     def kill(self, node: str, job: int, group: int, why: str, grace_s: float = GRACE_S) -> None:
@@ -173,8 +190,3 @@ class JobStartup:
         """Drop the send times that `_command` does not need any more."""
         now = time.monotonic()
         self._sent_at = {key: at for key, at in self._sent_at.items() if now - at < REPEAT_S}
-
-
-def output_path(job: int, submission: m.Submission) -> str:
-    """Return the file a job writes to, with `%{JOB_ID}` replaced."""
-    return str(Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job)))

@@ -24,7 +24,7 @@ from reshape.wire import messages as m
 from reshape.wire.outcome import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
-from scheduler.model.job import Job, JobState
+from scheduler.model.job import FINAL, Job, JobState
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transaction, Transactions
@@ -76,7 +76,8 @@ class RemapScheduler:
         """
         _check_amounts(message, "iteration", "iteration_s", "registered_bytes")
         now = self.clock()
-        self.progress[job.id] = ReportedProgress(message.iteration, message.iteration_s)
+        if job.state not in FINAL:
+            self.progress[job.id] = ReportedProgress(message.iteration, message.iteration_s)
         events: list[Event] = []
         if job.state is JobState.STARTING:
             events.append(JobStarted(at=now, job=job.id))

@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,6 +25,7 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Order
 from scheduler.replay.journal_reader import (
     FORMAT,
+    MEASURED,
     ROUTINE,
     Facts,
     JournalReader,
@@ -34,6 +36,17 @@ from scheduler.replay.journal_reader import (
 from scheduler.service.record.clock import ClockAnchor, boot_id
 from scheduler.state.records import SiteRecord, encode_job, encode_site
 
+#: Ended jobs are listed by the time of their end; each index answers filters by its columns alone.
+_ENDED_INDICES = "\n".join(
+    f"CREATE INDEX IF NOT EXISTS ended_by_{name} ON records ({columns}) WHERE ended_at IS NOT NULL;"
+    for name, columns in (
+        ("time", "ended_at, user, state, name"),
+        ("user", "user, ended_at, state, name"),
+        ("state", "state, ended_at, user, name"),
+        ("name", "name, ended_at, user, state"),
+        ("user_and_state", "user, state, ended_at, name"),
+    )
+)
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS settings (batch INTEGER PRIMARY KEY, settings BLOB NOT NULL);
@@ -53,11 +66,16 @@ CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL
                                     submitted_at REAL NOT NULL, ended_at REAL,
                                     batch INTEGER NOT NULL, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS site (key INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS sums (job INTEGER NOT NULL, size INTEGER NOT NULL,
+                                 points INTEGER NOT NULL, iteration_s REAL NOT NULL,
+                                 last_at REAL NOT NULL, PRIMARY KEY (job, size)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS events_of_job ON events (job) WHERE kind NOT IN {ROUTINE};
 CREATE INDEX IF NOT EXISTS orders_of_job ON orders (job);
 CREATE INDEX IF NOT EXISTS changes_of_job ON orders (job) WHERE kind NOT IN {ROUTINE};
 CREATE INDEX IF NOT EXISTS phases_of_job ON phases (job);
 CREATE INDEX IF NOT EXISTS records_not_ended ON records (job) WHERE ended_at IS NULL;
+CREATE TABLE IF NOT EXISTS summaries (job INTEGER PRIMARY KEY, summary BLOB NOT NULL);
+{_ENDED_INDICES}
 INSERT OR REPLACE INTO meta VALUES ('format', '{FORMAT}');
 """
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
@@ -68,9 +86,19 @@ _FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _RECORD = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SITE = "INSERT OR REPLACE INTO site VALUES (1, ?)"
+_SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
+_REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
+#: Errors of SQLite for a disk or a quota that is full.
+_FULL = (sqlite3.SQLITE_FULL,)
+
+Statements: TypeAlias = dict[str, list[Sequence[object]]]
 json = msgspec.json.Encoder()
+
+
+class JournalFullError(ReshapeError):
+    """There is no room on the disk of the journal."""
 
 
 class Journal(JournalReader):
@@ -84,7 +112,8 @@ class Journal(JournalReader):
     """
 
     def __init__(self, path: Path) -> None:
-        self._pending: dict[str, list[Sequence[object]]] = {}
+        self._pending: Statements = {}
+        self._executed: Statements = {}  # in the open transaction
         self._durable = self._syncs = False
         self._site_noted = b""
         _check_format(path)
@@ -93,14 +122,15 @@ class Journal(JournalReader):
             db = sqlite3.connect(path, isolation_level=None)
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
+            db.execute("PRAGMA cache_spill=OFF")  # a transaction writes to the disk at its end
             db.executescript(_SCHEMA)
         except sqlite3.DatabaseError as error:
             raise ReshapeError(
                 f"{path} is not a readable journal ({error}): move it away to start afresh"
             ) from None
         super().__init__(db, path)
-        (last,) = db.execute("SELECT max(batch) FROM events").fetchone()
-        self.batch: int = last or 0
+        last = db.execute("SELECT batch FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        self.batch: int = last[0] if last else 0
 
     def close(self) -> None:
         """Close the file, all of it written."""
@@ -109,30 +139,62 @@ class Journal(JournalReader):
 
     def discard(self) -> None:
         """Forget what was noted since the last commit."""
-        self._pending.clear()
-        self._durable = False
+        self._db.rollback()
+        self._pending, self._executed, self._durable = {}, {}, False
 
     def sync(self) -> None:
-        """Write what is noted, so that queries find it."""
-        self.commit()
-
-    def commit(self) -> None:
-        """Write what was noted since the last time as one transaction."""
+        """Execute what is noted in the transaction of this turn, so that queries find it."""
         if not self._pending:
             return
-        if self._syncs != self._durable:
-            self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
-            self._syncs = self._durable
-        self._db.execute("BEGIN")
         try:
-            for statement, rows in self._pending.items():
-                self._db.executemany(statement, rows)
+            self._execute()
+        except sqlite3.Error as error:
+            raise self._write_error(error) from None
+
+    def commit(self) -> None:
+        """Write what was noted since the last time as one transaction.
+
+        Raises
+        ------
+        JournalFullError : the disk is full. Nothing is lost: the next call tries it again.
+        ReshapeError : the file cannot be written for another reason.
+        """
+        if not (self._pending or self._executed):
+            return
+        try:
+            if self._syncs != self._durable:
+                self._take_back()  # the setting cannot be changed within a transaction
+                self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
+                self._syncs = self._durable
+            self._execute()
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            self._db.rollback()
-            raise ReshapeError(f"{self._path} cannot be written: {error}") from None
-        self._pending.clear()
-        self._durable = False
+            raise self._write_error(error) from None
+        self._executed, self._durable = {}, False
+
+    def _execute(self) -> None:
+        """Execute the pending statements in a transaction that stays open."""
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN")
+        pending, self._pending = self._pending, {}
+        for statement, rows in pending.items():
+            self._executed.setdefault(statement, []).extend(rows)
+        for statement, rows in pending.items():
+            self._db.executemany(statement, rows)
+
+    def _take_back(self) -> None:
+        """Roll the open transaction back; its statements are pending again."""
+        self._db.rollback()
+        again, self._executed = self._executed, {}
+        for statement, rows in self._pending.items():
+            again.setdefault(statement, []).extend(rows)
+        self._pending = again
+
+    def _write_error(self, error: sqlite3.Error) -> ReshapeError:
+        self._take_back()
+        text = f"{self._path} cannot be written: {error}"
+        full = error.sqlite_errorcode in _FULL or disk_is_full(self._path)
+        return JournalFullError(text) if full else ReshapeError(text)
 
     def record(
         self, events: Sequence[Event], orders: Iterable[Order], *, durable: bool = False
@@ -186,6 +248,18 @@ class Journal(JournalReader):
         row = (job.id, job.state.name, spec.user, spec.name, job.submitted_at, job.ended_at)
         self._note(_RECORD, *row, self.batch, encode_job(job))
 
+    def note_summary(self, job: int, summary: bytes) -> None:
+        """Note the description of an ended job."""
+        self._note(_SUMMARY, job, summary)
+
+    def replace_submission(self, job: int, submission: Submission) -> None:
+        """Replace a submission, for example by one without its environment."""
+        self._note(_REPLACE_SUBMISSION, json.encode(submission), job)
+
+    def note_measured(self) -> None:
+        """Note that the records of running jobs hold all measurements of this batch."""
+        self._note(_META, MEASURED, str(self.batch))
+
     def note_site(self, record: SiteRecord) -> None:
         """Note the scheduler state apart from the jobs, unless it is what was noted last."""
         blob = encode_site(record)
@@ -195,7 +269,7 @@ class Journal(JournalReader):
 
     def clock_anchor(self) -> ClockAnchor | None:
         """Return the anchor of the clock that an earlier service noted, None if there is none."""
-        text = self._meta("clock")
+        text = self.meta("clock")
         try:
             return None if text is None else msgspec.json.decode(text, type=ClockAnchor)
         except msgspec.DecodeError as error:
@@ -208,15 +282,19 @@ class Journal(JournalReader):
 
     def has_other_agent(self, node: str, pid: int) -> bool:
         """Whether the latest agent of a node was another process, possibly before a reboot."""
-        return self._meta(f"agent {node}") not in (None, f"{pid} {boot_id()}")
+        return self.meta(f"agent {node}") not in (None, f"{pid} {boot_id()}")
 
     def note_agent(self, node: str, pid: int) -> None:
         """Note the process number of a node's agent."""
         self._note(_META, f"agent {node}", f"{pid} {boot_id()}")
 
-    def _meta(self, key: str) -> str | None:
-        row = next(self._rows("SELECT value FROM meta WHERE key=?", key), None)
-        return None if row is None else str(row[0])
+    def note_meta(self, key: str, value: str) -> None:
+        """Note a value of the table `meta`."""
+        self._note(_META, key, value)
+
+    def write(self, statement: str, *values: object) -> None:
+        """Note a statement of retention, which is executed with the rest of the turn."""
+        self._note(statement, *values)
 
     def _note(self, statement: str, *row: object) -> None:
         self._pending.setdefault(statement, []).append(row)
@@ -227,6 +305,15 @@ def _check_format(path: Path) -> None:
     if path.exists() and path.stat().st_size > 0:
         with reading(path):
             pass
+
+
+def disk_is_full(path: Path) -> bool:
+    """Whether the file system of a file has less than a page of free space."""
+    try:
+        free = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return free.f_bavail * free.f_frsize < 1 << 16
 
 
 def _make_private(path: Path) -> None:

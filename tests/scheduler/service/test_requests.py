@@ -6,42 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from desk import Desk
 
 from reshape.wire import messages as m
 from reshape.wire.codec import encode
-from scheduler.config.settings import NodeConfig, ServeConfig
-from scheduler.node.directory import ServiceDirectory
-from scheduler.service.assembly import assemble
-from scheduler.service.driver import Driver
 from scheduler.service.reads import Reads
-from scheduler.service.requests import RequestHandler
 
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
-
-
-class Desk:
-    """A request handler whose answers a test reads; no node is up, so that jobs wait."""
-
-    def __init__(self, folder: Path) -> None:
-        self.sent: list[tuple[bytes, m.Message]] = []
-        directory = ServiceDirectory(folder)
-        directory.create()
-        config = ServeConfig(nodes=(NodeConfig("local", 4),))
-        self.components = assemble(directory, config, lambda *sent: self.sent.append(sent))
-        self.driver = Driver(self.components)
-        self.handler = RequestHandler(self.components, self.driver)
-        self.driver.register_nodes(["local"])
-
-    def ask(self, peer: bytes, message: m.Message) -> list[m.Message]:
-        """Handle a message and the turn that follows; return the answers to the peer."""
-        self.sent.clear()
-        self.handler.handle(peer, encode(message))
-        self.turn()
-        return [answer for to, answer in self.sent if to == peer]
-
-    def turn(self) -> None:
-        self.handler.answer_waiting(self.driver.run_turn())
-        self.handler.reads.advance()
 
 
 @pytest.fixture

@@ -20,9 +20,10 @@ from scheduler.model.events import (
     NodeJoined,
     ResizePoint,
 )
-from scheduler.model.job import JobState
+from scheduler.model.job import FINAL, JobState
 from scheduler.model.orders import Continue, Reason
 from scheduler.replay.compare import settings_of
+from scheduler.service.record.ended_jobs import recorded_job
 from scheduler.service.record.journal import Journal
 from scheduler.service.recovery import recover
 from scheduler.sites.two_groups import TwoGroupSite
@@ -59,13 +60,17 @@ def journal(path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def recovered(path: Path) -> tuple[TwoGroupSite, list[str]]:
+def recovered(path: Path) -> tuple[dict[int, JobState], list[str]]:
+    """Recover; return the states of the jobs in the core and of the ended jobs in the journal."""
     journal = Journal(path)
     try:
         core, _ = recover(journal, CONFIG, lambda *_: "")
+        ended = [recorded_job(journal, number) for number in {1, 2} - core.jobs.keys()]
+        assert all(job.state not in FINAL for job in core.jobs.values())
     finally:
         journal.close()
-    return core, journal.unreadable
+    jobs = [*core.jobs.values(), *filter(None, ended)]
+    return {job.id: job.state for job in jobs}, journal.unreadable
 
 
 def damage(path: Path, statement: str) -> None:
@@ -91,11 +96,8 @@ def test_a_reason_with_a_number_that_is_not_finite_can_be_read_back(journal: Jou
 
 
 def test_an_undamaged_journal_is_recovered_whole(journal: Journal, path: Path) -> None:
-    core, unreadable = recovered(path)
-    assert {job.id: job.state for job in core.jobs.values()} == {
-        1: JobState.COMPLETED,
-        2: JobState.RUNNING,
-    }
+    states, unreadable = recovered(path)
+    assert states == {1: JobState.COMPLETED, 2: JobState.RUNNING}
     assert unreadable == []
 
 
@@ -104,9 +106,9 @@ def test_an_undamaged_journal_is_recovered_whole(journal: Journal, path: Path) -
 )
 def test_an_event_that_cannot_be_read_is_left_out(journal: Journal, path: Path, text: str) -> None:
     damage(path, f"UPDATE events SET event=CAST('{text}' AS BLOB) WHERE kind='ResizePoint'")
-    core, unreadable = recovered(path)
-    assert core.jobs[1].state is JobState.COMPLETED
-    assert core.jobs[2].state is JobState.RUNNING
+    states, unreadable = recovered(path)
+    assert states[1] is JobState.COMPLETED
+    assert states[2] is JobState.RUNNING
     assert len(unreadable) == 1
     assert "event 4 was left out" in unreadable[0]
 
@@ -115,8 +117,8 @@ def test_a_batch_at_which_the_core_fails_is_left_out(journal: Journal, path: Pat
     journal.record([NodeJoined(7.0, "other", 0)], [])  # no machine takes a node of no processors
     journal.record([JobEnded(8.0, 2)], [])
     journal.commit()
-    core, unreadable = recovered(path)
-    assert core.jobs[2].state is JobState.COMPLETED
+    states, unreadable = recovered(path)
+    assert states[2] is JobState.COMPLETED
     assert len(unreadable) == 1
     assert "batch 8 was left out" in unreadable[0]
 

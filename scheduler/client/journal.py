@@ -1,0 +1,178 @@
+"""The commands `reshape journal`: look at the journal of a service, and keep it small."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.errors import ReshapeError
+from scheduler.client.options import Moment, json_option
+from scheduler.text.tables import Table, render
+from scheduler.text.times import format_moment
+
+#: Tables of a journal, in the order in which `info` lists them.
+TABLES = ("records", "summaries", "jobs", "events", "orders", "phases", "facts", "sums", "settings")
+
+directory_argument = click.argument(
+    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+
+
+@click.group()
+def journal() -> None:
+    """Look at the journal of a service, and keep it small.
+
+    DIR is the directory of the service. 'compact' and 'prune' need a service that has ended; a
+    running service removes by itself what its setting journal does not keep.
+    """
+
+
+@journal.command()
+@json_option
+@directory_argument
+@example("reshape journal info ~/.reshape")
+def info(directory: Path, as_json: bool) -> None:
+    """Show format, size, rows and times of a journal."""
+    facts, rows = _facts(directory)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(facts | {"rows": rows})).decode())
+        return
+    for name, value in facts.items():
+        if name.endswith("_at"):
+            value = "-" if value is None else format_moment(value)
+        click.echo(f"{name.replace('_', ' ') + ':':<26}{'-' if value is None else value}")
+    table = Table(["TABLE", "ROWS"], [(name, str(count)) for name, count in rows.items()])
+    click.echo(f"\n{render(table)}")
+
+
+def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    from scheduler.replay.journal_reader import REMOVED, reading  # late: these load a core
+
+    path = directory / "journal.db"
+    with reading(directory) as reader:
+        if reader.meta("format") == "1":
+            raise ReshapeError(f"{path} has format 1: 'reshape journal compact' converts it")
+
+        def first(query: str) -> Any:
+            return next(reader.rows(query))[0]
+
+        known = {name for (name,) in reader.rows("SELECT name FROM sqlite_master")}
+        rows = {name: first(f"SELECT count(*) FROM {name}") for name in TABLES if name in known}
+        page, free = first("PRAGMA page_size"), first("PRAGMA freelist_count")
+        ended = "FROM records WHERE ended_at IS NOT NULL"
+        first_end, last_end = next(reader.rows(f"SELECT min(ended_at), max(ended_at) {ended}"))
+        removed = reader.meta(REMOVED)
+        facts = {
+            "format": reader.meta("format"),
+            "bytes": sum(part.stat().st_size for part in directory.glob("journal.db*")),
+            "free_bytes": page * free,
+            "ended_jobs": first(f"SELECT count(*) {ended}"),
+            "first_end_at": first_end,
+            "last_end_at": last_end,
+            "incomplete_up_to_batch": None if removed is None else int(removed),
+        }
+    return {"path": str(path)} | facts, rows
+
+
+@journal.command()
+@click.option(
+    "--keep-resize-points",
+    type=click.IntRange(min=0),
+    default=200_000,
+    show_default=True,
+    help="Of the latest so many events, keep the resize points.",
+)
+@directory_argument
+@example("reshape journal compact ~/.reshape")
+def compact(directory: Path, keep_resize_points: int) -> None:
+    """Replace old resize points by sums, and release free space to the file system."""
+    from scheduler.config.settings import JournalConfig
+    from scheduler.service.record.retention import Retention
+
+    with _alone(directory) as (opened, before):
+        Retention(opened, JournalConfig(keep_resize_points=keep_resize_points)).finish()
+    _vacuum(directory)
+    click.echo(f"{directory}: {_mib(before)}, now {_mib(_bytes(directory))}")
+
+
+@journal.command()
+@click.option("--before", type=Moment(), required=True, help="Remove jobs that ended before this.")
+@directory_argument
+@example("reshape journal prune --before 2026-01-01 ~/.reshape")
+def prune(directory: Path, before: float) -> None:
+    """Remove ended jobs with all that the journal holds of them; their numbers are not reused."""
+    from scheduler.service.record.retention import prune as remove
+
+    count = 0
+    with _alone(directory) as (opened, _):
+        while removed := remove(opened, before, 1000):
+            opened.commit()
+            count += removed
+    click.echo(f"{directory}: removed {count} jobs")
+
+
+@journal.command()
+@directory_argument
+@example("reshape journal export ~/.reshape > journal.jsonl")
+def export(directory: Path) -> None:
+    """Print a journal as JSON lines: jobs that have ended, then all events and orders it holds."""
+    from scheduler.replay.journal_reader import reading
+    from scheduler.service.record.descriptions import decode_summary
+
+    encode = msgspec.json.Encoder().encode
+    with reading(directory) as reader:
+        known = {name for (name,) in reader.rows("SELECT name FROM sqlite_master")}
+        if "summaries" in known:
+            for (summary,) in reader.rows("SELECT summary FROM summaries ORDER BY job"):
+                _print_line(encode({"job": decode_summary(summary)}))
+        for name in ("event", "order"):
+            rows = reader.rows(f'SELECT batch, kind, "{name}" FROM {name}s ORDER BY seq')
+            for batch, kind, blob in rows:
+                _print_line(encode({"batch": batch, "kind": kind, name: msgspec.Raw(blob)}))
+
+
+def _print_line(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[tuple[Any, int]]:
+    """Open the journal of a service that does not run; yield it and its size in bytes."""
+    from scheduler.node.directory import ServiceDirectory
+    from scheduler.service.record.journal import Journal
+
+    place = ServiceDirectory(directory)
+    if not place.journal.is_file():
+        raise ReshapeError(f"there is no journal in {directory}: name the directory of a service")
+    with place.lock() as free:
+        if not free:
+            raise ReshapeError(
+                f"a service runs in {directory}: end it with 'reshape stop --dir {directory}'"
+            )
+        opened = Journal(place.journal)
+        try:
+            yield opened, _bytes(directory)
+        finally:
+            opened.close()
+
+
+def _vacuum(directory: Path) -> None:
+    with closing(sqlite3.connect(directory / "journal.db", isolation_level=None)) as db:
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _bytes(directory: Path) -> int:
+    return sum(part.stat().st_size for part in directory.glob("journal.db*"))
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

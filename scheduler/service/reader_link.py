@@ -1,0 +1,165 @@
+"""The service's side of its reader: starts the process, forwards questions, relays answers."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from reshape.wire import messages as m
+from scheduler.replay.journal_reader import JournalReader
+from scheduler.service.questions import Question, answer
+from scheduler.service.reader_process import ANSWER, READY
+
+log = logging.getLogger(__name__)
+
+#: Questions that may be under way; further ones are refused.
+LIMIT = 1000
+#: Seconds after which a question that has no answer is refused; clients wait for 10 s.
+PATIENCE_S = 8.0
+#: Seconds between two starts of a reader.
+RESTART_S = 1.0
+#: Readers that may end while they have the same question.
+MOST_TRIES = 2
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _Asked(msgspec.Struct):
+    """A question under way; `sent_to` is the identity of the reader that has it."""
+
+    peer: bytes
+    request: int
+    question: bytes
+    asked_at: float
+    sent_to: bytes = b""
+    tries: int = 0
+
+
+class DirectReader:
+    """Answers questions in the process of the service, where no reader process is used."""
+
+    def __init__(self, journal: JournalReader, relay: Callable[[bytes, list[bytes]], None]) -> None:
+        self._journal, self._relay = journal, relay
+
+    def ask(self, peer: bytes, request: int, question: Question) -> None:
+        """Answer a question of a peer."""
+        self._relay(peer, answer(self._journal, request, question))
+
+
+class ReaderLink:
+    """Keeps one reader process running.
+
+    Parameters
+    ----------
+    journal, endpoint : the file that the reader reads, and the socket that it connects to.
+    log_file : file for the messages of the reader.
+    send : sends a message at once; False if there is no such peer.
+    relay : queues the frames of an answer for a peer.
+    refuse : queues a message for a peer.
+    """
+
+    def __init__(
+        self,
+        journal: Path,
+        endpoint: str,
+        log_file: Path,
+        *,
+        send: Callable[[bytes, list[bytes]], bool],
+        relay: Callable[[bytes, list[bytes]], None],
+        refuse: Callable[[bytes, m.Message], None],
+    ) -> None:
+        self._arguments = [str(journal), endpoint]
+        self._log_file = log_file
+        self._send, self._relay, self._refuse = send, relay, refuse
+        self._asked: dict[int, _Asked] = {}
+        self._number = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = -RESTART_S  # monotonic seconds
+        self._ready = False
+        self.identity = b""
+
+    def start(self) -> None:
+        """Start a reader."""
+        self._started_at, self._ready = time.monotonic(), False
+        self.identity = b"reader " + secrets.token_bytes(16)
+        try:
+            with self._log_file.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "scheduler.service.reader_process", *self._arguments],
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C is for the service
+                )
+            assert self._process.stdin is not None
+            self._process.stdin.write(self.identity.hex().encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            log.error("the reader cannot be started: %s", error)
+
+    def close(self) -> None:
+        """End the reader."""
+        if self._process is not None:
+            if self._process.stdin is not None:
+                try:
+                    self._process.stdin.close()
+                except OSError as error:
+                    log.debug("the reader has ended: %s", error)
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    def ask(self, peer: bytes, request: int, question: Question) -> None:
+        """Forward a question of a peer once the journal of this turn is written."""
+        if len(self._asked) >= LIMIT:
+            self._refuse(peer, m.Failure(id=request, message="too many questions: ask again later"))
+            return
+        self._number += 1
+        blob = _encoder.encode(question)
+        self._asked[self._number] = _Asked(peer, request, blob, time.monotonic())
+
+    def forward(self) -> None:
+        """Send the questions that the present reader does not have yet."""
+        if not self._ready:
+            return
+        for number, asked in list(self._asked.items()):
+            if asked.sent_to == self.identity:
+                continue
+            if asked.tries >= MOST_TRIES:
+                self._fail(number, "the question ended the reader of the service: see reader.log")
+                continue
+            frames = [str(number).encode(), str(asked.request).encode(), asked.question]
+            if self._send(self.identity, frames):
+                asked.sent_to, asked.tries = self.identity, asked.tries + 1
+
+    def on_message(self, frames: list[bytes]) -> None:
+        """Handle a message of the reader: it is ready, or an answer."""
+        if frames[:1] == [READY]:
+            self._ready = True
+        elif frames[:1] == [ANSWER]:
+            asked = self._asked.pop(int(frames[1]), None)
+            if asked is not None:
+                self._relay(asked.peer, frames[2:])
+
+    def on_tick(self) -> None:
+        """Start a new reader if there is none; refuse the questions that have waited too long."""
+        now = time.monotonic()
+        gone = self._process is None or self._process.poll() is not None
+        if gone and now - self._started_at >= RESTART_S:
+            if self._process is not None:
+                log.warning("the reader ended with %s; another is started", self._process.poll())
+            self.start()
+        for number, asked in list(self._asked.items()):
+            if now - asked.asked_at > PATIENCE_S:
+                self._fail(number, "the reader of the service does not answer: ask again later")
+
+    def _fail(self, number: int, text: str) -> None:
+        asked = self._asked.pop(number)
+        self._refuse(asked.peer, m.Failure(id=asked.request, message=text))

@@ -1,0 +1,147 @@
+"""Descriptions of jobs (`JobInfo`), as tables and JSON show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from reshape.wire import messages as m
+from scheduler.model.events import Event
+from scheduler.model.job import Job
+from scheduler.model.orders import Order
+from scheduler.model.procset import ProcSet
+from scheduler.replay.journal_reader import JournalReader, lost_submission
+from scheduler.service.record.explanations import allocation, resizes
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(m.JobInfo)
+
+
+def encode_summary(info: m.JobInfo) -> bytes:
+    """Encode the description of an ended job for the journal."""
+    return _encoder.encode(info)
+
+
+def decode_summary(summary: bytes) -> m.JobInfo:
+    """Decode the description of an ended job.
+
+    Raises
+    ------
+    msgspec.DecodeError : it is damaged.
+    """
+    return _decoder.decode(summary)
+
+
+def describe(
+    job: Job,
+    journal: JournalReader,
+    submission: m.Submission,
+    now: float,
+    *,
+    reason: str,
+    nodes: Sequence[str] = (),
+    iteration: int = 0,
+    iteration_s: float = 0.0,
+) -> m.JobInfo:
+    """Describe a job from its record, its submission and the journal.
+
+    Parameters
+    ----------
+    now : the service's clock, Unix seconds.
+    reason : why it waits, is resized or ended.
+    nodes : names of the nodes of its processors.
+    iteration, iteration_s : its progress as it reported it last.
+    """
+    events: list[Event] = []
+    orders: list[tuple[float, Order]] = []
+    if job.started_at is not None or job.redirected_at is not None:
+        events, orders = journal.events_of(job.id), journal.orders_of(job.id)
+    held = allocation(events, orders)
+    by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
+    processors = ProcSet()
+    for part in job.groups.values():
+        processors |= part
+    return m.JobInfo(
+        job=job.id,
+        name=job.spec.name,
+        user=job.spec.user,
+        state=job.state.name,
+        code=job.state.value,
+        requested=job.spec.processors,
+        max_processors=job.spec.max_processors,
+        size=job.size,
+        walltime_s=job.spec.walltime_s,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        processors=str(processors),
+        nodes=",".join(nodes),
+        reason=reason,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        restarts=job.restarts,
+        iteration=iteration,
+        iteration_s=iteration_s,
+        sizes=list(job.sizes),
+        resizes=resizes(job, events, orders),
+        allocation=held,
+        facts=journal.facts(job.id),
+        output=output_path(job.id, submission),
+        argv=submission.argv,
+        redirected_at=job.redirected_at,
+        queue=job.spec.queue,
+        priority=job.spec.priority,
+        resources=dict(job.spec.resources),
+        processor_seconds=sum(by_size.values()),
+        processor_seconds_by_size=sorted(by_size.items()),
+        resize_count=len(job.times),
+        pause_s=sum(times.pause_s for times in job.times),
+    )
+
+
+def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
+    """Describe an ended job for which the journal has no description."""
+    assert job.ended_at is not None
+    found = [submission for _, _, submission in journal.jobs([job.id])]
+    submission = found[0] if found else lost_submission()
+    return describe(job, journal, submission, job.ended_at, reason=job.why)
+
+
+def processor_seconds(
+    held: Sequence[tuple[float, str]], sizes: Sequence[tuple[float, int]], until: float
+) -> dict[int, float]:
+    """Integrate the number of processors that a job held over time.
+
+    Parameters
+    ----------
+    held : (time, processors as in "0-3 7") of each change of its allocation.
+    sizes : (time, size) of each change of its committed size.
+    until : end of the last interval, seconds.
+
+    Returns
+    -------
+    size on which the job computed -> processor-seconds that it held meanwhile.
+    """
+    changes: list[tuple[float, int | None, int | None]] = [
+        *((at, len(ProcSet.parse(text)), None) for at, text in held),
+        *((at, None, size) for at, size in sizes),
+        (until, None, None),
+    ]
+    changes.sort(key=lambda change: change[0])
+    found: dict[int, float] = {}
+    count = size = 0
+    for (begin, new_count, new_size), (end, _, _) in pairwise(changes):
+        count = count if new_count is None else new_count
+        size = size if new_size is None else new_size
+        if count and begin < end <= until:
+            computing = size or count  # before its first size was committed
+            found[computing] = found.get(computing, 0.0) + count * (end - begin)
+    return found
+
+
+def output_path(job: int, submission: m.Submission) -> str:
+    """Return the file a job writes to, with `%{JOB_ID}` replaced."""
+    return str(Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job)))

@@ -1,0 +1,77 @@
+"""A full disk: the service neither decides nor answers until its journal can be written again.
+
+Messages of agents and applications are held and handled afterwards, so that no report is lost; jobs
+wait at their next resize point. Commands are refused with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from reshape.errors import ProtocolError
+from reshape.wire import messages as m
+from reshape.wire.codec import decode
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two attempts to write the journal.
+RETRY_S = 0.5
+#: Messages that are held; further ones are dropped, and their senders repeat them.
+LIMIT = 100_000
+
+_HELD = (
+    m.Hello | m.AtResizePoint | m.JoinPort | m.ResizeReport | m.Facts | m.GroupReady | m.AgentHello
+)
+
+
+class RoomForJournal:
+    """Whether the journal can be written, and the messages that are held until it can."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._retry_at = 0.0  # monotonic seconds
+        self._held: list[tuple[bytes, list[bytes]]] = []
+        self._hellos: dict[bytes, list[bytes]] = {}  # the latest report of each agent
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the last attempt to write the journal failed."""
+        return bool(self._reason)
+
+    def note_failure(self, reason: str) -> None:
+        """Note that the journal could not be written."""
+        if not self._reason:
+            log.error("%s; the service waits until there is room", reason)
+        self._reason, self._retry_at = reason, time.monotonic() + RETRY_S
+
+    def note_success(self) -> None:
+        """Note that the journal was written."""
+        if self._reason:
+            log.warning("the journal can be written again: the service goes on")
+        self._reason = ""
+
+    def retry_is_due(self) -> bool:
+        """Whether it is time to try to write the journal again."""
+        return time.monotonic() >= self._retry_at
+
+    def hold(self, peer: bytes, frames: list[bytes]) -> m.Message | None:
+        """Hold a message, or return the refusal of a command."""
+        try:
+            message = decode(frames)
+        except ProtocolError as error:
+            return m.Failure(message=str(error))
+        if isinstance(message, m.AgentHello):
+            self._hellos[peer] = frames
+        elif not isinstance(message, _HELD):
+            text = f"{self._reason}; nothing is decided until there is room: make room, try again"
+            return m.Failure(id=message.id, message=text)
+        elif len(self._held) < LIMIT:
+            self._held.append((peer, frames))
+        return None
+
+    def held_messages(self) -> list[tuple[bytes, list[bytes]]]:
+        """Return the messages that were held, and hold them no more."""
+        held = [*self._hellos.items(), *self._held]
+        self._hellos, self._held = {}, []
+        return held

@@ -1,0 +1,54 @@
+"""The reader of a running service: killed, it is replaced and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+
+
+def reader_of(service: Any) -> int:
+    """Return the process number of the service's reader, waiting for it."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        for child in psutil.Process(service.process.pid).children():
+            if "scheduler.service.reader_process" in child.cmdline():
+                return child.pid
+        time.sleep(0.05)
+    raise AssertionError("the service has no reader")
+
+
+def history(service: Any) -> list[int]:
+    answer = service.ask(m.ListJobs(ended=True, live=False))
+    assert isinstance(answer, m.Jobs)
+    return [job.job for job in answer.jobs]
+
+
+def test_a_reader_that_is_killed_is_replaced_and_one_that_stands_still_is_reported(
+    service: Any,
+) -> None:
+    number = service.submit(["true"], 1)
+    service.ask(m.Wait(job=number))
+    first = reader_of(service)
+    assert history(service) == [number]
+    os.kill(first, signal.SIGKILL)
+    assert history(service) == [number]
+    second = reader_of(service)
+    assert second != first
+    os.kill(second, signal.SIGSTOP)
+    try:
+        with pytest.raises(ReshapeError, match="the reader of the service does not answer"):
+            history(service)
+        assert isinstance(service.ask(m.ServerInfo()), m.Info)
+    finally:
+        os.kill(second, signal.SIGCONT)
+    assert history(service) == [number]
+    explanation = service.ask(m.Explain(job=number))
+    assert explanation.lines[0].text.startswith("submitted for 1")
