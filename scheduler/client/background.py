@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,8 @@ from scheduler.client.asking import service_info
 from scheduler.node.directory import ServiceDirectory
 
 START_S = 20.0  # an idle machine needs less than 1 s
+#: Seconds between two messages about a service that does not answer yet.
+PROGRESS_S = 10.0
 STOP_S = 30.0
 
 
@@ -34,7 +37,8 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
 
     Raises
     ------
-    ReshapeError : the service ended or did not answer in time; the message quotes its log.
+    ReshapeError : the service ended, or the agent of a node does not report in time; the message
+        quotes the log.
     """
     place = ServiceDirectory(directory)
     place.create()
@@ -60,21 +64,31 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
 def _await_answer(
     place: ServiceDirectory, process: subprocess.Popen[bytes], log: Path, written: int
 ) -> None:
-    until = time.monotonic() + START_S
-    missing: list[str] | None = None
+    """Wait until the service answers and its nodes are up.
+
+    The time limit begins with the first answer, because a recovery may take longer than the start
+    of the agents. Until then messages say that the service has not answered.
+    """
+    began = time.monotonic()
+    until, report_at = inf, began + PROGRESS_S
+    missing: list[str] = []
     while process.poll() is None and time.monotonic() < until:
+        if not missing and time.monotonic() >= report_at:
+            report_at += PROGRESS_S
+            waited = round(time.monotonic() - began)
+            text = f"process {process.pid} does not answer yet, after {waited} s; its log is {log}"
+            print(f"reshape: {text}", file=sys.stderr)
         with contextlib.suppress(ServiceUnavailable):
             info = service_info(place.path, timeout=1.0)
             if info.pid == process.pid:  # else an older service still answers
                 missing = [node for node, _, state in info.nodes if state != "up"]
                 if not missing:
                     return
+                until = min(until, time.monotonic() + START_S)
         time.sleep(0.02)
     if process.poll() is not None:
         text = _last_line(log, written).removeprefix("reshape: error: ")
         raise ReshapeError(f"the service ended with exit code {process.poll()}: {text}")
-    if missing is None:
-        raise ReshapeError(f"the service does not answer within {START_S:g} s; its log is {log}")
     text = _last_line(place.log(f"agent-{missing[0]}"))
     raise ReshapeError(
         f"the agent of node {missing[0]} does not report within {START_S:g} s: {text}"

@@ -34,9 +34,9 @@ STEP_S = 0.006
 ROWS, JOBS = 200, 10
 DAY_S = 86400.0
 
-_EVENTS = "SELECT seq, batch, kind, event FROM events WHERE seq>? AND batch<=? ORDER BY seq LIMIT ?"
-_ORDERS = "SELECT seq FROM orders WHERE seq>? AND batch<=? ORDER BY seq LIMIT ?"
-_BATCH = "SELECT batch FROM events WHERE seq<=? ORDER BY seq DESC LIMIT 1"
+_EVENTS = "SELECT seq, batch, kind, event FROM events WHERE seq>? AND batch<? ORDER BY seq LIMIT ?"
+_ORDERS = "SELECT seq FROM orders WHERE seq>? AND batch<? ORDER BY seq LIMIT ?"
+_BATCH = "SELECT batch FROM events WHERE seq>? ORDER BY seq LIMIT 1"
 _NO_EVENTS = "DELETE FROM events WHERE seq BETWEEN ? AND ? AND kind='ResizePoint'"
 _NO_ORDERS = "DELETE FROM orders WHERE seq BETWEEN ? AND ? AND kind='Continue'"
 _ADD = """INSERT INTO sums VALUES (?, ?, ?, ?, ?) ON CONFLICT (job, size) DO UPDATE SET
@@ -87,10 +87,10 @@ class Retention:
     def step(self, seconds: float = STEP_S) -> bool:
         """Work for about this long; return whether something is left to do."""
         until = time.monotonic() + seconds
-        left = True
-        while left and time.monotonic() < until:
-            left = self._remove_points() or self._add_descriptions() or self._remove_old_jobs()
-        return left
+        while self._remove_points() or self._add_descriptions() or self._remove_old_jobs():
+            if time.monotonic() >= until:
+                return True
+        return False
 
     def finish(self) -> None:
         """Do all that is left, for a journal that no service uses."""
@@ -101,12 +101,11 @@ class Retention:
     def _remove_points(self) -> bool:
         journal = self._journal
         (newest,) = next(journal.rows("SELECT max(seq) FROM events"))
-        oldest_kept = (newest or 0) - self._config.keep_resize_points
-        if oldest_kept <= 0:
+        removable = (newest or 0) - self._config.keep_resize_points
+        if removable <= 0:
             return False
-        for (batch,) in journal.rows(_BATCH, oldest_kept):
-            return self._remove_events(batch) or self._remove_orders(batch)
-        return False
+        kept_from = next(journal.rows(_BATCH, removable), (journal.batch + 1,))[0]
+        return self._remove_events(kept_from) or self._remove_orders(kept_from)
 
     def _remove_events(self, batch: int) -> bool:
         journal = self._journal

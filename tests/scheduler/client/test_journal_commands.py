@@ -1,0 +1,70 @@
+"""The commands of `reshape journal` on the journal of a service that has ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from desk import Desk
+
+from reshape.wire import messages as m
+from scheduler.client.journal import journal
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(journal, list(map(str, arguments)))
+    if done.exit_code != code:
+        raise AssertionError(done.output) from done.exception
+    return done
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A directory in which one job has ended and one waits."""
+    desk = Desk(tmp_path / "service")
+    for _ in range(2):
+        submission = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
+        desk.ask(b"x", m.Submit(submission=submission))
+    desk.ask(b"x", m.Cancel(job=1))
+    desk.turn()
+    desk.components.journal.close()
+    return tmp_path / "service"
+
+
+def test_info_shows_rows_and_times(directory: Path) -> None:
+    facts = json.loads(run("info", "--json", directory).output)
+    assert facts["format"] == "2"
+    assert facts["rows"]["records"] == 2
+    assert facts["ended_jobs"] == 1
+    assert facts["first_end_at"] == facts["last_end_at"] > 0
+    assert facts["incomplete_up_to_batch"] is None
+    assert "incomplete up to batch:   -" in run("info", directory).output
+
+
+def test_prune_and_compact_leave_the_other_jobs(directory: Path) -> None:
+    assert "removed 1 jobs" in run("prune", "--before", "2200-01-01", directory).output
+    assert "MiB, now" in run("compact", "--keep-resize-points", 0, directory).output
+    facts = json.loads(run("info", "--json", directory).output)
+    assert (facts["rows"]["records"], facts["ended_jobs"], facts["free_bytes"]) == (1, 0, 0)
+    assert facts["incomplete_up_to_batch"] > 0
+    desk = Desk(directory)
+    (answer,) = desk.ask(b"x", m.ListJobs())
+    desk.components.journal.close()
+    assert isinstance(answer, m.Jobs)
+    assert [job.job for job in answer.jobs] == [2]
+
+
+def test_export_prints_jobs_events_and_orders(directory: Path) -> None:
+    lines = [json.loads(line) for line in run("export", directory).output.splitlines()]
+    assert [line["job"]["state"] for line in lines if "job" in line] == ["CANCELLED"]
+    assert [line["kind"] for line in lines if "event" in line].count("JobSubmitted") == 2
+
+
+def test_a_running_service_keeps_its_journal_to_itself(directory: Path) -> None:
+    from scheduler.node.directory import ServiceDirectory
+
+    with ServiceDirectory(directory).lock():
+        done = run("prune", "--before", "2200-01-01", directory, code=1)
+    assert "a service runs in" in str(done.exception)
