@@ -1,0 +1,321 @@
+"""A service after a year: a journal of many ended jobs, measured at the socket.
+
+    python benchmarks/scheduler/year.py [--jobs 2000] [--dir DIR] [--json]
+    python benchmarks/scheduler/year.py --jobs 1000000 --points 100
+
+writes a journal as a service leaves it that has run `--jobs` jobs and compacted their resize points
+(`--points` each, kept as sums). Then it starts a real service in that
+directory and measures
+
+- the time from the start of `serve` to its first answer, and the memory of its two processes;
+- the latency of `history` (pages, filters) and of `explain`;
+- the latency of requests of another connection (the state of the service) meanwhile.
+
+The first jobs are made by a real decision core, whose events and orders are written by the journal
+itself; the further ones repeat them with other numbers and times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+
+from reshape.errors import ServiceUnavailable
+from reshape.wire import messages as m
+from reshape.wire.client import Client
+from reshape.wire.outcome import ResizeTimes
+from scheduler.client import background
+from scheduler.client.asking import service_info
+from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
+from scheduler.model.events import (
+    Event,
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    ResizeDone,
+    ResizePoint,
+)
+from scheduler.model.orders import Expand
+from scheduler.node.directory import ServiceDirectory
+from scheduler.replay.compare import settings_of
+from scheduler.service.record.journal import Journal
+from scheduler.service.record.retention import Retention
+from scheduler.sites.two_groups import TwoGroupSite
+
+CONFIG = ServeConfig(nodes=(NodeConfig("local", 8),), scenario="fcfs-pr")
+USERS, NAMES = 20, 50
+#: Jobs that a core decides on; the others repeat them.
+MADE = 1000
+#: Seconds between two jobs: a million of them in a year.
+EVERY_S = 30.0
+
+
+def write(path: Path, jobs: int, points: int) -> None:
+    """Write a compacted journal of ended jobs."""
+    began = time.time() - jobs * EVERY_S - 60.0
+    made = min(jobs, MADE)
+    journal = Journal(path)
+    core = TwoGroupSite(CONFIG.composed(), CONFIG.machine())
+    journal.add_settings(settings_of(core))
+
+    def decide(*events: Event) -> list[Any]:
+        orders = core.handle(events)
+        journal.record(list(events), orders)
+        return orders
+
+    decide(NodeJoined(began, "local", 8))
+    for number in range(1, made + 1):
+        at = began + number * EVERY_S
+        _one_job(journal, core, decide, number, at, min(points, 5))
+        if number % 100 == 0:
+            journal.commit()
+    Retention(journal, JournalConfig(keep_resize_points=0)).finish()
+    journal.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        _repeat(db, jobs, made, points)
+
+
+def _one_job(
+    journal: Journal,
+    core: TwoGroupSite,
+    decide: Callable[..., list[Any]],
+    number: int,
+    at: float,
+    points: int,
+) -> None:
+    """Run one job that expands once."""
+    spec = JobSpec(
+        2, 600.0, 4, user=f"user{number % USERS}", name=f"name{number % NAMES}", queue="main"
+    )
+    submission = m.Submission(
+        ["python", "-m", "apps.lu"], 2, 600.0, max_processors=4, user=spec.user, name=spec.name
+    )
+    journal.add_job(number, "0" * 32, submission)
+    decide(JobSubmitted(at, number, spec))
+    decide(JobStarted(at + 1, number))
+    for k in range(points):
+        orders = decide(ResizePoint(at + 2 + k, number, k + 1, 0.5))
+        for order in orders:
+            if isinstance(order, Expand):
+                decide(ResizeDone(at + 2.5 + k, number, order.serial, ResizeTimes(0.3, 0.01)))
+    decide(JobEnded(at + 20, number))
+    journal.note_job(core.jobs[number])
+    core.forget(number)
+    journal.note_site(core.record())
+
+
+def _repeat(db: sqlite3.Connection, jobs: int, made: int, points: int) -> None:
+    """Copy the rows of the first jobs for all others, with their numbers and times."""
+    columns = {
+        "jobs": "job+:n, token, submission",
+        "records": "job+:n, CASE WHEN (job+:k)%37=0 THEN 'FAILED' ELSE state END, user, name,"
+        " submitted_at+:t, ended_at+:t, batch, record",
+        "summaries": "job+:n, summary",
+        "events": "NULL, batch, job+:n, kind, event",
+        "orders": 'NULL, batch, job+:n, kind, at+:t, "order"',
+        "sums": f"job+:n, size, {points}, {points / 2}, last_at+:t",
+    }
+    db.execute("PRAGMA synchronous=OFF")
+    for k in range(1, -(-jobs // made)):
+        db.execute("BEGIN")
+        values = {"n": k * made, "t": k * made * EVERY_S, "k": k, "made": made, "jobs": jobs}
+        for table, chosen in columns.items():
+            db.execute(
+                f"INSERT INTO {table} SELECT {chosen} FROM {table}"
+                " WHERE job BETWEEN 1 AND :made AND job+:n<=:jobs",
+                values,
+            )
+        db.execute("COMMIT")
+    _renumber(db, made)
+
+
+def _renumber(db: sqlite3.Connection, made: int) -> None:
+    """Give the descriptions and records of the copies their numbers and times."""
+    decoder, encoder = msgspec.msgpack.Decoder(m.JobInfo), msgspec.msgpack.Encoder()
+    templates: dict[int, m.JobInfo] = {}
+    for number, summary in db.execute("SELECT job, summary FROM summaries WHERE job<=?", (made,)):
+        templates[number] = decoder.decode(summary)
+
+    def copies() -> Iterator[tuple[bytes, int]]:
+        rows = db.execute(
+            "SELECT job, state, user, name, ended_at FROM records WHERE job>?", (made,)
+        )
+        for number, state, user, name, ended_at in rows:
+            info = templates[(number - 1) % made + 1]
+            shift = ended_at - (info.ended_at or 0.0)
+            info = msgspec.structs.replace(
+                info,
+                job=number,
+                state=state,
+                user=user,
+                name=name,
+                submitted_at=info.submitted_at + shift,
+                started_at=(info.started_at or 0.0) + shift,
+                ended_at=ended_at,
+            )
+            yield encoder.encode(info), number
+
+    update = "UPDATE summaries SET summary=? WHERE job=?"
+    rows = copies()
+    while batch := [row for _, row in zip(range(20_000), rows, strict=False)]:
+        db.execute("BEGIN")
+        db.executemany(update, batch)
+        db.execute("COMMIT")
+
+
+def first_answer(place: ServiceDirectory) -> tuple[subprocess.Popen[bytes], float]:
+    """Start a service; return its process and the time to its first answer, seconds."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reshape", "serve", "--dir", str(place.path), "--processors", "8"],
+        stdout=subprocess.DEVNULL,
+        stderr=place.log("serve").open("ab"),
+    )
+    while process.poll() is None:
+        try:
+            if service_info(place.path, timeout=1.0).pid == process.pid:
+                return process, time.perf_counter() - began
+        except ServiceUnavailable:
+            time.sleep(0.005)
+    raise SystemExit(f"the service ended: see {place.log('serve')}")
+
+
+class Others(threading.Thread):
+    """Another connection, which asks for the state of the service all the time."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(daemon=True)
+        self._endpoint = endpoint
+        self._done = threading.Event()
+        self.latencies: list[float] = []
+
+    def run(self) -> None:
+        """Ask until stopped."""
+        with Client(self._endpoint) as client:
+            while not self._done.is_set():
+                began = time.perf_counter()
+                client.request(m.ServerInfo(), 30.0)
+                self.latencies.append(time.perf_counter() - began)
+                time.sleep(0.002)
+
+    def stop(self) -> list[float]:
+        """Stop; return the latencies in seconds."""
+        self._done.set()
+        self.join()
+        return self.latencies
+
+
+def measure(place: ServiceDirectory, jobs: int, repeat: int) -> list[dict[str, Any]]:
+    """Start the service and run all measurements."""
+    rows: list[dict[str, Any]] = []
+    process, seconds = first_answer(place)
+    try:
+        rows.append({"what": "start to first answer", "p50_ms": round(1e3 * seconds, 1)})
+        middle = time.time() - jobs * EVERY_S / 2
+        questions: dict[str, Callable[[int], m.Message]] = {
+            "history, 20 jobs": lambda _: m.ListJobs(ended=True, live=False, limit=20),
+            "history, 1000 jobs": lambda _: m.ListJobs(ended=True, live=False),
+            "history, a user": lambda k: _listing(user=f"user{k % USERS}"),
+            "history, a user's failed": lambda k: _listing(user=f"user{k % USERS}", state="FAILED"),
+            "history, failed": lambda _: _listing(state="FAILED"),
+            "history, a name": lambda k: _listing(name=f"name{k % NAMES}"),
+            "history, until": lambda _: _listing(until=middle),
+            "history, a name, since": lambda k: _listing(name=f"name{k % NAMES}", since=middle),
+            "history, none": lambda _: _listing(user="user1", name="name2", state="FAILED"),
+            "history, before": lambda k: _listing(before=1 + (k * 7919) % jobs),
+            "explain": lambda k: m.Explain(job=1 + (k * 7919) % jobs),
+            "info of a job": lambda k: m.ListJobs(job=1 + (k * 7919) % jobs),
+        }
+        with Client(place.endpoint) as client:
+            client.request(m.ListJobs(ended=True, live=False, limit=1), 30.0)  # the reader is up
+            others = Others(place.endpoint)
+            others.start()
+            for what, question in questions.items():
+                rows.append({"what": what, **_times(client, question, repeat)})
+            rows.append({"what": "other requests", **_figures(others.stop())})
+        for what, each in zip(("service", "reader"), _processes(process.pid), strict=True):
+            rows.append({"what": f"memory of the {what}", "mib": round(each / 2**20, 1)})
+        size = sum(part.stat().st_size for part in place.path.glob("journal.db*"))
+        rows.append({"what": "journal", "mib": round(size / 2**20, 1)})
+    finally:
+        background.stop(place.path, kill=True)
+        process.wait()
+    return rows
+
+
+def _listing(**fields: Any) -> m.ListJobs:
+    return m.ListJobs(ended=True, live=False, limit=100, **fields)
+
+
+def _times(client: Client, question: Callable[[int], m.Message], repeat: int) -> dict[str, float]:
+    latencies = []
+    for k in range(repeat):
+        began = time.perf_counter()
+        client.request(question(k), 30.0)
+        latencies.append(time.perf_counter() - began)
+    return _figures(latencies)
+
+
+def _figures(latencies: list[float]) -> dict[str, float]:
+    p50, p99, most = (1e3 * np.quantile(latencies, (0.5, 0.99, 1))).round(2).tolist()
+    return {"p50_ms": p50, "p99_ms": p99, "max_ms": most}
+
+
+def _processes(pid: int) -> list[int]:
+    """Return the resident memory of the service and of its reader, bytes."""
+    service = psutil.Process(pid)
+    readers = [
+        child
+        for child in service.children()
+        if "scheduler.service.reader_process" in child.cmdline()
+    ]
+    return [service.memory_info().rss, *(reader.memory_info().rss for reader in readers)]
+
+
+def main() -> None:
+    """Print the table, or the same as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=2000, help="ended jobs (2000)")
+    parser.add_argument("--points", type=int, default=100, help="resize points of each (100)")
+    parser.add_argument("--repeat", type=int, default=30, help="questions of each kind (30)")
+    parser.add_argument("--dir", type=Path, help="where the journal is written, and kept")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = ServiceDirectory((options.dir or Path(folder)) / "service")
+        place.create()
+        if not place.journal.exists():
+            began = time.perf_counter()
+            write(place.journal, options.jobs, options.points)
+            seconds = time.perf_counter() - began
+            print(f"wrote {options.jobs} jobs in {seconds:.0f} s", file=sys.stderr)
+        os.environ["RESHAPE_SCENARIO"] = CONFIG.scenario
+        rows = measure(place, options.jobs, options.repeat)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    columns = ("p50_ms", "p99_ms", "max_ms", "mib")
+    print(f"{'':>26}" + "".join(f"{name:>10}" for name in columns))
+    for row in rows:
+        print(f"{row['what']:>26}" + "".join(f"{row.get(name, ''):>10}" for name in columns))
+
+
+if __name__ == "__main__":
+    main()
