@@ -18,7 +18,7 @@ from scheduler.model.events import ResizePoint as Point
 from scheduler.replay.compare import compare
 from scheduler.replay.journal_reader import reading
 from scheduler.service.questions import ExplainQuestion, answer
-from scheduler.service.record.ended_jobs import ended_info, last_job, page, recorded_job
+from scheduler.service.record.ended_jobs import ended_info, page, recorded_job
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention, prune
 from scheduler.service.recovery import recover
@@ -120,7 +120,7 @@ def test_pruned_jobs_are_gone_and_their_numbers_are_not_used_again(journal: Jour
     for table in ("records", "jobs"):
         assert count(journal, table) == 1
     assert count(journal, "orders WHERE job=1") == 0
-    assert last_job(journal) == 2
+    assert journal.last_job() == 2
 
 
 def test_jobs_are_removed_after_their_days(journal: Journal) -> None:
