@@ -77,7 +77,7 @@ def run(
     cut_later = (contiguity or shared_kill) and rules.overrun == "cut"
     if cut_later:
         rules = msgspec.structs.replace(rules, overrun="keep")
-    jobs, report = normalise(trace, machine.processors, rules)
+    jobs, report = normalise(trace, machine.processors, rules, labels=predicts(scenario))
     jobs = jobs if first is None else jobs.first(first)
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine)
     kill, resources = bool(cut_later) or shared_kill, trace.capacities()
@@ -91,7 +91,7 @@ def run(
         jobs,
         watch=loss,
         allocations=not counted,
-        estimates=_predicts(scenario),
+        estimates=predicts(scenario),
         contiguity=contiguity or None,
         sharing=sharing,
     )
@@ -123,12 +123,12 @@ def _run_jobs(
         start_s=workload.start_s,
         end_s=workload.end_s,
         watch=watch,
-        estimates=_predicts(scenario),
+        estimates=predicts(scenario),
     )
     return Schedule.of(engine.run(), workload.columns())
 
 
-def _predicts(scenario: Scenario) -> bool:
+def predicts(scenario: Scenario) -> bool:
     """Whether estimates of run times differ from the requests."""
     return scenario.estimates.predictor() is not None
 

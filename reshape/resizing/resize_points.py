@@ -103,6 +103,7 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
             iteration=job.iteration,
             iteration_s=job.pace.taken(),
             topology=job.topology,
+            iterations=job.total,
         )
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
             link.report(job.last)  # it has ended, but the service has not received the report

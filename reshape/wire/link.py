@@ -100,6 +100,7 @@ class Link:
         iteration: int,
         iteration_s: float,
         topology: Topology | None,
+        iterations: int,
     ) -> Decision:
         """Ask for the decision at this resize point; Proceed if no answer comes in time.
 
@@ -108,7 +109,7 @@ class Link:
 
         Parameters
         ----------
-        epoch, size, registered_bytes, iteration, iteration_s, topology : see
+        epoch, size, registered_bytes, iteration, iteration_s, topology, iterations : see
             `reshape.wire.messages.AtResizePoint`.
         """
         question = AtResizePoint(
@@ -120,6 +121,7 @@ class Link:
             iteration=iteration,
             iteration_s=iteration_s,
             topology=topology,
+            iterations=iterations,
         )
         try:
             while self._receive(until=0.0) is not None:  # answers to earlier requests

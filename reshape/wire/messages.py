@@ -63,6 +63,7 @@ class AtResizePoint(_Message):
         resize may take.
     iteration : number of finished iterations.
     iteration_s : mean time of the iterations since the last request (:mod:`reshape.wire.pace`).
+    iterations : number of all iterations of the job; 0 if not known.
     """
 
     job: int
@@ -73,6 +74,7 @@ class AtResizePoint(_Message):
     iteration: int
     iteration_s: float
     topology: Topology | None = None
+    iterations: int = 0
 
 
 class JoinPort(_Message):

@@ -33,6 +33,9 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     resources : amounts that it holds besides processors from start to end, by name.
     shared : what each of its processes demands of the shared resources of its node, by name; see
         `scheduler.model.sharing`.
+    group, executable : further labels, for predictors and policies; "" if not known.
+    memory_kib : memory that was requested for each processor, KiB, for predictors; 0 if not known.
+        It is no demand; see `resources`.
 
     Raises
     ------
@@ -49,6 +52,9 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     priority: float = 0.0
     resources: Mapping[str, int] = {}
     shared: Mapping[str, int] = {}
+    group: str = ""
+    executable: str = ""
+    memory_kib: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -92,6 +98,7 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     `iteration` is the number of iterations finished so far, `iteration_s` the time of the last one,
     or the mean time of those since the last resize point that was reported.
+    `iterations` is the number of all iterations that the program declares; 0 if not known.
     `topology` is what the program declares; it is used if the submission names none.
     `data_bytes` is what a resize would have to move, over all processes; 0 if not known.
     `failed` describes an exception of the policy; a live driver adds it when it handles the event
@@ -105,6 +112,7 @@ class ResizePoint(msgspec.Struct, frozen=True, tag=True, gc=False):
     topology: Topology | None = None
     data_bytes: int = 0
     failed: str = ""
+    iterations: int = 0
 
 
 class ResizeDone(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -46,7 +46,11 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
-from scheduler.predictions.estimates import Tsafrir, UserEstimates
+from scheduler.predictions.classification import Classification
+from scheduler.predictions.estimates import Constant, Tsafrir, UserEstimates
+from scheduler.predictions.hybrid import Hybrid
+from scheduler.predictions.iterations import Iterations
+from scheduler.predictions.statistical import Regression, Statistical
 
 GROUP = "reshape.policies"
 _KINDS = {
@@ -78,7 +82,16 @@ _known: dict[str, dict[str, Any]] = {
         "tree": TreeContiguous,
         "tree-relaxed": TreeRelaxed,
     },
-    "estimates": {"tsafrir": Tsafrir, "user": UserEstimates},
+    "estimates": {
+        "classification": Classification,
+        "constant": Constant,
+        "hybrid": Hybrid,
+        "iterations": Iterations,
+        "regression": Regression,
+        "statistical": Statistical,
+        "tsafrir": Tsafrir,
+        "user": UserEstimates,
+    },
 }
 
 

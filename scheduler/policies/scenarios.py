@@ -71,8 +71,12 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
         if path == [] and last in _POLICIES and isinstance(value, str):
             path, last = [last], "policy"
         place: Any = data
+        is_new = False  # inside a newly named policy, whose members are checked later
         for step in path:
-            place = _member(place, step, field)
+            place = _member(place, step, field, is_new)
+            is_new = is_new or ("policy" in place and step not in place)
+            if is_new:
+                place.setdefault(step, {})
             if place[step] is None and step in _PARTS:
                 place[step] = msgspec.to_builtins(_PARTS[step]())
             elif place[step] is None:
@@ -84,7 +88,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
         if last == "policy" and place.get("policy") != value:
             place.clear()  # the parameters are those of the policy that is replaced
         elif last != "policy":
-            _member(place, last, field)
+            _member(place, last, field, is_new)
         place[last] = value
     return from_data(data)
 
@@ -196,10 +200,10 @@ def _flat(changes: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]
     return sorted(flat, key=lambda item: "." in item[0].removesuffix(".policy"))
 
 
-def _member(place: Any, name: str, field: str) -> Any:
-    """Check that a member exists; the members of a newly named policy are checked later."""
+def _member(place: Any, name: str, field: str, is_new: bool = False) -> Any:
+    """Check that a member exists; those of a newly named policy or part are checked later."""
     if not isinstance(place, dict):
         raise ConfigError(f"{place!r} has no fields", field=field)
-    if name not in place and "policy" not in place:
+    if name not in place and "policy" not in place and not is_new:
         raise ConfigError(f"unknown field {name!r}{nearest(name, place)}", field=field)
     return place

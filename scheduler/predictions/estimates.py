@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from typing import Protocol
 
 import msgspec
 
 from scheduler.model.job import Job
+from scheduler.predictions.deadlines import DeadlineManagers
 from scheduler.predictions.predictor import Predictor, run_time_s
 
 __all__ = ["Estimates", "Predictor", "Tsafrir", "UserEstimates"]
@@ -31,6 +33,51 @@ class UserEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def predictor(self) -> None:
         """Return None: there is no predictor."""
         return None
+
+
+class UserPredictor(Predictor):
+    """Predictor that returns the users' estimates, to compare and to combine with others."""
+
+    def predict(self, job: Job) -> float:
+        """Return the walltime, s."""
+        return job.spec.walltime_s
+
+
+class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Estimates that are the same for all jobs (GUIM 4.4.2).
+
+    Parameters
+    ----------
+    run_s : prediction, s; >= 1 and finite.
+    deadlines : managers of missed predictions.
+
+    Raises
+    ------
+    ValueError : `run_s` is out of range.
+    """
+
+    run_s: float = 60.0
+    deadlines: DeadlineManagers = DeadlineManagers()
+
+    def __post_init__(self) -> None:
+        """Check the prediction."""
+        if not 1 <= self.run_s < inf:
+            raise ValueError(f"run_s must be >= 1 and finite, got {self.run_s}")
+
+    def predictor(self) -> Predictor:
+        """Create the predictor."""
+        return _ConstantPredictor(self)
+
+
+class _ConstantPredictor(Predictor):
+    """Predictor that returns the same run time for all jobs."""
+
+    def __init__(self, parameters: Constant) -> None:
+        self._run_s, self.deadlines = parameters.run_s, parameters.deadlines
+
+    def predict(self, job: Job) -> float:
+        """Return the constant, s."""
+        return self._run_s
 
 
 class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,10 +26,17 @@ from simulator.engine.sharing import Sharing
 from simulator.results import jobs_csv, paraver
 from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.schedule import Schedule
-from simulator.run import no_collection, run
+from simulator.run import no_collection, predicts, run
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
-from simulator.traces.normalise import NEEDED, CleaningReport, Rules, machine_size, normalise
+from simulator.traces.normalise import (
+    LABELS,
+    NEEDED,
+    CleaningReport,
+    Rules,
+    machine_size,
+    normalise,
+)
 from simulator.workloads import workload_file
 from simulator.workloads.resizable_trace import of_trace
 
@@ -57,7 +64,7 @@ WITH_RESIZABLE = frozenset(
 @click.option("--reservations", type=click.IntRange(min=0), help="Waiting jobs that hold one.")
 @click.option("--queue-order", help="fcfs, sjf, lxwf, priority or another by name.")
 @click.option("--backfill-order", help="Order in which jobs are tried behind the first one.")
-@click.option("--estimates", help="user, exact (run times), tsafrir or another by name.")
+@click.option("--estimates", help="user, exact (run times), tsafrir, ...; see docs/predictions.md.")
 @click.option(
     "--event-order",
     type=click.Choice(["batch", "sequential"]),
@@ -151,7 +158,7 @@ def simulate(trace: Path, **options: Any) -> None:
         raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     _check_places(options)
     writes_swf = options["swf_file"] is not None or out is not None
-    read = swf.read(trace, fields=swf.FIELDS if writes_swf else NEEDED, lenient=options["lenient"])
+    read = swf.read(trace, fields=_fields(chosen, writes_swf), lenient=options["lenient"])
     if machine is None:
         machine = platform.flat(options["processors"] or machine_size(read))
     schedule = run(
@@ -208,10 +215,10 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
         if processors is None:
             raise click.UsageError(f"{trace} names no processors; give --processors")
     else:
-        fields = NEEDED if options["swf_file"] is None and out is None else swf.FIELDS
-        read = swf.read(trace, fields=fields, lenient=options["lenient"])
+        writes_swf = options["swf_file"] is not None or out is not None
+        read = swf.read(trace, fields=_fields(chosen, writes_swf), lenient=options["lenient"])
         processors = options["processors"] or machine_size(read)
-        jobs, report = normalise(read, processors, rules)
+        jobs, report = normalise(read, processors, rules, labels=predicts(chosen))
         jobs = jobs if options["jobs"] is None else jobs.first(options["jobs"])
         workload = of_trace(jobs, processors, resizability(options))
     schedule = run(workload, processors, chosen)
@@ -250,6 +257,13 @@ def _sharing(options: Mapping[str, Any], machine: Platform, trace: swf.Trace) ->
         demand_error=options["demand_error"],
         seed=options["seed"],
     )
+
+
+def _fields(chosen: Scenario, writes_swf: bool) -> Sequence[str]:
+    """Columns of the trace to read."""
+    if writes_swf:
+        return swf.FIELDS
+    return (*NEEDED, *LABELS.values()) if predicts(chosen) else NEEDED
 
 
 def _check_places(options: Mapping[str, Any]) -> None:

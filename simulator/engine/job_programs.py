@@ -229,5 +229,12 @@ class Programs(Physics):
         else:
             done, data_bytes = state.iterations, job.data_bytes
             self._agenda.set_next(
-                ResizePoint(end, number, done, iteration_s, data_bytes=data_bytes)
+                ResizePoint(
+                    end,
+                    number,
+                    done,
+                    iteration_s,
+                    data_bytes=data_bytes,
+                    iterations=job.iterations,
+                )
             )

@@ -5,7 +5,7 @@ Each rule is an option with a default; a `CleaningReport` counts the jobs to whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Literal
 
@@ -26,6 +26,8 @@ Bools = NDArray[np.bool_]
 NEEDED = (
     "job", "submit", "run", "processors", "requested_processors", "requested_time", "user", "queue",
 )  # fmt: skip
+#: Columns that become labels of the jobs if they were read: field of `JobSpec` -> column.
+LABELS = {"group": "group", "executable": "executable", "memory_kib": "requested_memory"}
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,6 +139,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     cut : (n,) bool, whether the run was cut at the request.
     resources : (n, k) int64, amounts of further resources; names : of these.
     shared : (n, m) int64, demands of each process for shared resources; shared_names : of these.
+    labels : field of `JobSpec` -> (n,) int64, -1 unknown, of `LABELS`; empty unless asked for.
     """
 
     lines: Ints
@@ -152,6 +155,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     shared: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
     shared_names: tuple[str, ...] = ()
+    labels: dict[str, Ints] = {}
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -160,8 +164,10 @@ class TraceJobs(msgspec.Struct, frozen=True):
     def first(self, count: int) -> TraceJobs:
         """The first `count` jobs."""
         fields = msgspec.structs.asdict(self).items()
-        names = {"names": self.names, "shared_names": self.shared_names}
-        return TraceJobs(**{name: column[:count] for name, column in fields} | names)
+        labels = {name: column[:count] for name, column in self.labels.items()}
+        others = {"names": self.names, "shared_names": self.shared_names, "labels": labels}
+        columns = {name: column[:count] for name, column in fields if name not in others}
+        return TraceJobs(**columns | others)
 
     def run_times(self) -> list[float]:
         """Run times in order, seconds."""
@@ -195,13 +201,28 @@ class TraceJobs(msgspec.Struct, frozen=True):
         further = len(self.names)
         columns = [self.processors, self.estimate, user, self.priorities]
         columns += [*self.resources.T, *self.shared.T]
-        return list(map(spec, *(column.tolist() for column in columns)))
+        specs = list(map(spec, *(column.tolist() for column in columns)))
+        if not self.labels:
+            return specs
+        labels = zip(*(column.tolist() for column in self.labels.values()), strict=True)
+        return [_labelled(each, self.labels, row) for each, row in zip(specs, labels, strict=True)]
+
+
+def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> JobSpec:
+    """Request with labels; negative values are unknown."""
+    known = {name: value for name, value in zip(names, values, strict=True) if value >= 0}
+    labels = {n: value if n == "memory_kib" else str(value) for n, value in known.items()}
+    return msgspec.structs.replace(spec, **labels)
 
 
 def normalise(
-    trace: Trace, processors: int, rules: Rules | None = None
+    trace: Trace, processors: int, rules: Rules | None = None, *, labels: bool = False
 ) -> tuple[TraceJobs, CleaningReport]:
     """Apply the rules of cleaning to a trace for a machine of `processors` processors.
+
+    Parameters
+    ----------
+    labels : keep the columns of `LABELS`, for predictors.
 
     Raises
     ------
@@ -258,6 +279,11 @@ def normalise(
         names=names,
         shared=shared[lines],
         shared_names=shared_names,
+        labels={
+            name: trace.columns[field][lines].astype(np.int64)
+            for name, field in LABELS.items()
+            if labels and field in trace.columns
+        },
     )
     unsorted = int((np.diff(column["submit"]) < 0).sum())
     counts = {name: int(mask.sum()) for name, mask in found.items()}

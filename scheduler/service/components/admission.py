@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from math import inf
+from pathlib import Path
 
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.wire.messages import Submission
@@ -59,6 +60,7 @@ class Admission:
             queue=name,
             priority=priority,
             resources={name: amount for name, amount in submission.resources.items() if amount},
+            executable=Path(submission.argv[0]).name,
         )
 
     def _check_sizes(self, submission: Submission) -> None:

@@ -95,6 +95,7 @@ class RemapScheduler:
                 iteration_s=message.iteration_s,
                 topology=message.topology,
                 data_bytes=message.registered_bytes,
+                iterations=message.iterations,
             )
         )
         return events

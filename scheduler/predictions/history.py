@@ -1,0 +1,120 @@
+"""What predictors that learn share: run times in clusters, fallbacks, quantiles."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from scheduler.model.job import Job
+from scheduler.predictions.deadlines import LEAST_S, LONGEST_S, DeadlineManagers
+from scheduler.predictions.predictor import Predictor, run_time_s
+
+#: Jobs whose history is shared: all jobs, those of a user, or those of a group.
+Cluster: TypeAlias = Literal["none", "user", "group"]
+
+
+class HistoryPredictor(Predictor):
+    """Predictor that returns the user's estimate until it has enough history."""
+
+    def forecast(self, job: Job) -> float | None:
+        """Return the run time to expect, s; None without enough history."""
+        raise NotImplementedError
+
+    def predict(self, job: Job) -> float:
+        """Return the forecast, at least 1 s, or the user's estimate if there is none."""
+        forecast_s = self.forecast(job)
+        return job.spec.walltime_s if forecast_s is None else limited_s(forecast_s)
+
+
+class ClusterParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of predictors from clusters.
+
+    Parameters
+    ----------
+    cluster : "none", "user" or "group".
+    window : latest ended jobs of a cluster that are kept.
+    least_jobs : ended jobs of a cluster from which on there are predictions; until then the user's
+        estimate is the prediction.
+    deadlines : managers of missed predictions.
+
+    Raises
+    ------
+    ValueError : `least_jobs` is below 1 or above `window`.
+    """
+
+    cluster: Cluster = "user"
+    window: int = 200
+    least_jobs: int = 2
+    deadlines: DeadlineManagers = DeadlineManagers()
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not 1 <= self.least_jobs <= self.window:
+            raise ValueError(
+                f"least_jobs must be >= 1 and <= window {self.window}, got {self.least_jobs}"
+            )
+
+
+class ClusterPredictor(HistoryPredictor):
+    """Predictor from the latest ended jobs of the cluster of a job.
+
+    Parameters
+    ----------
+    parameters : with the fields `cluster`, `window` and `least_jobs`; see `ClusterParameters`.
+    """
+
+    def __init__(self, parameters: ClusterParameters) -> None:
+        self._window, self._least = parameters.window, parameters.least_jobs
+        self._cluster = parameters.cluster
+        self.deadlines = parameters.deadlines
+        self._runs: dict[str, deque[tuple[float, float]]] = {}  # (variable, run time in s)
+
+    def variable(self, job: Job) -> float:
+        """Return the variable that is kept with the run time of a job."""
+        return 0.0
+
+    def cluster(self, job: Job) -> str:
+        """Return the name of the cluster of a job; unknown users and groups form one cluster."""
+        if self._cluster == "none":
+            return ""
+        return job.spec.user if self._cluster == "user" else job.spec.group
+
+    def known_runs(self, job: Job) -> deque[tuple[float, float]] | None:
+        """Return the history of a job's cluster; None if there are too few jobs."""
+        runs = self._runs.get(self.cluster(job))
+        return None if runs is None or len(runs) < self._least else runs
+
+    def ended(self, job: Job) -> None:
+        """Add the run time of a job to its cluster."""
+        run_s = run_time_s(job)
+        if run_s is not None:
+            runs = self._runs.setdefault(self.cluster(job), deque(maxlen=self._window))
+            runs.append((self.variable(job), run_s))
+
+    def learned(self) -> dict[str, list[tuple[float, float]]]:
+        """Return the variables and run times by cluster."""
+        return {cluster: list(runs) for cluster, runs in self._runs.items()}
+
+    def relearn(self, learned: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+        """Take over what `learned` returned."""
+        for cluster, runs in learned.items():
+            self._runs[cluster] = deque(((x, run_s) for x, run_s in runs), maxlen=self._window)
+
+
+def limited_s(predicted_s: float) -> float:
+    """Limit a prediction to the range from 1 s to `LONGEST_S`; NaN becomes `LONGEST_S`."""
+    if not isfinite(predicted_s):
+        return LONGEST_S
+    return min(max(predicted_s, LEAST_S), LONGEST_S)
+
+
+def quantile(ascending: Sequence[float], probability: float) -> float:
+    """Quantile of sorted values, linear between them (definition 7 of Hyndman and Fan 1996)."""
+    place = probability * (len(ascending) - 1)
+    below = int(place)
+    low, high = ascending[below], ascending[min(below + 1, len(ascending) - 1)]
+    return min(low + (place - below) * (high - low), high)
