@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import spsolve
 
 import reshape
+from apps.facts import finite_or_text
 from redistribution import Cuts
 from reshape.app import Application
 from reshape.data.arrays import Array
@@ -113,7 +114,12 @@ def solve(app: Application, size: int, options: argparse.Namespace) -> bool:
             break
     residual, error = errors(app.comm, x, options)
     verified = residual <= 10 * options.tolerance and error <= TOLERANCE
-    app.report(verified=verified, residual=residual, max_error=error, steps=app.state["steps"])
+    app.report(
+        verified=verified,
+        residual=finite_or_text(residual),
+        max_error=finite_or_text(error),
+        steps=app.state["steps"],
+    )
     if app.comm.rank == 0:
         print(
             f"cg: unknowns={size} steps={app.state['steps']} processors={app.comm.size} "

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import reshape
 from apps.factor import eliminate
+from apps.facts import finite_or_text
 from apps.process_grid import ProcessGrid
 from redistribution import Plan, Replicated
 from reshape.app import Application
@@ -92,7 +93,7 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
                 app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
     worst, reference = app.state["residual"], app.state["reference"]
     verified = bool(worst < MAX_RESIDUAL and worst <= 10 * reference)
-    app.report(verified=verified, residual=worst)
+    app.report(verified=verified, residual=finite_or_text(worst))
     if app.comm.rank == 0:
         print(
             f"lu: n={n} block={block} repeat={options.repeat} processors={app.comm.size} "

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 import reshape
+from apps.facts import finite_or_text
 from redistribution.rows import deal
 from reshape.app import Application
 from reshape.data.ragged import Items
@@ -102,7 +103,7 @@ def solve(app: Application, count: int, batch: int) -> bool:
         if rebalance(app.comm, tasks) == 0:
             break
     verified, error = verify(app.comm, results, count)
-    app.report(verified=verified, max_error=error)
+    app.report(verified=verified, max_error=finite_or_text(error))
     if app.comm.rank == 0:
         print(
             f"masterworker: tasks={count} processors={app.comm.size} max error {error:.1e} "

@@ -17,6 +17,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
+from apps.facts import finite_or_text
 from apps.process_grid import ProcessGrid
 from reshape.app import Application
 from reshape.data.arrays import Array
@@ -80,7 +81,7 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
                 app.state["error"] = max(app.state["error"], error_of(app.comm, c, seed))
     error = app.state["error"]
     verified = bool(error <= TOLERANCE)
-    app.report(verified=verified, max_error=error)
+    app.report(verified=verified, max_error=finite_or_text(error))
     if app.comm.rank == 0:
         print(
             f"matmul: n={n} block={block} repeat={options.repeat} processors={app.comm.size} "
