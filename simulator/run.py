@@ -82,8 +82,12 @@ def run(
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine)
     kill, resources = bool(cut_later) or shared_kill, trace.capacities()
     if sharing is not None:
-        shared = {"shared_per_node": sharing.amounts}
-        machine = msgspec.structs.replace(machine, **shared)
+        machine = msgspec.structs.replace(
+            machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
+        )
+    elif not machine.shared_per_node:
+        shared = trace.shared_capacities()
+        machine = msgspec.structs.replace(machine, shared_per_node=shared)
     site = _site(scenario, machine, resources, event_order, counted=counted, kill=kill)
     loss = ExternalLoss(site) if isinstance(site, Core) and site.state.placing else None
     engine = Engine(

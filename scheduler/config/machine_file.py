@@ -6,6 +6,7 @@
     processors_per_node: 1
     resources_per_node: {memory_gib: 64}
     shared_per_node: {memory_bandwidth: 6000}   # used by all processes of the node together
+    shared_penalty: excess    # or ratio; see docs/sharing.md
     exclusive: false          # true: a job gets whole nodes
     network:                  # without it the machine is flat
       topology: tree          # a k-ary n-tree
@@ -29,7 +30,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
-from scheduler.model.sharing import SharedCapacity
+from scheduler.model.sharing import PenaltyRule, SharedCapacity
 from scheduler.text.counts import counted
 from scheduler.text.located import Located
 
@@ -54,6 +55,7 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processors_per_node: Count = 1
     resources_per_node: dict[str, Amount] = {}
     shared_per_node: dict[str, Count] = {}
+    shared_penalty: PenaltyRule = "excess"
     exclusive: bool = False
     network: NetworkFields | None = None
 
@@ -70,6 +72,7 @@ class Platform(msgspec.Struct, frozen=True):
     names : names of the nodes; empty if they have none.
     resources_per_node : further resources of each node, by name.
     shared_per_node : capacity of each node for resources that its processes share, by name.
+    shared_penalty : "excess" or "ratio", see `SharedCapacity`.
     """
 
     leaves: ProcSet
@@ -79,6 +82,7 @@ class Platform(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     resources_per_node: Mapping[str, int] = {}
     shared_per_node: Mapping[str, int] = {}
+    shared_penalty: PenaltyRule = "excess"
 
     @property
     def resources(self) -> dict[str, int]:
@@ -91,7 +95,8 @@ class Platform(msgspec.Struct, frozen=True):
         """What the processes of a node share; None if the file does not limit it."""
         if not self.shared_per_node:
             return None
-        return SharedCapacity(self.processors_per_node, self.shared_per_node)
+        amounts, penalty = self.shared_per_node, self.shared_penalty
+        return SharedCapacity(self.processors_per_node, amounts, penalty)
 
     @property
     def processors(self) -> int:
@@ -168,7 +173,8 @@ def read(file: Path) -> Platform:
             found.fail(("nodes", i), f"two nodes are named {name!r}; rename one")
     count = fields.nodes if isinstance(fields.nodes, int) else len(names)
     per_node, network = fields.processors_per_node, fields.network
-    resources, shared = fields.resources_per_node, fields.shared_per_node
+    resources = fields.resources_per_node
+    shared = fields.shared_per_node, fields.shared_penalty
     try:
         checked(resources)
     except ValueError as error:
@@ -176,7 +182,7 @@ def read(file: Path) -> Platform:
     exclusive = fields.exclusive
     if network is None:
         leaves = ProcSet.span(0, count)
-        return Platform(leaves, per_node, exclusive, None, names, resources, shared)
+        return Platform(leaves, per_node, exclusive, None, names, resources, *shared)
     try:
         shape = Tree(network.k, network.levels, per_node)
     except ValueError as error:
@@ -207,4 +213,4 @@ def read(file: Path) -> Platform:
             f" and {counted(shape.levels, 'level')}; add levels",
         )
     leaves = leaves.first(count)
-    return Platform(leaves, per_node, exclusive, shape, names, resources, shared)
+    return Platform(leaves, per_node, exclusive, shape, names, resources, *shared)

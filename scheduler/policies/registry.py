@@ -5,6 +5,7 @@
 ``easy``              static, EASY backfilling
 ``easy++``            EASY by predicted run times, shortest job backfilled first (Tsafrir)
 ``conservative``      static, every queued job holds a reservation
+``rua``               EASY that starts jobs where shared nodes prolong them least (GUIM 7.4)
 ``static``            PRIO's baseline: EASY in the order of the aging priority, no job is resized
 ``pba-pr``            PRIO 3.3 policy 1 scenario 1, performance-based allocation with priority
 ``fcfs-pr``           PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority
@@ -45,6 +46,15 @@ from scheduler.policies.resizing.running_first import MaxBPr
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.on_table import (
+    ContinuousFit,
+    EquiDistribute,
+    FirstFitOrContinuous,
+    LeastSlowdown,
+    LessConsume,
+    LessConsumeThreshold,
+    OnTable,
+)
 from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
 from scheduler.predictions.classification import Classification
 from scheduler.predictions.estimates import Constant, Tsafrir, UserEstimates
@@ -66,6 +76,7 @@ _known: dict[str, dict[str, Any]] = {
         "easy": Scenario("easy"),
         "easy++": Scenario("easy++", backfill_order=Sjf(), estimates=Tsafrir()),
         "conservative": Scenario("conservative", backfill=Backfill(reservations=None)),
+        "rua": Scenario("rua", backfill=Backfill(pick="penalty"), selection=LeastSlowdown()),
         "static": Scenario("static", order=Aging()),
         "pba-pr": Scenario("pba-pr", order=Aging(), resizing=PbaPr()),
         "fcfs-pr": Scenario("fcfs-pr", order=Aging(), resizing=FcfsPr()),
@@ -78,7 +89,14 @@ _known: dict[str, dict[str, Any]] = {
     "order": {"aging": Aging, "fcfs": Fcfs, "lxwf": Lxwf, "priority": ByPriority, "sjf": Sjf},
     "selection": {
         "contiguous": Contiguous,
+        "equi-distribute": EquiDistribute,
         "first-fit": FirstFit,
+        "first-fit-or-continuous": FirstFitOrContinuous,
+        "less-consume": LessConsume,
+        "less-consume-threshold": LessConsumeThreshold,
+        "rua": LeastSlowdown,
+        "table-continuous": ContinuousFit,
+        "table-first-fit": OnTable,
         "tree": TreeContiguous,
         "tree-relaxed": TreeRelaxed,
     },

@@ -78,10 +78,22 @@ class Scenario(msgspec.Struct, frozen=True):
         Raises
         ------
         ConfigError : the selection needs a network and the machine has none; or the backfilling
-            reserves numbers of processors, which a selection that refuses would not honour.
+            reserves numbers of processors, which a selection that refuses would not honour; or its
+            pick does not go with the selection.
         """
         if getattr(self.selection, "needs_network", False) and machine.space.network is None:
             raise ConfigError("it needs a machine with a network", field="selection")
+        on_table, pick = hasattr(self.selection, "place"), self.backfill.pick
+        if on_table and pick in ("bl", "bb"):
+            raise ConfigError(
+                f"a selection on the reservation table does not go with pick {pick}",
+                field="backfill.pick",
+            )
+        if pick == "penalty" and not on_table:
+            raise ConfigError(
+                "pick penalty needs a selection on the reservation table, such as rua",
+                field="backfill.pick",
+            )
         if machine.counted or anywhere(self.selection):
             return False
         if self.backfill.reservations not in (0, 1):

@@ -97,9 +97,7 @@ WITH_RESIZABLE = frozenset(
 @click.option(
     "--penalty",
     type=click.Choice(get_args(PenaltyRule)),
-    default="excess",
-    show_default=True,
-    help="Of a window: demand / capacity - 1, or demand / capacity.",
+    help="Of a window: demand / capacity - 1, or demand / capacity (the machine's: excess).",
 )
 @click.option(
     "--overtime",
@@ -252,7 +250,7 @@ def _sharing(options: Mapping[str, Any], machine: Platform, trace: swf.Trace) ->
         machine.processors_per_node,
         amounts,
         windows=options["sharing"],
-        penalty=options["penalty"],
+        penalty=options["penalty"] or machine.shared_penalty,
         overtime=options["overtime"],
         demand_error=options["demand_error"],
         seed=options["seed"],

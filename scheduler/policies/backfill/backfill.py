@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
@@ -25,6 +25,8 @@ from scheduler.policies.backfill.easy import Easy, ProcessorReservation, Reserve
 from scheduler.policies.backfill.in_order import InOrder, SchedulingPass, StartJob
 from scheduler.policies.backfill.overdue import kills_for_amount, kills_for_place
 from scheduler.policies.backfill.place_reservation import PlaceReservation
+from scheduler.policies.backfill.table_pass import TablePass
+from scheduler.state.reservation_table import TableSelection
 from scheduler.state.scheduler_state import SchedulerState
 
 
@@ -40,7 +42,8 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pick : of the jobs that may start before others, take the "first", only jobs whose largest
         demand is for the least-used resource ("bl"), or the one with which resources are used most
         evenly ("bb"); see `scheduler.policies.backfill.balance`. (If all jobs hold reservations,
-        "bl" takes the other jobs last.)
+        "bl" takes the other jobs last.) "penalty" takes the one that shared nodes prolong least,
+        for selections on the reservation table; see `scheduler.policies.backfill.table_pass`.
     fullness : let "bl" and "bb" prefer jobs that fill the machine, the more so the fuller it is.
     reserve : what EASY reserves if the selection may refuse, as contiguous ones do: a "place", so
         that no backfilled job delays the head, or a "number" of processors, as if any would do.
@@ -88,6 +91,9 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         It is valid until the scenario or the state's `multi_resource` or `placing` change.
         """
+        if hasattr(state.selection, "place") and not state.machine.counted:
+            on_table, by_penalty = cast("TableSelection", state.selection), self.pick == "penalty"
+            return TablePass(state, start_job, self.name, on_table, self.reservations, by_penalty)
         if self.reservations == 0:
             return InOrder(state, start_job, self.name)
         if self.reservations == 1:
@@ -113,6 +119,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in backfill order, with its facts."""
-        if self.pick == "first":
+        if self.pick in ("first", "penalty"):
             return fitting[0], {}
         return balance.choose(machine, fitting, self.pick, fullness=self.fullness)

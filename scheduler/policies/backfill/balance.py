@@ -18,7 +18,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts
 from scheduler.model.resources import Amounts, Quantity
 
-Pick: TypeAlias = Literal["first", "bl", "bb"]
+Pick: TypeAlias = Literal["first", "bl", "bb", "penalty"]
 
 
 #: Chooses one of the jobs that may start now, given in backfill order, with the facts of the

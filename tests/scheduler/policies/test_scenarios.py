@@ -97,7 +97,17 @@ def registered(my_policy: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def test_the_built_in_scenarios() -> None:
     assert set(registry.known("scenario")) == {
-        *("conservative", "easy", "easy++", "fcfs", "static", "pba-pr", "fcfs-pr", "max-b-pr"),
+        *(
+            "conservative",
+            "rua",
+            "easy",
+            "easy++",
+            "fcfs",
+            "static",
+            "pba-pr",
+            "fcfs-pr",
+            "max-b-pr",
+        ),
         *("pba", "fcfs-max-benefit", "max-b"),
     }
     assert scenario("fcfs").backfill == Backfill(0)

@@ -1,0 +1,184 @@
+"""Backfilling on the reservation table, for selections that search it (GUIM 6.2.3, 7.4).
+
+Jobs are placed in queue order: one that may start now does, the others hold reservations of certain
+processors at certain times, up to the number of reservations; without any (FCFS) the first job that
+has to wait ends the pass. Then later jobs start, in backfill order, that find processors now which
+no reservation needs before they end. Reservations are made anew when anything has changed.
+"""
+
+from __future__ import annotations
+
+from math import inf, nextafter
+
+from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Reason
+from scheduler.model.procset import ProcSet
+from scheduler.model.resources import Quantity
+from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
+from scheduler.state.reservation_table import (
+    Allocation,
+    Request,
+    ReservationTable,
+    TableSelection,
+)
+from scheduler.state.scheduler_state import SchedulerState
+
+STARTS_NOW = "{needed} processors with a penalty factor of {factor}, {free} free"
+
+
+class TablePass(SchedulingPass):
+    """Scheduling pass over the reservation table.
+
+    Parameters
+    ----------
+    selection : finds the allocations.
+    reservations : number of queued jobs that hold one; None is all of them.
+    by_penalty : of the jobs that may start behind a reservation, take the one with the least
+        penalty factor, then the shortest, and look again (RUA-Backfilling, GUIM 7.4); otherwise
+        take them in backfill order.
+    """
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        start_job: StartJob,
+        name: str,
+        selection: TableSelection,
+        reservations: int | None,
+        by_penalty: bool,
+    ) -> None:
+        super().__init__(state, start_job, name)
+        self._selection = selection
+        self._most = inf if reservations is None else float(reservations)
+        self._by_penalty = by_penalty
+        self._rule = f"{name} by table"
+        self._table = ReservationTable(ProcSet())
+        self._version = -1
+        self._reserved: list[int] = []  # jobs that hold reservations
+        #: (start of a reservation, what else than processors is left over then), s.
+        self._left: list[tuple[float, Quantity]] = []
+        self._tried: set[int] = set()  # jobs that cannot start as long as nothing changes
+
+    def run(self) -> None:
+        """Start the queued jobs that may start now."""
+        state = self.state
+        if not state.machine.free_count:
+            return
+        waiting = [job for job in state.queue if state.can_run(job)]
+        ahead = [job.id for job in waiting[: len(self._reserved)]]
+        is_current = state.version == self._version and not state.releases.any_by(state.now)
+        if not is_current or ahead != self._reserved or not self._is_full:
+            self._begin()
+            self._place_in_order(waiting)
+        if self._is_full and self._most and state.backfill_allowed:
+            self._backfill()
+        self._version = state.version
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._reserved) >= self._most
+
+    def _begin(self) -> None:
+        """Make a table of the live jobs."""
+        state = self.state
+        machine = state.machine
+        held = [(job, state.held(job)) for job in state.live.values()]
+        up = ProcSet.union([machine.free, *[processors for _, processors in held]])
+        self._table = table = ReservationTable(up, machine.shared)
+        soon = nextafter(state.now, inf)  # overdue processors are expected immediately
+        for job, processors in held:
+            end = soon if job.state is JobState.COMPLETING else max(job.estimated_end, soon)
+            table.put(processors, state.now, end, self._demand(job))
+        self._reserved, self._left, self._tried = [], [], set()
+
+    def _demand(self, job: Job) -> tuple[float, ...]:
+        shared = self.state.machine.shared
+        return () if shared is None else shared.demand(job.spec.shared)
+
+    def _place_in_order(self, waiting: list[Job]) -> None:
+        """Start jobs or make reservations until there are enough."""
+        now = self.state.now
+        for job in waiting:
+            allocation = self._find(job, now if self._most == 0 else inf)
+            if allocation is not None and allocation.begin <= now:
+                self._start(job, allocation)
+                continue
+            if self._most == 0:
+                return
+            self._reserve(job, allocation)
+            if self._is_full:
+                return
+
+    def _backfill(self) -> None:
+        """Start jobs behind the reservations."""
+        state = self.state
+        while True:
+            jobs = state.queue.fitting(state.machine.free_count, state.now)
+            found: list[tuple[float, float, Job, Allocation]] = []
+            for job in jobs:
+                if job.id in self._reserved or job.id in self._tried:
+                    continue
+                allocation = self._find(job, state.now)
+                if allocation is None or allocation.begin > state.now:
+                    self._tried.add(job.id)
+                elif self._by_penalty:
+                    length_s = allocation.factor * job.estimate_s
+                    found.append((allocation.factor, length_s, job, allocation))
+                else:
+                    job.backfilled = True
+                    self._start(job, allocation)
+            if not found:
+                return
+            best = found[0]
+            for each in found:
+                if each[:2] < best[:2]:
+                    best = each
+            best[2].backfilled = True
+            self._start(best[2], best[3])
+
+    def _find(self, job: Job, latest: float) -> Allocation | None:
+        """Allocation that starts by a time and does not take what reservations need."""
+        state = self.state
+        now, after = state.now, state.now
+        if state.multi_resource:
+            if not job.demand <= state.free:
+                after = max(now, state.shadow(job)[0])
+            for at, left in self._left:  # reservations that leave too little of other resources
+                if after < at < after + job.estimate_s and not job.demand <= left:
+                    after = at
+        elif job.processors > state.machine.free_count and latest <= now:
+            return None
+        if after > latest or after == inf:
+            return None
+        waited_s = now - job.submitted_at
+        request = Request(
+            job.processors, job.estimate_s, self._demand(job), after, latest, waited_s
+        )
+        return self._selection.place(self._table, request)
+
+    def _start(self, job: Job, allocation: Allocation) -> None:
+        state = self.state
+        machine = state.machine
+        now, chosen = state.now, allocation.processors
+        facts: dict[str, int | float | str] = {
+            "needed": job.processors,
+            "factor": round(allocation.factor, 4),
+            "free": machine.free_count,
+        }
+        reason = Reason(self._rule, STARTS_NOW, facts)
+        if not self.start_job(job, reason, machine.free - chosen):
+            return
+        end = now + job.estimate_s
+        self._table.put(chosen, now, end, self._demand(job))
+        self._left = [(at, left - job.demand if end > at else left) for at, left in self._left]
+
+    def _reserve(self, job: Job, allocation: Allocation | None) -> None:
+        """Reserve an allocation; a job without one, because nodes are down, only counts."""
+        self._reserved.append(job.id)
+        if allocation is None:
+            return
+        begin = allocation.begin
+        end = begin + job.estimate_s
+        self._table.put(allocation.processors, begin, end, self._demand(job))
+        if self.state.multi_resource:
+            self._left.append((begin, self.state.shadow(job)[1]))

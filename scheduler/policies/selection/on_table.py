@@ -1,0 +1,132 @@
+"""Selections on the reservation table: first fit and its kin, LessConsume, RUA (GUIM 6.2.2, 7).
+
+GUIM: F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures".
+
+`place` finds processors and a start, now or later; `scheduler.policies.backfill.table_pass` calls
+it. Elsewhere (a group that joins a running job) these selections take the lowest free processors.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+from scheduler.policies.selection.table_search import (
+    first_continuous_fit,
+    first_fit,
+    less_consume,
+    spread,
+)
+from scheduler.state.reservation_table import Allocation, Request, ReservationTable
+
+
+class OnTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the selections on the table; it is first fit.
+
+    A reservation holds certain processors; with the selection ``first-fit`` it holds a number.
+    """
+
+    anywhere: ClassVar[bool] = True
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose the lowest free processors; a pass over the table leaves only its own choice."""
+        return space.free.first(processors)
+
+    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
+        """Find processors and a start."""
+        return first_fit(table, request)
+
+
+class ContinuousFit(OnTable, frozen=True, forbid_unknown_fields=True):
+    """Earliest start on processors of consecutive numbers (GUIM 6.2.2)."""
+
+    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
+        """Find consecutive processors and a start."""
+        return first_continuous_fit(table, request)
+
+
+class FirstFitOrContinuous(OnTable, frozen=True, forbid_unknown_fields=True):
+    """Consecutive processors unless other ones are free earlier (GUIM 4.7.3)."""
+
+    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
+        """Find processors and a start."""
+        any_, continuous = first_fit(table, request), first_continuous_fit(table, request)
+        if continuous is None or (any_ is not None and any_.begin < continuous.begin):
+            return any_
+        return continuous
+
+
+class EquiDistribute(OnTable, frozen=True, forbid_unknown_fields=True):
+    """Earliest start, the processes dealt to the nodes in turn (GUIM 4.7.3)."""
+
+    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
+        """Find processors and a start."""
+        return spread(table, request)
+
+
+class LessConsume(OnTable, frozen=True, forbid_unknown_fields=True):
+    """First fit, improved towards nodes on which the processes are penalised less (GUIM 7.2)."""
+
+    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
+        """Find processors and a start, which may be later than that of first fit."""
+        return less_consume(table, request)
+
+
+class LessConsumeThreshold(OnTable, frozen=True, forbid_unknown_fields=True):
+    """LessConsume with later starts until the penalty factor is small enough (GUIM 7.3).
+
+    Parameters
+    ----------
+    factor : largest accepted penalty factor; 1 accepts no penalty.
+
+    Raises
+    ------
+    ValueError : the factor is below 1.
+    """
+
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        if not self.factor >= 1:
+            raise ValueError(f"factor must be >= 1, got {self.factor}")
+
+    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
+        """Find processors and a start."""
+        return less_consume(table, request, self.factor)
+
+
+class LeastSlowdown(OnTable, frozen=True, forbid_unknown_fields=True):
+    """The best of several thresholds: the allocation of the least slowdown (GUIM 7.4).
+
+    The slowdown is (wait + penalised run time) / run time, by the estimate of the job.
+
+    Parameters
+    ----------
+    thresholds : penalty factors, tried in this order.
+
+    Raises
+    ------
+    ValueError : no threshold, or one below 1.
+    """
+
+    thresholds: tuple[float, ...] = (1.0, 1.15, 1.25, 1.5)
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not self.thresholds or not min(self.thresholds) >= 1:
+            raise ValueError(f"thresholds must be >= 1, at least one, got {self.thresholds}")
+
+    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
+        """Find processors and a start."""
+        anytime = request._replace(latest=float("inf"))
+        found = [less_consume(table, anytime, factor) for factor in self.thresholds]
+        best = min(
+            (each for each in found if each is not None),
+            key=lambda each: each.begin + each.factor * request.length_s,
+            default=None,
+        )
+        return None if best is None or best.begin > request.latest else best

@@ -1,0 +1,250 @@
+"""Selections on the reservation table: the worked examples of GUIM, and slow twins."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.model.procset import ProcSet
+from scheduler.model.sharing import SharedCapacity
+from scheduler.policies.selection.on_table import (
+    ContinuousFit,
+    EquiDistribute,
+    FirstFitOrContinuous,
+    LeastSlowdown,
+    LessConsume,
+    LessConsumeThreshold,
+    OnTable,
+)
+from scheduler.state.reservation_table import Request, ReservationTable
+
+
+def used(table: ReservationTable, *uses: tuple[int, float, float]) -> ReservationTable:
+    for processor, begin, end in uses:
+        table.put(ProcSet.of([processor]), begin, end)
+    return table
+
+
+def figure_6_4() -> ReservationTable:
+    """Table of figures 6.4 and 6.5, which are lost: reconstructed from their prose (GUIM 6.2.2).
+
+    Processors 1 to 6 have the buckets b1 to b6, 7 to 9 first b7 to b9, later b10 to b12, and 10 has
+    b13. By their begins the buckets are b1, b2, b7, b8, b9, b3 to b6, and b13; t0 is 5, t1 is 30.
+    """
+    begins = {3: 30.0, 4: 30.0, 5: 30.0, 6: 30.0, 8: 5.0, 9: 10.0, 10: 60.0}
+    table = ReservationTable(ProcSet.span(1, 10))
+    used(table, *((processor, 0.0, end) for processor, end in begins.items()))
+    return used(table, *((processor, 45.0, 50.0) for processor in (7, 8, 9)))
+
+
+def test_figure_6_4_first_fit_and_first_continuous_fit() -> None:
+    table = figure_6_4()
+    order = [bucket.processor for bucket in table.buckets(0.0, 30.0)]
+    assert order == [1, 2, 7, 8, 9, 3, 4, 5, 6, 10]
+    request = Request(3, 30.0)
+    assert OnTable().place(table, request) == (ProcSet.parse("1-2 7"), 0.0, 1.0)
+    assert ContinuousFit().place(table, request) == (ProcSet.parse("7-9"), 10.0, 1.0)
+    assert FirstFitOrContinuous().place(table, request) == (ProcSet.parse("1-2 7"), 0.0, 1.0)
+    assert FirstFitOrContinuous().place(table, Request(2, 30.0)) == (
+        ProcSet.parse("1-2"), 0.0, 1.0,
+    )  # fmt: skip
+
+
+def test_figure_6_5_a_later_start() -> None:
+    """Six processors for 20 s: b1, b2 and b7 to b9 do not suffice; at t1 b1 to b6 do."""
+    table = figure_6_4()
+    at_t1 = [bucket.processor for bucket in table.buckets(30.0, 20.0)]
+    assert at_t1 == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    found = OnTable().place(table, Request(6, 20.0))
+    assert found == (ProcSet.parse("1-6"), 30.0, 1.0)
+    assert OnTable().place(table, Request(6, 20.0, latest=29.0)) is None
+    assert OnTable().place(table, Request(11, 20.0)) is None
+
+
+def figure_7_1(b17: float) -> ReservationTable:
+    """Table of figures 7.1 to 7.7, which are lost: reconstructed from the prose of GUIM 7.2.
+
+    Nodes have 4 processors; the bucket on the first free one of each is that of the prose. b1 and
+    b2 are on node 0, b3 on 1, b7 on 2, b17 on 3, b4 and b5 on 4, b6 on 5 and b14 on 6. On nodes 0,
+    4 and 6 the other two or three processors demand all that there is. The prose gives b1, b2 and
+    b3 penalties, and then returns b3 as one of three buckets without; here b3 has none.
+
+    Parameters
+    ----------
+    b17 : begin of b17; if it is later than 0, its node is overloaded then.
+    """
+    table = ReservationTable(ProcSet.span(0, 28), SharedCapacity(4, {"bandwidth": 100}))
+    heavy, light = (50.0,), (1.0,)
+    table.put(ProcSet.parse("2-3 18-19"), 0.0, inf, heavy)
+    table.put(ProcSet.parse("26-27"), 0.0, inf, heavy)
+    table.put(ProcSet.parse("25"), 0.0, inf)
+    table.put(ProcSet.parse("5-7 9-11 14-15 21-23"), 0.0, inf, light)
+    table.put(ProcSet.parse("13"), 0.0, inf, (100.0,) if b17 else light)
+    table.put(ProcSet.parse("8"), 40.0, inf, light)  # b7 ends at 40
+    table.put(ProcSet.parse("16-17"), 0.0, 10.0)  # b4, b5
+    table.put(ProcSet.parse("20"), 0.0, 30.0)  # b6
+    table.put(ProcSet.parse("24"), 0.0, 35.0)  # b14
+    if b17:
+        table.put(ProcSet.parse("12"), 0.0, b17)
+    return table
+
+
+def test_figures_7_1_to_7_4_less_consume_keeps_the_start_of_first_fit() -> None:
+    table, request = figure_7_1(0.0), Request(3, 20.0, (10.0,))
+    order = [bucket.processor for bucket in table.buckets(0.0, 20.0)][:8]
+    assert order == [0, 1, 4, 8, 12, 16, 17, 20]
+    assert OnTable().place(table, request) == (ProcSet.parse("0-1 4"), 0.0, pytest.approx(1.1))
+    assert LessConsume().place(table, request) == (ProcSet.parse("4 8 12"), 0.0, 1.0)
+
+
+def test_figures_7_5_to_7_7_less_consume_starts_later() -> None:
+    """b7 replaces b1, b6 replaces b2, b7 does not share its time, and b14 is added."""
+    table, request = figure_7_1(60.0), Request(3, 20.0, (10.0,))
+    found = LessConsume().place(table, request)
+    assert found == (ProcSet.parse("4 20 24"), 35.0, pytest.approx(1.1))
+
+
+def saturated(until: float) -> ReservationTable:
+    """One node of four processors, two of which use all until a time."""
+    table = ReservationTable(ProcSet.span(0, 4), SharedCapacity(4, {"bandwidth": 100}))
+    table.put(ProcSet.span(0, 2), 0.0, until, (50.0,))
+    return table
+
+
+def test_thresholds() -> None:
+    """A process of 40 has a penalty of 0.4 beside the others, by share of the time with them."""
+    request = Request(1, 100.0, (40.0,))
+    table = saturated(100.0)
+    table.put(ProcSet.of([3]), 0.0, 25.0)
+    table.put(ProcSet.of([2]), 0.0, 50.0)
+    first = LessConsumeThreshold(1.5).place(table, request)
+    assert first == (ProcSet.of([3]), 25.0, pytest.approx(1.3))
+    assert LessConsumeThreshold(1.25).place(table, request) == (
+        ProcSet.of([2]), 50.0, pytest.approx(1.2),
+    )  # fmt: skip
+    assert LessConsumeThreshold(1.0).place(table, request) == (ProcSet.of([0]), 100.0, 1.0)
+    now = request._replace(latest=25.0)
+    assert LessConsumeThreshold(1.0).place(table, now) is None
+    # LessConsume stops at its first valid allocation, improved by what starts later.
+    assert LessConsume().place(table, request) == (ProcSet.of([0]), 100.0, 1.0)
+
+
+def test_a_process_that_is_too_much_alone_starts_at_once() -> None:
+    table = saturated(10.0)
+    found = LessConsumeThreshold(1.0).place(table, Request(1, 100.0, (150.0,)))
+    assert found is not None
+    assert found == (ProcSet.of([0]), 10.0, pytest.approx(1.5))
+
+
+def test_least_slowdown_weighs_waiting_against_the_penalty() -> None:
+    short, long = Request(1, 20.0, (40.0,)), Request(1, 1000.0, (40.0,))
+    rua = LeastSlowdown()
+    assert rua.place(saturated(100.0), short) == (ProcSet.of([2]), 0.0, pytest.approx(1.4))
+    assert rua.place(saturated(990.0), long) == (ProcSet.of([2]), 0.0, pytest.approx(1.396))
+    # 0.4 for 5 of 20 s costs 2 s, waiting for less 5 s; beside a demand of 120 it costs 6 s.
+    assert rua.place(saturated(5.0), short) == (ProcSet.of([2]), 0.0, pytest.approx(1.1))
+    heavy = short._replace(demand=(120.0,))
+    assert rua.place(saturated(5.0), heavy) == (ProcSet.of([0]), 5.0, pytest.approx(1.2))
+    assert rua.place(saturated(5.0), heavy._replace(latest=0.0)) is None
+
+
+def test_equi_distribute_deals_processes_to_nodes() -> None:
+    table = ReservationTable(ProcSet.span(0, 12), SharedCapacity(4, {"bandwidth": 100}))
+    assert EquiDistribute().place(table, Request(5, 9.0)) == (
+        ProcSet.parse("0-1 4-5 8"), 0.0, 1.0,
+    )  # fmt: skip
+
+
+def test_wrong_factors() -> None:
+    with pytest.raises(ValueError, match="factor must be >= 1"):
+        LessConsumeThreshold(0.5)
+    with pytest.raises(ValueError, match="at least one"):
+        LeastSlowdown(())
+
+
+#: (processor, begin, length or end, demand) of each use, s.
+Uses: TypeAlias = list[tuple[int, int, int, int]]
+USES = st.lists(
+    st.tuples(st.integers(0, 7), st.integers(0, 20), st.integers(1, 12), st.integers(0, 60)),
+    max_size=14,
+)
+
+
+def table_of(
+    uses: Uses,
+) -> tuple[ReservationTable, list[tuple[int, int, int, int]]]:
+    """Table and the uses in it: those that overlap an earlier one are left out."""
+    table = ReservationTable(ProcSet.span(0, 8), SharedCapacity(4, {"bandwidth": 100}))
+    kept: Uses = []
+    for processor, begin, length, demand in uses:
+        end = begin + length
+        if all(p != processor or end <= b or e <= begin for p, b, e, _ in kept):
+            kept.append((processor, begin, end, demand))
+            table.put(ProcSet.of([processor]), float(begin), float(end), (float(demand),))
+    return table, kept
+
+
+@given(USES, st.integers(1, 8), st.integers(1, 9), st.integers(0, 10))
+def test_starts_are_those_of_the_slow_twin(
+    uses: Uses, needed: int, length: int, after: int
+) -> None:
+    """The twin looks at each second and each processor."""
+    table, kept = table_of(uses)
+
+    def free(at: int) -> list[int]:
+        busy = {p for p, b, e, _ in kept if b < at + length and e > at}
+        return [p for p in range(8) if p not in busy]
+
+    def run_of(here: list[int]) -> list[int] | None:
+        runs = (here[i : i + needed] for i in range(len(here) - needed + 1))
+        return next((run for run in runs if run[-1] - run[0] == needed - 1), None)
+
+    request = Request(needed, float(length), after=float(after))
+    at = next(t for t in range(after, 50) if len(free(t)) >= needed)
+    first = OnTable().place(table, request)
+    assert first is not None
+    assert (list(first.processors), first.begin) == (free(at)[:needed], at)
+    at = next(t for t in range(after, 50) if run_of(free(t)))
+    continuous = ContinuousFit().place(table, request)
+    assert continuous is not None
+    assert (list(continuous.processors), continuous.begin) == (run_of(free(at)), at)
+
+
+@given(USES, st.integers(0, 7), st.integers(1, 9), st.integers(0, 90), st.integers(0, 20))
+def test_factors_are_those_of_the_slow_twin(
+    uses: Uses, processor: int, length: int, demand: int, at: int
+) -> None:
+    """The twin adds up the penalty of each second."""
+    table, kept = table_of(uses)
+    node = [(b, e, d) for p, b, e, d in kept if p // 4 == processor // 4]
+    added = 0.0
+    for second in range(at, at + length):
+        total = demand + sum(d for b, e, d in node if b <= second < e)
+        added += max(total, 100) / 100 - 1
+    request = Request(1, float(length), (float(demand),))
+    found = table.factor(processor, float(at), request)
+    assert found == pytest.approx(1 + added / length)
+
+
+@given(USES, st.integers(1, 8), st.integers(1, 9), st.integers(0, 90))
+def test_less_consume_is_valid_and_no_worse_than_first_fit(
+    uses: Uses, needed: int, length: int, demand: int
+) -> None:
+    table, kept = table_of(uses)
+    request = Request(needed, float(length), (float(demand),))
+    first, less = OnTable().place(table, request), LessConsume().place(table, request)
+    assert first is not None
+    assert less is not None
+    assert len(less.processors) == needed
+    assert less.factor <= first.factor + 1e-9
+    assert less.begin >= first.begin
+    for p, b, e, _ in kept:
+        if p in less.processors:
+            assert e <= less.begin or b >= less.begin + length
+    strict = LessConsumeThreshold(1.0).place(table, request)
+    assert strict is not None
+    assert strict.factor == 1 or strict.begin < inf
