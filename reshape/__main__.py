@@ -31,6 +31,9 @@ SUBCOMMANDS = {
         "simulator.commands.replay:replay", "Replay a live run, as it was or with changes."
     ),
     "plot": Entry("simulator.commands.plot:plot", "Draw the results of a simulation."),
+    "predict": Entry(
+        "simulator.commands.predict:predict", "Measure predictors of run times on a trace."
+    ),
     "workload": Entry("simulator.commands.workload:workload", "Describe and convert traces."),
     "agent": Entry("scheduler.node.agent:main", "Start and watch the processes of a node.", True),
 }

@@ -31,7 +31,8 @@ class Classification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     tree : "id3": a full tree over features that are divided into intervals, too; "c45": a tree
         that finds thresholds of the features itself, with at least two jobs in a leaf.
-    discretiser : intervals of "equal-width" or of "equal-frequency".
+    discretiser : intervals of "equal-width" or of "equal-frequency". GUIM takes "id3" with
+        "equal-width"; as most run times are short, their upper bound is then far too long.
     most_bins : largest number of intervals; the number is chosen by the leave-one-out estimate of
         the entropy.
     rebuild_every : ended jobs after which the model is built anew (GUIM: K = 100).
@@ -45,8 +46,8 @@ class Classification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : a parameter is out of range.
     """
 
-    tree: Literal["id3", "c45"] = "id3"
-    discretiser: Literal["equal-width", "equal-frequency"] = "equal-width"
+    tree: Literal["id3", "c45"] = "c45"
+    discretiser: Literal["equal-width", "equal-frequency"] = "equal-frequency"
     most_bins: int = 10
     rebuild_every: int = 100
     history: int = 2000
@@ -92,7 +93,7 @@ class TreeModel(Protocol):
         """Return the bound of the most probable interval, s."""
 
     def quantiles(self, features: list[float], probabilities: Sequence[float]) -> list[float]:
-        """Return the bound of the interval that contains each quantile, s."""
+        """Return quantiles, linear within the intervals, s."""
 
 
 #: Builds a model from rows of features and a run time, the kind of tree, the kind of intervals and
@@ -125,7 +126,7 @@ class ClassificationPredictor(HistoryPredictor):
         return self._model.predict(self._features(job, learn=False))
 
     def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
-        """Return the bounds of the intervals that contain the quantiles, s."""
+        """Return quantiles of the shares of the intervals in the leaf of the job, s."""
         if self._model is None:
             return None
         return self._model.quantiles(self._features(job, learn=False), probabilities)

@@ -34,7 +34,9 @@ def tree_model(
     tree = DecisionTreeClassifier(
         criterion="entropy", min_samples_leaf=2 if feature_cuts is None else 1, random_state=0
     )
-    return ClassificationTree(tree.fit(features, interval(run_s, cuts)), cuts, feature_cuts)
+    tree.fit(features, interval(run_s, cuts))
+    edges = np.concatenate([[run_s.min()], cuts, [run_s.max()]])
+    return ClassificationTree(tree, edges, feature_cuts)
 
 
 class ClassificationTree:
@@ -42,14 +44,14 @@ class ClassificationTree:
 
     Parameters
     ----------
-    cuts : (k,) bounds between the intervals of run times, s.
+    edges : (k + 1,) bounds of the k intervals of run times, with the least and the largest one, s.
     feature_cuts : bounds between the intervals of each feature; None if the tree has thresholds.
     """
 
     def __init__(
-        self, tree: DecisionTreeClassifier, cuts: Floats, feature_cuts: list[Floats] | None
+        self, tree: DecisionTreeClassifier, edges: Floats, feature_cuts: list[Floats] | None
     ) -> None:
-        self._cuts, self._feature_cuts = cuts, feature_cuts
+        self._edges, self._feature_cuts = edges, feature_cuts
         self._nodes, self._classes = tree.tree_, tree.classes_.tolist()
 
     def predict(self, features: list[float]) -> float:
@@ -58,10 +60,12 @@ class ClassificationTree:
         return self._bound(self._classes[int(np.argmax(shares))])
 
     def quantiles(self, features: list[float], probabilities: Sequence[float]) -> list[float]:
-        """Return the bound of the interval that contains each quantile, s."""
-        below = np.cumsum(self._shares(features))
-        places = np.minimum(np.searchsorted(below, probabilities), len(below) - 1)
-        return [self._bound(self._classes[place]) for place in places.tolist()]
+        """Return quantiles, linear within the intervals, s."""
+        shares = np.zeros(len(self._edges) - 1)
+        shares[self._classes] = self._shares(features)
+        below = np.concatenate([[0.0], np.cumsum(shares)])
+        values: list[float] = np.interp(probabilities, below, self._edges).tolist()
+        return [limited_s(value) for value in values]
 
     def _shares(self, features: list[float]) -> Floats:
         """Shares of the intervals in the leaf of a job, (classes,) float64."""
@@ -74,7 +78,7 @@ class ClassificationTree:
 
     def _bound(self, number: int) -> float:
         """Upper bound of an interval, s; the lower bound of the last one."""
-        return limited_s(float(self._cuts[min(number, len(self._cuts) - 1)]))
+        return limited_s(float(self._edges[min(number + 1, len(self._edges) - 2)]))
 
 
 def _discretised(features: Floats, cuts: list[Floats]) -> Floats:

@@ -1,0 +1,1 @@
+"""Predictions of run times over traces: accuracy, and predictors that the trace itself gives."""
