@@ -26,7 +26,7 @@ def draw_errors(played: Mapping[str, PlayedTrace], about: str) -> Figure:
     for axes, (name, each) in zip(rows, played.items(), strict=True):
         sizes = np.maximum(np.abs(each.errors_s), 1.0)
         numbers = np.arange(1, len(sizes) + 1)
-        axes.scatter(numbers, sizes, s=1, color=WAITING, alpha=0.3, linewidths=0, rasterized=True)
+        axes.scatter(numbers, sizes, s=3, color=WAITING, alpha=0.6, linewidths=0, rasterized=True)
         spans = [span for span in np.array_split(np.arange(len(sizes)), SPANS) if len(span)]
         middles = [float(numbers[span].mean()) for span in spans]
         axes.plot(middles, [float(np.median(sizes[span])) for span in spans], color=INK)
