@@ -50,9 +50,10 @@ class ApplicationScheduler:
 
         Raises
         ------
-        ReshapeError : the job could never run, or may not.
+        ReshapeError : the job could never run, or may not, or the disk is full.
         """
         spec = self._admission.admit(submission)
+        self._journal.check_room()
         number, self._next = self._next, self._next + 1
         token = secrets.token_hex(16)
         self._launches[number] = Launch(submission, token)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TypeAlias
 
@@ -90,8 +90,8 @@ _SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
 _REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
-#: Errors of SQLite for a disk or a quota that is full.
-_FULL = (sqlite3.SQLITE_FULL,)
+#: Free space with which SQLite can still write, and below which submissions are refused.
+_PAGE_BYTES, RESERVE_BYTES = 1 << 16, 1 << 20
 
 Statements: TypeAlias = dict[str, list[Sequence[object]]]
 json = msgspec.json.Encoder()
@@ -193,7 +193,9 @@ class Journal(JournalReader):
     def _write_error(self, error: sqlite3.Error) -> ReshapeError:
         self._take_back()
         text = f"{self._path} cannot be written: {error}"
-        full = error.sqlite_errorcode in _FULL or disk_is_full(self._path)
+        full = (
+            error.sqlite_errorcode == sqlite3.SQLITE_FULL or _free_bytes(self._path) < _PAGE_BYTES
+        )
         return JournalFullError(text) if full else ReshapeError(text)
 
     def record(
@@ -241,6 +243,20 @@ class Journal(JournalReader):
     def add_settings(self, settings: bytes) -> None:
         """Note the settings (JSON) that decisions follow from the next batch on."""
         self._note(_SETTINGS, self.batch + 1, settings)
+
+    def check_room(self) -> None:
+        """Check that there is room for further jobs.
+
+        Raises
+        ------
+        JournalFullError : the disk is almost full.
+        """
+        free = _free_bytes(self._path)
+        if free < RESERVE_BYTES:
+            raise JournalFullError(
+                f"the disk of {self._path} is full ({free:.0f} bytes are free): no job is accepted"
+                " until there is room"
+            )
 
     def note_job(self, job: Job) -> None:
         """Note the present state of a job, which recovery starts from."""
@@ -307,13 +323,13 @@ def _check_format(path: Path) -> None:
             pass
 
 
-def disk_is_full(path: Path) -> bool:
-    """Whether the file system of a file has less than a page of free space."""
+def _free_bytes(path: Path) -> float:
+    """Free space of the file system of a file; infinite if it is not known."""
     try:
         free = os.statvfs(path.parent)
     except OSError:
-        return False
-    return free.f_bavail * free.f_frsize < 1 << 16
+        return inf
+    return free.f_bavail * free.f_frsize
 
 
 def _make_private(path: Path) -> None:

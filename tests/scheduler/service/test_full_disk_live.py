@@ -1,0 +1,61 @@
+"""A full disk under the journal: commands are refused, and the service goes on with room."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+
+
+@pytest.fixture
+def small_disk(served: Any) -> Iterator[Path]:
+    """Put the directory of the service on a file system of 8 MiB."""
+    served.directory.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "none", str(served.directory)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield served.directory
+    served.end()
+    subprocess.run(["umount", str(served.directory)], check=True)
+
+
+def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk: Path) -> None:
+    served.start("--processors", "2")
+    running = served.submit(["sleep", "3"], 1)
+    served.until(running, "RUNNING")
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            pass
+    with pytest.raises(ReshapeError, match="is full .* no job is accepted until there is room"):
+        served.submit(["true"], 1)
+    until = time.monotonic() + 20
+    with pytest.raises(ReshapeError, match="nothing is decided until there is room"):
+        while time.monotonic() < until:  # the end of the job cannot be written
+            served.ask(m.ServerInfo())
+            time.sleep(0.1)
+    assert served.process.poll() is None
+    filler.unlink()
+    until = time.monotonic() + 20
+    while True:
+        try:
+            last = served.submit(["true"], 1)
+            break
+        except ReshapeError:
+            assert time.monotonic() < until, "the service does not go on"
+            time.sleep(0.1)
+    for number in range(1, last + 1):
+        answer = served.ask(m.Wait(job=number))
+        assert isinstance(answer, m.Jobs)
+        assert answer.jobs[0].state == "COMPLETED"
