@@ -38,13 +38,11 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
                 file.write(b"x" * 4096)
         except OSError:
             pass
-    with pytest.raises(ReshapeError, match="is full .* no job is accepted until there is room"):
+    with pytest.raises(ReshapeError, match=r"is full .* no job is accepted until there is room"):
         served.submit(["true"], 1)
-    until = time.monotonic() + 20
+    time.sleep(5)  # the job ends, which cannot be written
     with pytest.raises(ReshapeError, match="nothing is decided until there is room"):
-        while time.monotonic() < until:  # the end of the job cannot be written
-            served.ask(m.ServerInfo())
-            time.sleep(0.1)
+        served.ask(m.ServerInfo())
     assert served.process.poll() is None
     filler.unlink()
     until = time.monotonic() + 20
