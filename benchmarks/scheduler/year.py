@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -197,29 +198,34 @@ def first_answer(place: ServiceDirectory) -> tuple[subprocess.Popen[bytes], floa
     raise SystemExit(f"the service ended: see {place.log('serve')}")
 
 
-class Others(threading.Thread):
-    """Another connection, which asks for the state of the service all the time."""
+class Others:
+    """Another process, which asks for the state of the service all the time."""
 
     def __init__(self, endpoint: str) -> None:
-        super().__init__(daemon=True)
-        self._endpoint = endpoint
-        self._done = threading.Event()
-        self.latencies: list[float] = []
-
-    def run(self) -> None:
-        """Ask until stopped."""
-        with Client(self._endpoint) as client:
-            while not self._done.is_set():
-                began = time.perf_counter()
-                client.request(m.ServerInfo(), 30.0)
-                self.latencies.append(time.perf_counter() - began)
-                time.sleep(0.002)
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_ask_always, args=(endpoint, theirs), daemon=True)
+        self._process.start()
+        self._pipe.recv()
 
     def stop(self) -> list[float]:
         """Stop; return the latencies in seconds."""
-        self._done.set()
-        self.join()
-        return self.latencies
+        self._pipe.send(None)
+        latencies: list[float] = self._pipe.recv()
+        self._process.join()
+        return latencies
+
+
+def _ask_always(endpoint: str, pipe: Connection) -> None:
+    latencies = []
+    with Client(endpoint) as client:
+        client.request(m.ServerInfo(), 30.0)
+        pipe.send(None)
+        while not pipe.poll(0.002):
+            began = time.perf_counter()
+            client.request(m.ServerInfo(), 30.0)
+            latencies.append(time.perf_counter() - began)
+    pipe.send(latencies)
 
 
 def measure(place: ServiceDirectory, jobs: int, repeat: int) -> list[dict[str, Any]]:
@@ -246,7 +252,6 @@ def measure(place: ServiceDirectory, jobs: int, repeat: int) -> list[dict[str, A
         with Client(place.endpoint) as client:
             client.request(m.ListJobs(ended=True, live=False, limit=1), 30.0)  # the reader is up
             others = Others(place.endpoint)
-            others.start()
             for what, question in questions.items():
                 rows.append({"what": what, **_times(client, question, repeat)})
             rows.append({"what": "other requests", **_figures(others.stop())})

@@ -271,7 +271,7 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
-    default=1000,
+    default=500,
     show_default=True,
     help="Most jobs to list: those that ended last.",
 )

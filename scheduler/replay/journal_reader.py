@@ -279,8 +279,11 @@ class JournalReader:
         DamagedJournalError : the journal cannot be read.
         """
         with self._readable():
-            last = dict(self.rows("SELECT job, batch FROM records WHERE ended_at IS NULL"))
-            first = max(min(last.values(), default=0), int(self.meta(MEASURED) or 0))
+            query = "SELECT job, batch FROM records WHERE ended_at IS NULL AND state!='PENDING'"
+            last = dict(self.rows(query))
+            if not last:
+                return
+            first = max(min(last.values()), int(self.meta(MEASURED) or 0))
             rows = self.rows("SELECT batch, kind, event FROM events ORDER BY seq DESC")
             found = []
             for batch, kind, blob in rows:
