@@ -1,0 +1,93 @@
+"""A full disk, without a service: the journal loses nothing, and messages are held or refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reshape.wire import messages as m
+from reshape.wire.codec import encode
+from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.service.record.journal import Journal, JournalFullError
+from scheduler.service.room import RoomForJournal
+
+JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(tmp_path)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            pass
+
+
+def submit_for_ever(journal: Journal) -> None:
+    while True:
+        number = journal.batch + 1
+        submitted = JobSubmitted(float(number), number, JobSpec(1, 60.0, name="x" * 5000))
+        journal.record([submitted], [], durable=number % 2 == 0)
+        journal.add_job(number, "token", JOB)
+        journal.sync()
+        journal.commit()
+
+
+def test_what_could_not_be_written_is_written_when_there_is_room(small_disk: Path) -> None:
+    journal = Journal(small_disk / "journal.db")
+    journal.check_room()
+    filler = small_disk / "filler"
+    fill(filler)
+    with pytest.raises(JournalFullError, match="no job is accepted until there is room"):
+        journal.check_room()
+    with pytest.raises(JournalFullError, match=r"journal\.db cannot be written"):
+        submit_for_ever(journal)
+    count = journal.batch
+    for _ in range(3):
+        with pytest.raises(JournalFullError):
+            journal.commit()
+    filler.unlink()
+    journal.commit()
+    journal.close()
+    again = Journal(small_disk / "journal.db")
+    assert [event.at for batch in again.batches() for event in batch.events] == [
+        float(number + 1) for number in range(count)
+    ]
+    assert again.last_job() == count
+    again.close()
+
+
+def test_commands_are_refused_and_reports_are_held() -> None:
+    room = RoomForJournal()
+    assert not room.is_missing
+    room.note_failure("the disk is full")
+    assert room.is_missing
+    assert not room.retry_is_due()
+    refused = room.hold(b"a", encode(m.Submit(submission=JOB, id=7)))
+    assert isinstance(refused, m.Failure)
+    assert refused.id == 7
+    assert refused.message.startswith("the disk is full; nothing is decided until there is room")
+    facts = encode(m.Facts(job=1, token="t", facts={}))
+    assert room.hold(b"job", facts) is None
+    for pid in (1, 2):
+        hello = m.AgentHello(node="n", pid=pid, secret="", groups=[], restart_points=[])
+        assert room.hold(b"agent", encode(hello)) is None
+    assert isinstance(room.hold(b"b", [b"reshape/0", b""]), m.Failure)
+    room.note_success()
+    assert not room.is_missing
+    assert room.held_messages() == [(b"agent", encode(hello)), (b"job", facts)]
+    assert room.held_messages() == []
