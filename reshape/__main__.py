@@ -25,6 +25,9 @@ SUBCOMMANDS = {
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
     "journal": Entry("scheduler.client.journal:journal", "Look at a journal, and keep it small."),
+    "access": Entry(
+        "scheduler.client.access:access", "Create, list and revoke keys for a service on TCP."
+    ),
     "simulate": Entry("simulator.commands.simulate:simulate", "Simulate the jobs of a trace."),
     "study": Entry("simulator.commands.study:study", "Run a grid of simulations and report."),
     "replay": Entry(

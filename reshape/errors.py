@@ -45,6 +45,10 @@ class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the 
     """The scheduler service does not answer; the caller may try again later."""
 
 
+class AccessRefused(ReshapeError):  # noqa: N818 - it names an answer of the service
+    """The service refuses the key of a client; trying again does not help."""
+
+
 class ProtocolError(ReshapeError):
     """A message of another version, or one that breaks the protocol; trying again does not help."""
 

@@ -3,6 +3,9 @@
 The socket queues nothing while there is no connection. A message is either sent on an existing
 connection or refused at once, so that a service that starts again does not receive requests that
 were given up long ago.
+
+A service is named by its directory on this machine, or by an access file, with which it is reached
+over TCP (:mod:`reshape.wire.access`).
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ from types import TracebackType
 
 import msgspec
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
-from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
+from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
+from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, MAX_FRAME_BYTES, decode, encode
 from reshape.wire.messages import Failure, Message
 
 SERVER_FILE = "server.json"
+_REFUSED_KEY = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_FAILED = _REFUSED_KEY | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
 
 class ServerFile(msgspec.Struct):
@@ -70,20 +77,39 @@ def _alive(pid: int) -> bool:
         return False
 
 
+def connect(service: str | Path) -> Client:
+    """Connect to the service that a directory or an access file names.
+
+    Raises
+    ------
+    ServiceUnavailable : no service runs in the directory.
+    ReshapeError : the file in the directory, or the access file, cannot be used.
+    """
+    if is_access_file(service):
+        access = read_access(Path(service))
+        return Client(access.endpoint, access)
+    return Client(endpoint_of(service))
+
+
+def is_access_file(service: str | Path) -> bool:
+    """Whether a service is named by an access file, instead of its directory."""
+    return Path(service).is_file()
+
+
 class Client:
     """A connection to the service; it must not be shared between threads.
 
     Parameters
     ----------
     endpoint : ZeroMQ endpoint of the service, such as ``ipc:///run/user/1000/reshape/socket``.
-    identity : name that the service sees as sender; a random one if None.
+    access : keys for an endpoint on TCP; None: the endpoint is that of a service directory.
 
     Raises
     ------
     ReshapeError : the endpoint is not valid.
     """
 
-    def __init__(self, endpoint: str, identity: bytes | None = None) -> None:
+    def __init__(self, endpoint: str, access: AccessFile | None = None) -> None:
         self.endpoint = endpoint
         self._ids = count(1)
         self._context = zmq.Context()
@@ -93,8 +119,11 @@ class Client:
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 20)  # milliseconds
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        if identity is not None:
-            self._socket.setsockopt(zmq.IDENTITY, identity)
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._failed_handshakes = 0
+        if access is not None:
+            use_keys(self._socket, access)
+            self._monitor = self._socket.get_monitor_socket(_FAILED)
         try:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -116,6 +145,9 @@ class Client:
 
     def close(self, linger_s: float = 0.0) -> None:
         """Close the connection, after at most `linger_s` seconds for messages not sent yet."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
         self._socket.close(linger=round(1000 * linger_s))
         self._context.term()
 
@@ -154,15 +186,35 @@ class Client:
         Raises
         ------
         ServiceUnavailable : there is no connection.
+        AccessRefused : the service refuses the key.
         """
         message.id = next(self._ids)
-        if not self._socket.poll(max(0, round(1000 * timeout)), zmq.POLLOUT):
+        if not self._can_send(timeout):
             raise self._unavailable(timeout)
         try:
             self._socket.send_multipart(encode(message), zmq.NOBLOCK)
         except zmq.Again:
             raise self._unavailable(timeout) from None
         return message.id
+
+    def _can_send(self, timeout: float) -> bool:
+        """Wait for a connection; whether there is one."""
+        if self._monitor is None:
+            return bool(self._socket.poll(max(0, round(1000 * timeout)), zmq.POLLOUT))
+        until = time.monotonic() + timeout
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLOUT)
+        poller.register(self._monitor, zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll(max(0, round(1000 * (until - time.monotonic())))))
+            if self._socket in ready or not ready:
+                return bool(ready)
+            self._failed_handshakes += 1
+            if recv_monitor_message(self._monitor)["event"] == _REFUSED_KEY:
+                raise AccessRefused(
+                    f"the service at {self.endpoint} refuses the key of the access file: it has"
+                    " expired, was revoked, or belongs to another service; ask for a new file"
+                )
 
     def receive(self, timeout: float) -> Message | None:
         """Wait at most `timeout` seconds (0 if negative) for a message; None if there is none.
@@ -179,7 +231,22 @@ class Client:
             raise ProtocolError(f"{self.endpoint}: {error}") from None
 
     def _unavailable(self, timeout: float) -> ServiceUnavailable:
+        if self._failed_handshakes:
+            return ServiceUnavailable(
+                f"{self.endpoint} answers, but does not prove the server key of the access file:"
+                " the service has new keys, or another program listens there; ask for a new file"
+            )
         return ServiceUnavailable(
             f"no answer from the scheduler service at {self.endpoint} within {timeout:g} s; "
             "if it has ended, start it again with 'reshape serve'"
         )
+
+
+def use_keys(socket: zmq.Socket[bytes], access: AccessFile) -> None:
+    """Make a socket encrypt with the keys of an access file, and detect a peer that is gone."""
+    socket.setsockopt(zmq.CURVE_SERVERKEY, access.server_key.encode())
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, access.public_key.encode())
+    socket.setsockopt(zmq.CURVE_SECRETKEY, access.secret_key.encode())
+    socket.setsockopt(zmq.IPV6, 1)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 5000)  # milliseconds
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15000)

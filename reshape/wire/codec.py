@@ -19,6 +19,8 @@ MAX_ANSWER_BYTES = 256 << 20
 #: Size of the largest frame that a client lets ZeroMQ receive. `decode` refuses frames between the
 #: two limits with an error; above this one, ZeroMQ closes the connection and allocates no memory.
 MAX_FRAME_BYTES = 2 * MAX_ANSWER_BYTES
+#: The same for requests, at the service.
+MAX_REQUEST_FRAME_BYTES = 2 * MAX_REQUEST_BYTES
 
 
 class _StartNumbers(msgspec.Struct, tag="StartGroup"):

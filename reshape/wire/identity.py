@@ -11,6 +11,15 @@ from typing import Literal, cast, get_args
 from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
+#: Environment variables that the service sets for the processes of a job.
+IDENTITY_VARIABLES = (
+    "RESHAPE_SERVER",
+    "RESHAPE_JOB",
+    "RESHAPE_GROUP",
+    "RESHAPE_TOKEN",
+    "RESHAPE_SHM",
+    "RESHAPE_ROLE",
+)
 
 
 @dataclass(frozen=True)

@@ -251,6 +251,7 @@ class Submission(msgspec.Struct):
     ----------
     walltime_s : run time limit, seconds.
     priority : a number or a name of the service's configuration; None: the user's default.
+    user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.
     output : path of the output file; it may contain %{JOB_ID}.
     resources : amounts of resources besides processors, by name.
@@ -432,6 +433,9 @@ class Info(_Message):
     ----------
     resources : (amount, free) of resources besides processors, by name.
     unreadable : records of the journal that the service ignores because it cannot read them.
+    refused : number of refused connections and messages by kind: "connection" (no or broken
+        handshake), "key" (unknown, revoked or expired), "message" (malformed or too large),
+        "permission".
     """
 
     pid: int
@@ -448,6 +452,7 @@ class Info(_Message):
     version: str
     resources: dict[str, tuple[int, int]] = {}
     unreadable: list[str] = []
+    refused: dict[str, int] = {}
 
 
 class Stop(_Message):

@@ -1,4 +1,7 @@
-"""Requests of the commands to a service, with their timeouts."""
+"""Requests of the commands to a service, with their timeouts.
+
+The parameter `directory` of each function is the directory of a service, or an access file.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import time
 from pathlib import Path
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire.client import Client, endpoint_of
+from reshape.wire.client import connect, endpoint_of, is_access_file
 from reshape.wire.messages import Info, JobInfo, Jobs, ListJobs, Message, ServerInfo, Wait
 
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
@@ -23,7 +26,7 @@ def ask(directory: Path | str, message: Message, timeout: float = 10.0) -> Messa
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the service refuses the request.
     """
-    with Client(endpoint_of(directory)) as client:
+    with connect(directory) as client:
         return client.request(message, timeout)
 
 
@@ -79,13 +82,14 @@ def wait_for(directory: Path | str, job: int, until: float | None = None) -> Job
     ServiceUnavailable : there is no service.
     ReshapeError : there is no such job.
     """
-    with Client(endpoint_of(directory)) as client:
+    with connect(directory) as client:
         while True:
             left = ASK_AGAIN_S if until is None else min(ASK_AGAIN_S, until - time.monotonic())
             try:
                 answer = client.request(Wait(job=job), max(0.0, left))
             except ServiceUnavailable:
-                endpoint_of(directory)  # raises if the service has ended
+                if not is_access_file(directory):
+                    endpoint_of(directory)  # raises if the service has ended
                 if until is not None and time.monotonic() >= until:
                     return None
             else:

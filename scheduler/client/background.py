@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire.client import Client, endpoint_of
-from reshape.wire.messages import Failure, Info, Stop
+from reshape.wire.client import connect, is_access_file
+from reshape.wire.messages import Done, Failure, Info, ServerInfo, Stop
 from scheduler.client.asking import service_info
 from scheduler.node.directory import ServiceDirectory
 
@@ -105,10 +105,11 @@ def _last_line(log: Path, begin: int = 0) -> str:
 
 
 def stop(directory: Path, *, kill: bool) -> None:
-    """Stop the service of a directory and wait until its process and its agents have ended.
+    """Stop a service and wait until its process and its agents have ended.
 
     Parameters
     ----------
+    directory : the directory of the service, or an access file of an administrator.
     kill : end queued and running jobs too; otherwise a service that has any refuses.
 
     Raises
@@ -116,9 +117,12 @@ def stop(directory: Path, *, kill: bool) -> None:
     ServiceUnavailable : there is no service.
     ReshapeError : the service refuses, or a process does not end in time.
     """
+    if is_access_file(directory):
+        _stop_remote(directory, kill)
+        return
     info = service_info(directory)
     until = time.monotonic() + STOP_S
-    with Client(endpoint_of(directory)) as client:
+    with connect(directory) as client:
         client.send(Stop(kill=kill), timeout=STOP_S)
         # The answer may be lost as the service ends; its end is an answer too.
         while (running := _still_running(ServiceDirectory(directory), info)) is not None:
@@ -128,6 +132,21 @@ def stop(directory: Path, *, kill: bool) -> None:
                 )
             if isinstance(answer := client.receive(0.02), Failure):
                 raise ReshapeError(answer.message)
+
+
+def _stop_remote(access: Path, kill: bool) -> None:
+    """Stop a service on TCP, which answers when its jobs and agents have ended."""
+    until = time.monotonic() + STOP_S
+    with connect(access) as client:
+        client.send(Stop(kill=kill), timeout=STOP_S)
+        while time.monotonic() < until:
+            answer = client.receive(0.5)
+            if isinstance(answer, Failure):
+                raise ReshapeError(answer.message)
+            if isinstance(answer, Done):
+                return
+            client.send(ServerInfo())  # raises if the connection is gone
+    raise ReshapeError(f"the service of {access} was asked to stop, but still runs")
 
 
 def _still_running(place: ServiceDirectory, info: Info) -> str | None:

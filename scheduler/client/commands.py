@@ -31,6 +31,7 @@ from scheduler.client.options import (
     directory_option,
     json_option,
     parsable_option,
+    service_option,
 )
 from scheduler.client.submission import OUTPUT, earlier_output, prepare
 from scheduler.text.tables import render
@@ -65,6 +66,11 @@ WATCH_S = 2.0
 @click.option(
     "--verify", is_flag=True, help="Verify all registered data by checksums around every resize."
 )
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Listen on TCP, too, for clients with an access file; see docs/security.md.",
+)
 @click.option("--background", is_flag=True, help="Return when the service answers; log to DIR.")
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @example(
@@ -79,6 +85,7 @@ def serve(
     scenario: str | None,
     parameters: tuple[str, ...],
     verify: bool,
+    listen: str | None,
     background: bool,
     log: Path | None,
 ) -> None:
@@ -97,10 +104,10 @@ def serve(
     if processors is not None and machine is not None:
         raise click.UsageError("--machine defines the processors; remove --processors")
     nodes = {"processors": processors, "machine": machine}
-    options = {**nodes, "scenario": scenario, "verify": verify or None}
+    options = {**nodes, "scenario": scenario, "verify": verify or None, "listen": listen}
     settings = load_config(config, os.environ, {**options, "set": parameters})
     if background:
-        given = {**nodes, "config": config, "scenario": scenario}
+        given = {**nodes, "config": config, "scenario": scenario, "listen": listen}
         same = [str(word) for word in _serve_options(given, parameters)]
         process = start(directory, [*same, "--verify"] if verify else same)
         click.echo(f"service of {directory} is up, process {process.pid}")
@@ -121,7 +128,7 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@directory_option
+@service_option
 @click.option(
     "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
 )
@@ -210,7 +217,7 @@ def submit(
 
 
 @click.command()
-@directory_option
+@service_option
 @click.option("--all", "ended", is_flag=True, help="Include jobs that have ended.")
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s, until Ctrl-C.")
 @json_option
@@ -239,7 +246,7 @@ def queue(directory: Path, ended: bool, watch: bool, as_json: bool, parsable: bo
 
 
 @click.command()
-@directory_option
+@service_option
 @json_option
 @click.argument("job", type=JobNumber(), required=False)
 @example("reshape info", "reshape info last --json")
@@ -262,7 +269,7 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 
 
 @click.command()
-@directory_option
+@service_option
 @click.option("--since", type=Moment(), help="Jobs that ended at this time or later.")
 @click.option("--until", type=Moment(), help="Jobs that ended at this time or earlier.")
 @click.option("--user", help="Jobs of this user.")
@@ -328,7 +335,7 @@ def history(
 
 
 @click.command()
-@directory_option
+@service_option
 @json_option
 @click.argument("job", type=JobNumber())
 @example("reshape explain 3")
@@ -345,7 +352,7 @@ def explain(directory: Path, as_json: bool, job: int) -> None:
 
 
 @click.command()
-@directory_option
+@service_option
 @click.option("--timeout", type=Walltime(), help="Time limit, such as 10:00.")
 @json_option
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JobNumber())
@@ -362,7 +369,7 @@ def wait(directory: Path, timeout: float | None, as_json: bool, jobs: tuple[int,
 
 
 @click.command()
-@directory_option
+@service_option
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JobNumber())
 @example("reshape cancel 3 4")
 def cancel(directory: Path, jobs: tuple[int, ...]) -> None:
@@ -373,7 +380,7 @@ def cancel(directory: Path, jobs: tuple[int, ...]) -> None:
 
 
 @click.command()
-@directory_option
+@service_option
 @click.option("--kill", is_flag=True, help="End queued and running jobs too.")
 @example("reshape stop")
 def stop(directory: Path, kill: bool) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from reshape.key_values import amounts
 from reshape.topology import FORMS, Topology
@@ -127,17 +129,65 @@ class JobNumber(click.ParamType[int]):
 
 TOPOLOGY_HELP = f"Sizes on which the job can run: {FORMS}. Default: as the program declares."
 
-directory_option = click.option(
-    "--dir",
-    "directory",
-    metavar="DIR",
-    envvar="RESHAPE_DIR",
-    show_envvar=True,
-    default="~/.reshape",
-    show_default=True,
-    callback=lambda _ctx, _param, value: Path(value).expanduser(),
-    help="Directory of the service.",
-)
+_ACCESS = "reshape.access"  # key of the context's further data
+_Callback = Callable[[click.Context, click.Parameter, Any], Any]
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _directory(callback: _Callback) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--dir",
+        "directory",
+        metavar="DIR",
+        envvar="RESHAPE_DIR",
+        show_envvar=True,
+        default="~/.reshape",
+        show_default=True,
+        callback=callback,
+        help="Directory of the service.",
+    )
+
+
+def _note_access(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    path = Path(value).expanduser()
+    if not path.is_file():
+        raise click.BadParameter(f"there is no access file {path}", ctx, param)
+    ctx.meta[_ACCESS] = (path, _is_given(ctx, "access"))
+
+
+def _choose_service(ctx: click.Context, param: click.Parameter, value: str) -> Path:
+    """Return the access file or the directory; what the command line names overrides variables."""
+    access, access_given = ctx.meta.get(_ACCESS, (None, False))
+    directory_given = _is_given(ctx, "directory")
+    if access_given and directory_given:
+        raise click.UsageError("--access and --dir both name a service; remove one", ctx)
+    if access is None or directory_given:
+        return Path(value).expanduser()
+    return Path(access)
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def service_option(command: _Command) -> _Command:
+    """Add --dir and --access; `directory` is the directory of the service or the access file."""
+    command = _directory(_choose_service)(command)
+    return click.option(
+        "--access",
+        metavar="FILE",
+        envvar="RESHAPE_ACCESS",
+        show_envvar=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_note_access,
+        help="Access file, for a service on TCP; instead of --dir.",
+    )(command)
+
+
+directory_option = _directory(lambda _ctx, _param, value: Path(value).expanduser())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(
     "--parsable", is_flag=True, help="Separate the fields by |, for programs."

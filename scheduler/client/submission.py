@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
+from reshape.wire.identity import IDENTITY_VARIABLES
 from reshape.wire.messages import Submission
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
@@ -70,7 +70,6 @@ def prepare(
         max_processors=max_processors,
         topology=topology,
         name=name or plain_name(argv),
-        user=user_name(),
         priority=priority,
         queue=queue,
         cwd=str(cwd),
@@ -98,20 +97,17 @@ def earlier_output(submission: Submission, job: int, before: float) -> Path | No
     return path if found.st_size > 0 and found.st_mtime < before else None
 
 
-def user_name() -> str:
-    """Name of the user of this process; environment variables do not change it."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # the system has no entry for this user
-        return str(os.getuid())
-
-
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Copy an environment, with the directory of this interpreter first on its PATH.
 
-    Variables that are not UTF-8 text cannot be sent and are omitted.
+    Variables that are not UTF-8 text cannot be sent and are omitted. So are those that identify
+    the process of a job, one of which is its token, for a submission from within a job.
     """
-    copy = {name: value for name, value in environment.items() if _is_text(name + value)}
+    copy = {
+        name: value
+        for name, value in environment.items()
+        if name not in IDENTITY_VARIABLES and _is_text(name + value)
+    }
     here = str(Path(sys.executable).absolute().parent)
     rest = [part for part in copy.get("PATH", os.defpath).split(os.pathsep) if part != here]
     copy["PATH"] = os.pathsep.join([here, *rest])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from reshape.wire.messages import Info, JobInfo, ResizeInfo
+from scheduler.text.counts import counted
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time
 
@@ -157,6 +158,10 @@ def service_text(info: Info) -> str:
     }
     if info.unreadable:
         lines["Unreadable"] = "; ".join(info.unreadable)
+    if info.refused:
+        lines["Refused"] = ", ".join(
+            counted(number, f"{kind} error") for kind, number in sorted(info.refused.items())
+        )
     text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
     nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
     table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))

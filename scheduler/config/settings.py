@@ -110,6 +110,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal : what the journal keeps.
     network : the network of the nodes, from a machine file; None: flat.
     places : processor numbers of each node, from a machine file.
+    listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
     """
 
     nodes: Annotated[tuple[NodeConfig, ...], msgspec.Meta(min_length=1)]
@@ -126,6 +127,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal: JournalConfig = JournalConfig()
     network: Tree | None = None
     places: dict[str, ProcSet] = {}
+    listen: str | None = None
 
     @property
     def by_node(self) -> dict[str, int]:

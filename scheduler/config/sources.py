@@ -20,13 +20,14 @@ An example of a file (every field is optional):
     parameters: {backfill.reservations: 1}
     redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
     verify: true
+    listen: 0.0.0.0:7077      # TCP with CURVE besides the socket in the service directory
     deadlines: {start_s: 60, join_s: "0:15"}
     journal: {keep_resize_points: 200000, keep_days: null}
 
 The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,
-RESHAPE_KILL_AT_WALLTIME, RESHAPE_DEADLINES_JOIN_S and likewise for the other deadlines. Their
-values, and those of ``--set``, are parsed as YAML. The path of a machine file in a configuration
-file is relative to the configuration file.
+RESHAPE_LISTEN, RESHAPE_KILL_AT_WALLTIME, RESHAPE_DEADLINES_JOIN_S and likewise for the other
+deadlines. Their values, and those of ``--set``, are parsed as YAML. The path of a machine file in a
+configuration file is relative to the configuration file.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ _ENVIRONMENT: dict[str, FieldPath] = {
     "RESHAPE_MACHINE": ("machine",),
     "RESHAPE_SCENARIO": ("scenario",),
     "RESHAPE_VERIFY": ("verify",),
+    "RESHAPE_LISTEN": ("listen",),
     "RESHAPE_KILL_AT_WALLTIME": ("kill_at_walltime",),
     **{f"RESHAPE_DEADLINES_{n.upper()}": ("deadlines", n) for n in Deadlines.__struct_fields__},
 }

@@ -5,6 +5,7 @@
     memory-folder   name of the folder in /dev/shm that holds the shared memory of the jobs
     socket-folder   name of the folder of the socket, if it is not in the directory itself
     journal.db      the journal (SQLite)
+    access/         keys and access files for TCP (scheduler.node.access_keys)
     lock            lock of the service; agent-NODE.lock is the lock of an agent
     *.log           logs of the service and of the agents
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import re
 import secrets
 import tempfile
@@ -107,6 +109,14 @@ class ServiceDirectory:
     def endpoint(self) -> str:
         """ZeroMQ address of the service."""
         return f"ipc://{self._socket}"
+
+    @property
+    def owner(self) -> str:
+        """Name of the user of this process, who owns the directory; variables do not change it."""
+        try:
+            return pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:  # the system has no entry for this user
+            return str(os.getuid())
 
     @property
     def server_file(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
@@ -18,6 +19,13 @@ from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
+from scheduler.service.permissions import (
+    OF_OWN_JOB,
+    PermissionDenied,
+    Sender,
+    check_role,
+    check_user,
+)
 from scheduler.service.questions import ExplainQuestion, ListQuestion
 from scheduler.service.reader_link import DirectReader, ReaderLink
 from scheduler.service.reads import Reads
@@ -33,6 +41,10 @@ PROBES = 50
 class RequestHandler:
     """Handles messages and answers them, some of them later.
 
+    Parameters
+    ----------
+    refused : counts refused messages and connections, by kind.
+
     Attributes
     ----------
     started_at : Unix seconds.
@@ -41,12 +53,12 @@ class RequestHandler:
     reader : answers questions that only read the journal.
     """
 
-    def __init__(self, components: Components, driver: Driver) -> None:
+    def __init__(self, components: Components, driver: Driver, refused: Counter[str]) -> None:
         self._components, self._driver = components, driver
         self._core, self._journal = components.core, components.journal
         self._monitor, self._remap = components.monitor, components.remap
         self._applications = components.applications
-        self._send = components.send
+        self._send, self._refused = components.send, refused
         self._waits = Waits()
         self._refusals = BoundedLog(log)
         self.reads = Reads(components.send)
@@ -57,14 +69,24 @@ class RequestHandler:
     def _relay(self, peer: bytes, frames: list[bytes]) -> None:
         self._send(peer, decode(frames, MAX_ANSWER_BYTES))
 
-    def handle(self, peer: bytes, frames: list[bytes]) -> None:
-        """Handle a message; whatever is wrong with it is answered with `Failure`."""
+    def handle(self, peer: bytes, frames: list[bytes], sender: Sender) -> None:
+        """Handle a message; whatever is wrong with it is answered with `Failure`.
+
+        Parameters
+        ----------
+        sender : the identity of the peer, as its connection proves it.
+        """
         request = _request_of(frames)
         answer: m.Message | None
         try:
             message = decode(frames)
-            answer = self._answer(peer, message)
+            answer = self._answer(peer, message, sender)
+        except PermissionDenied as error:
+            self._refused["permission"] += 1
+            self._refusals.warning("refused a message: %s", error)
+            answer = m.Failure(message=str(error))
         except ProtocolError as error:
+            self._refused["message"] += 1
             self._refusals.warning("refused a message: %s", error)
             answer = m.Failure(message=str(error))
         except ReshapeError as error:
@@ -102,7 +124,8 @@ class RequestHandler:
 
         self._driver.after_decision.append(answer)
 
-    def _answer(self, peer: bytes, message: m.Message) -> m.Message | None:
+    def _answer(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
+        check_role(sender, message)
         check = self._applications.check_token
         match message:
             case m.AtResizePoint():
@@ -130,7 +153,7 @@ class RequestHandler:
                 self._applications.add_facts(job, message.facts)
                 return m.Done()
             case _:
-                return self._on_command(peer, message)
+                return self._on_command(peer, message, sender)
 
     def _on_agent(self, peer: bytes, hello: m.AgentHello) -> m.Message:
         unwanted = [
@@ -156,11 +179,14 @@ class RequestHandler:
             self._driver.events.append(JobStarted(at=self._components.clock(), job=job.id))
         return m.Welcome(topology=job.spec.topology, verify=self._components.config.verify)
 
-    def _on_command(self, peer: bytes, message: m.Message) -> m.Message | None:
+    def _on_command(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
         apps = self._applications
+        if isinstance(message, OF_OWN_JOB):
+            check_user(sender, message.job, apps.job(message.job).spec.user)
         match message:
             case m.Submit():
-                event = apps.submit(message.submission)
+                submission = msgspec.structs.replace(message.submission, user=sender.user)
+                event = apps.submit(submission)
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
@@ -242,6 +268,7 @@ class RequestHandler:
             version=version("reshape-mpi"),
             resources=machine.resources,
             unreadable=list(self._journal.unreadable),
+            refused=dict(self._refused),
         )
 
 

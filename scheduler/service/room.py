@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import TypeAlias
 
 from reshape.errors import ProtocolError
 from reshape.wire import messages as m
 from reshape.wire.codec import decode
+from scheduler.service.permissions import Sender
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +27,18 @@ _HELD = (
 )
 
 
+#: Peer, frames and sender of a message.
+_Received: TypeAlias = tuple[bytes, list[bytes], Sender]
+
+
 class RoomForJournal:
     """Whether the journal can be written, and the messages that are held until it can."""
 
     def __init__(self) -> None:
         self._reason = ""
         self._retry_at = 0.0  # monotonic seconds
-        self._held: list[tuple[bytes, list[bytes]]] = []
-        self._hellos: dict[bytes, list[bytes]] = {}  # the latest report of each agent
+        self._held: list[_Received] = []
+        self._hellos: dict[bytes, _Received] = {}  # the latest report of each agent
 
     @property
     def is_missing(self) -> bool:
@@ -55,23 +61,23 @@ class RoomForJournal:
         """Whether it is time to try to write the journal again."""
         return time.monotonic() >= self._retry_at
 
-    def hold(self, peer: bytes, frames: list[bytes]) -> m.Message | None:
+    def hold(self, peer: bytes, frames: list[bytes], sender: Sender) -> m.Message | None:
         """Hold a message, or return the refusal of a command."""
         try:
             message = decode(frames)
         except ProtocolError as error:
             return m.Failure(message=str(error))
-        if isinstance(message, m.AgentHello):
-            self._hellos[peer] = frames
+        if isinstance(message, m.AgentHello) and "agent" in sender.roles:
+            self._hellos[peer] = peer, frames, sender
         elif not isinstance(message, _HELD):
             text = f"{self._reason}; nothing is decided until there is room: make room, try again"
             return m.Failure(id=message.id, message=text)
         elif len(self._held) < LIMIT:
-            self._held.append((peer, frames))
+            self._held.append((peer, frames, sender))
         return None
 
-    def held_messages(self) -> list[tuple[bytes, list[bytes]]]:
+    def held_messages(self) -> list[_Received]:
         """Return the messages that were held, and hold them no more."""
-        held = [*self._hellos.items(), *self._held]
+        held = [*self._hellos.values(), *self._held]
         self._hellos, self._held = {}, []
         return held

@@ -1,4 +1,4 @@
-"""The service: one socket, one loop.
+"""The service: one loop that reads messages, decides and answers.
 
 Messages (`scheduler.service.requests`) become events; the core decides on the events of one turn of
 the loop together (`scheduler.service.driver`); then the journal is written, and the answers and
@@ -16,11 +16,11 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
 import zmq
-import zmq.asyncio
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
@@ -29,7 +29,9 @@ from reshape.wire.codec import encode
 from scheduler.config.settings import ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import assemble
+from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
+from scheduler.service.permissions import Sender
 from scheduler.service.reader_link import ReaderLink
 from scheduler.service.record.journal import JournalFullError
 from scheduler.service.record.retention import Retention
@@ -95,7 +97,9 @@ class Service:
         self.components = assemble(directory, config, self.send)
         self.core = self.components.core
         self.driver = Driver(self.components)
-        self.requests = RequestHandler(self.components, self.driver)
+        refused: Counter[str] = Counter()
+        self.requests = RequestHandler(self.components, self.driver, refused)
+        self._connections = Connections(directory, config.listen, refused)
         self.driver.register_nodes([node.name for node in config.nodes])
         self._stop = asyncio.Event()
         self._interrupted = False
@@ -109,11 +113,6 @@ class Service:
             refuse=self.send,
         )
         self._retention = Retention(self.components.journal, config.journal, self.components.clock)
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # sending to a peer that is gone raises
-        # A plain view of the socket reads and sends without a coroutine for each message.
-        self._plain: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket)
 
     def send(self, identity: bytes, message: m.Message) -> None:
         """Queue a message for a peer; it leaves after the journal of this turn is written."""
@@ -125,7 +124,7 @@ class Service:
     def _send_now(self, identity: bytes, frames: list[bytes]) -> bool:
         """Send to a peer; return whether it is there."""
         try:
-            self._plain.send_multipart([identity, *frames], zmq.NOBLOCK)
+            self._connections.send(identity, frames)
         except zmq.ZMQError as error:
             log.debug("cannot send to a peer: %s", error)
             return False
@@ -136,10 +135,11 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
-        path = self.directory.endpoint.removeprefix("ipc://")
-        if os.path.exists(path):
-            os.unlink(path)
-        self._socket.bind(self.directory.endpoint)
+        try:
+            self._connections.bind()
+        except (ReshapeError, OSError):
+            self._discard()
+            raise
         self._write_server_file()
         self.reader.start()
         self.driver.restore_alarms()
@@ -167,7 +167,7 @@ class Service:
 
     async def _loop(self) -> None:
         while not self._stop.is_set():
-            await self._socket.poll(0 if self.requests.reads.pending else round(1000 * TICK_S))
+            await self._connections.wait(0 if self.requests.reads.pending else round(1000 * TICK_S))
             if self._room.is_missing:
                 self._wait_for_room()
             else:
@@ -192,25 +192,25 @@ class Service:
         if self._room.retry_is_due():
             self._commit()
         if not self._room.is_missing:
-            for identity, frames in self._room.held_messages():
-                self.requests.handle(identity, frames)
+            for received in self._room.held_messages():
+                self.requests.handle(*received)
 
-    def _hold(self, identity: bytes, frames: list[bytes]) -> None:
-        answer = self._room.hold(identity, frames)
+    def _hold(self, identity: bytes, frames: list[bytes], sender: Sender) -> None:
+        answer = self._room.hold(identity, frames, sender)
         if answer is not None:
             self._send_now(identity, encode(answer))
 
-    def _read_messages(self, handle: Callable[[bytes, list[bytes]], None]) -> bool:
+    def _read_messages(self, handle: Callable[[bytes, list[bytes], Sender], None]) -> bool:
         """Handle the messages that have arrived; return whether these were all."""
         for _ in range(TURN_MESSAGES):
-            try:
-                frames = self._plain.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            received = self._connections.receive()
+            if received is None:
                 return True
-            if frames[0] == self.reader.identity:
-                self.reader.on_message(frames[1:])
+            peer, frames, sender = received
+            if peer == self.reader.identity:
+                self.reader.on_message(frames)
             else:
-                handle(frames[0], frames[1:])
+                handle(peer, frames, sender)
         return False
 
     def _tick(self, heard_all: bool) -> None:
@@ -240,7 +240,7 @@ class Service:
     def _is_connected(self, identity: bytes) -> bool:
         """Find out whether a peer is there by sending a message that its client ignores."""
         try:
-            self._plain.send_multipart([identity, *encode(m.Done())], zmq.NOBLOCK)
+            self._connections.send(identity, encode(m.Done()))
         except zmq.Again:
             return True  # its queue is full
         except zmq.ZMQError:
@@ -281,6 +281,5 @@ class Service:
 
     def _close(self) -> None:
         self.reader.close()
-        self._socket.close(linger=1000)
-        self._context.term()
+        self._connections.close()
         self.components.journal.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from reshape.wire import messages as m
@@ -10,7 +11,10 @@ from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import assemble
 from scheduler.service.driver import Driver
+from scheduler.service.permissions import Sender, owner
 from scheduler.service.requests import RequestHandler
+
+OWNER = owner("root")
 
 
 class Desk:
@@ -23,13 +27,13 @@ class Desk:
         config = ServeConfig(nodes=(NodeConfig("local", 4),))
         self.components = assemble(directory, config, lambda *sent: self.sent.append(sent))
         self.driver = Driver(self.components)
-        self.handler = RequestHandler(self.components, self.driver)
+        self.handler = RequestHandler(self.components, self.driver, Counter())
         self.driver.register_nodes(["local"])
 
-    def ask(self, peer: bytes, message: m.Message) -> list[m.Message]:
+    def ask(self, peer: bytes, message: m.Message, sender: Sender = OWNER) -> list[m.Message]:
         """Handle a message and the turn that follows; return the answers to the peer."""
         self.sent.clear()
-        self.handler.handle(peer, encode(message))
+        self.handler.handle(peer, encode(message), sender)
         self.turn()
         return [answer for to, answer in self.sent if to == peer]
 

@@ -35,6 +35,7 @@ Output lines, in this order::
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ from scheduler.model.events import ResizePoint, Wakeup
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import Components, assemble
 from scheduler.service.driver import Driver
+from scheduler.service.permissions import owner
 from scheduler.service.record.clock import Clock
 from scheduler.service.requests import RequestHandler
 
@@ -160,7 +162,7 @@ class Script:
             self._directory, self._config, lambda *sent: self._sent.append(sent)
         )
         self.driver = Driver(self.components)
-        self.handler = RequestHandler(self.components, self.driver)
+        self.handler = RequestHandler(self.components, self.driver, Counter())
         self.driver.register_nodes([node.name for node in self._config.nodes])
         self.driver.restore_alarms()
 
@@ -177,7 +179,7 @@ class Script:
             self.begin()
         else:
             peer, message = self.read(line, what, rest)
-            self.handler.handle(peer.encode(), encode(message))
+            self.handler.handle(peer.encode(), encode(message), owner("ann"))
         self.handler.answer_waiting(self.driver.run_turn())
         return list(self.output())
 

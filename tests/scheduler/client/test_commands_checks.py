@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -232,12 +231,3 @@ def test_the_exit_status_of_a_job_is_that_of_a_shell(given: dict[str, object], s
 def _columns(table: tables.Table) -> tuple[list[str], list[str]]:
     (row,) = table.rows
     return list(table.headings), list(row)
-
-
-@pytest.mark.parametrize("variable", ["LOGNAME", "USER", "LNAME", "USERNAME"])
-def test_the_user_of_a_submission_does_not_depend_on_the_environment(
-    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(variable, "ann")
-    found = prepare(["true"], 1, walltime_s=60.0, cwd=tmp_path)
-    assert found.user == pwd.getpwuid(os.getuid()).pw_name

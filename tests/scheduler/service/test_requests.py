@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from desk import Desk
 
 from reshape.wire import messages as m
 from reshape.wire.codec import encode
+from scheduler.service.permissions import Sender, owner
 from scheduler.service.reads import Reads
 
+OWNER = owner("root")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
 
 
@@ -63,10 +66,62 @@ def test_a_message_that_raises_is_answered_and_the_next_one_too(
 
 def test_a_refused_message_is_answered_with_its_number(desk: Desk) -> None:
     frames = encode(m.Submit(submission=JOB, id=9))
-    desk.handler.handle(b"a", [frames[0], frames[1].replace(b"walltime_s", b"walltime_x")])
+    desk.handler.handle(b"a", [frames[0], frames[1].replace(b"walltime_s", b"walltime_x")], OWNER)
     ((_, answer),) = desk.sent
     assert isinstance(answer, m.Failure)
     assert answer.id == 9
+
+
+def user(name: str) -> Sender:
+    return Sender(name, frozenset(("user",)), is_remote=True)
+
+
+def test_the_user_of_a_job_is_that_of_the_connection(desk: Desk) -> None:
+    forged = msgspec.structs.replace(JOB, user="root")
+    assert desk.ask(b"a", m.Submit(submission=forged), user("ann")) == [m.Submitted(job=1)]
+    assert desk.ask(b"a", m.Submit(submission=forged)) == [m.Submitted(job=2)]
+    (listed,) = desk.ask(b"b", m.ListJobs(), user("bob"))
+    assert isinstance(listed, m.Jobs)
+    assert [job.user for job in listed.jobs] == ["ann", "root"]
+
+
+@pytest.mark.parametrize("kind", [m.Cancel, m.Explain])
+def test_a_job_of_another_user_is_refused_and_counted(
+    desk: Desk, kind: type[m.Cancel] | type[m.Explain]
+) -> None:
+    desk.ask(b"a", m.Submit(submission=JOB), user("ann"))
+    (answer,) = desk.ask(b"b", kind(job=1, id=5), user("bob"))
+    assert answer == m.Failure(
+        id=5,
+        message="job 1 belongs to user ann, and this connection to user bob: ask ann or an"
+        " administrator",
+    )
+    (info,) = desk.ask(b"b", m.ServerInfo(), user("bob"))
+    assert isinstance(info, m.Info)
+    assert (info.queued, info.refused) == (1, {"permission": 1})
+    (answer,) = desk.ask(b"a", kind(job=1), user("ann"))
+    assert isinstance(answer, m.Done | m.Explanation)
+
+
+def test_a_token_permits_the_messages_of_its_job_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = iter(("first", "second"))
+    monkeypatch.setattr("secrets.token_hex", lambda _size: next(tokens))
+    for _ in range(2):
+        desk.ask(b"a", m.Submit(submission=JOB))
+    process = Sender("root", frozenset(("job",)), is_remote=True)
+
+    def hello(job: int) -> m.Message:
+        return m.Hello(job=job, group=1, token="first", size=1, pid=1)
+
+    assert isinstance(desk.ask(b"p", hello(1), process)[0], m.Welcome)
+    for message in (hello(2), m.Submit(submission=JOB), m.Cancel(job=1), m.Stop(kill=True)):
+        (answer,) = desk.ask(b"p", message, process)
+        assert isinstance(answer, m.Failure)
+    (info,) = desk.ask(b"a", m.ServerInfo())
+    assert isinstance(info, m.Info)
+    assert (info.queued, info.refused) == (2, {"permission": 3})
 
 
 def test_a_long_answer_takes_several_turns_and_delays_no_other() -> None:

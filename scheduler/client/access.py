@@ -1,0 +1,109 @@
+"""`reshape access`: the keys with which clients may reach a service over TCP."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.errors import ReshapeError
+from reshape.wire.access import AccessRole
+from scheduler.client.options import Walltime, directory_option, json_option, parsable_option
+from scheduler.node.access_keys import AccessKeys, GrantedKey
+from scheduler.node.directory import ServiceDirectory
+from scheduler.text.tables import Table, render
+from scheduler.text.times import format_moment
+
+_ROLES: dict[str, AccessRole] = {
+    "user": "user",
+    "admin": "administrator",
+    "agent": "agent",
+    "job": "job",
+}
+
+
+@click.group()
+def access() -> None:
+    """Create, list and revoke keys for a service that listens on TCP.
+
+    The commands change files of the service directory, so only its owner can use them. A running
+    service follows at once. See docs/security.md.
+    """
+
+
+@access.command()
+@directory_option
+@click.option("--user", required=True, help="Name of the user whose jobs the key submits.")
+@click.option("--role", type=click.Choice(list(_ROLES)), default="user", show_default=True)
+@click.option("--expires", type=Walltime(), help="Time until the key expires, such as 30-0.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The access file to write, with mode 0600.",
+)
+@example("reshape access create --user ann -o ann.json")
+def create(directory: Path, user: str, role: str, expires: float | None, output: Path) -> None:
+    """Grant a new key and write its access file."""
+    if not user.isprintable() or not user.strip():
+        raise click.BadParameter(f"must be a printable name, got {user!r}", param_hint="--user")
+    expires_at = None if expires is None else time.time() + expires
+    key = _keys_of(directory).create(output, _ROLES[role], user, expires_at)
+    click.echo(f"key {key.number} of {user} with the role {key.role} is in {output}")
+
+
+@access.command("list")
+@directory_option
+@json_option
+@parsable_option
+@example("reshape access list")
+def list_keys(directory: Path, as_json: bool, parsable: bool) -> None:
+    """List the granted keys."""
+    granted = _keys_of(directory).granted()
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(granted), indent=2).decode())
+        return
+    now = time.time()
+    rows = [
+        (str(key.number), key.role, key.user, format_moment(key.created_at), _expiry(key, now))
+        for key in granted
+    ]
+    left = frozenset({"ROLE", "USER", "CREATED", "EXPIRES"})
+    table = Table(("KEY", "ROLE", "USER", "CREATED", "EXPIRES"), rows, left=left)
+    click.echo(render(table, parsable))
+
+
+@access.command()
+@directory_option
+@click.option("--user", help="Revoke all keys of this user.")
+@click.argument("keys", nargs=-1, type=click.IntRange(min=1), metavar="KEY...")
+@example("reshape access revoke 4", "reshape access revoke --user ann")
+def revoke(directory: Path, user: str | None, keys: tuple[int, ...]) -> None:
+    """Revoke keys, by number or by user; a running service refuses them at once."""
+    if not keys and user is None:
+        raise click.UsageError("give the numbers of keys, or --user")
+    store = _keys_of(directory)
+    unknown = set(keys) - {key.number for key in store.granted()}
+    if unknown:
+        raise ReshapeError(f"there is no key {min(unknown)}; list them with 'reshape access list'")
+    revoked = store.revoke(lambda key: key.number in keys or key.user == user)
+    if not revoked:
+        raise ReshapeError(f"user {user} has no key; list them with 'reshape access list'")
+    for key in revoked:
+        click.echo(f"revoked key {key.number} of {key.user} with the role {key.role}")
+
+
+def _keys_of(directory: Path) -> AccessKeys:
+    place = ServiceDirectory(directory)
+    return AccessKeys(place.path, place.owner)
+
+
+def _expiry(key: GrantedKey, now: float) -> str:
+    if key.expires_at is None:
+        return "never"
+    text = format_moment(key.expires_at)
+    return f"{text} (expired)" if key.expires_at <= now else text

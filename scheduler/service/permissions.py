@@ -1,0 +1,95 @@
+"""Who may send which message.
+
+The identity of a sender comes from its connection, never from a message. The socket of the service
+directory can be reached only by the user who owns the directory (mode 0700), so a connection there
+holds all roles. Over TCP the key of the connection determines one role and one user.
+
+Roles are the first of two conditions. Messages of agents and jobs need their secret, too: that of
+the service directory (or the key of an agent), and the token of the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+from reshape.wire.access import AccessRole
+
+_PEOPLE: frozenset[AccessRole] = frozenset(("administrator", "user"))
+_JOB: frozenset[AccessRole] = frozenset(("job",))
+
+#: The roles that may send each message; messages that are missing here are refused.
+MAY_SEND: dict[type, frozenset[AccessRole]] = {
+    m.Hello: _JOB,
+    m.AtResizePoint: _JOB,
+    m.JoinPort: _JOB,
+    m.ResizeReport: _JOB,
+    m.Facts: _JOB,
+    m.GroupReady: _JOB,
+    m.AgentHello: frozenset(("agent",)),
+    m.Submit: _PEOPLE,
+    m.Cancel: _PEOPLE,  # users: their own jobs
+    m.Explain: _PEOPLE,  # users: their own jobs
+    m.ListJobs: _PEOPLE,
+    m.Wait: _PEOPLE,
+    m.ServerInfo: _PEOPLE | {"agent"},
+    m.Stop: frozenset(("administrator",)),
+}
+#: Messages about a job that only its user and administrators may send.
+OF_OWN_JOB = (m.Cancel, m.Explain)
+
+
+class PermissionDenied(ReshapeError):  # noqa: N818 - the name that the command line has for it
+    """The sender may not send this message; the service counts it."""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The identity of the peer of a connection.
+
+    Attributes
+    ----------
+    user : name of the user, as the connection proves it.
+    roles : roles of the connection.
+    is_remote : whether a key on TCP proves the identity, instead of the service directory.
+    """
+
+    user: str
+    roles: frozenset[AccessRole]
+    is_remote: bool = False
+
+
+def owner(user: str) -> Sender:
+    """Return the sender of a connection to the socket in the service directory."""
+    return Sender(user, frozenset(("administrator", "user", "agent", "job")))
+
+
+def check_role(sender: Sender, message: m.Message) -> None:
+    """Check that a role of the sender may send messages of this type.
+
+    Raises
+    ------
+    PermissionDenied : no role of the sender may.
+    """
+    allowed = MAY_SEND.get(type(message), frozenset())
+    if not allowed & sender.roles:
+        roles = " or ".join(sorted(allowed)) or "no role"
+        raise PermissionDenied(
+            f"the key of {sender.user} has the role {'/'.join(sorted(sender.roles))}, but only"
+            f" {roles} may send {type(message).__name__}"
+        )
+
+
+def check_user(sender: Sender, job: int, user: str) -> None:
+    """Check that the sender may change a job of a user, or read its explanation.
+
+    Raises
+    ------
+    PermissionDenied : the job belongs to another user, and the sender is no administrator.
+    """
+    if "administrator" not in sender.roles and sender.user != user:
+        raise PermissionDenied(
+            f"job {job} belongs to user {user}, and this connection to user {sender.user}: ask"
+            f" {user} or an administrator"
+        )

@@ -1,0 +1,368 @@
+"""The sockets of a service with real peers: keys, roles and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnavailable
+from reshape.wire import messages as m
+from reshape.wire.access import AccessFile, AccessRole, read_access
+from reshape.wire.client import Client, connect, use_keys
+from reshape.wire.codec import PROTOCOL, encode
+from scheduler.config.settings import NodeConfig, ServeConfig
+from scheduler.node.access_keys import AccessKeys
+from scheduler.node.directory import ServiceDirectory
+from scheduler.service.assembly import assemble
+from scheduler.service.connections import Connections, parse_listen
+from scheduler.service.driver import Driver
+from scheduler.service.requests import RequestHandler
+
+JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0, user="root")
+PATIENCE_S = 10.0
+
+
+class Station:
+    """A service without agents, in a thread: connections, requests and a core."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.directory = ServiceDirectory(folder)
+        self.directory.create()
+        self.keys = AccessKeys(self.directory.path, self.directory.owner)
+        self.refused: Counter[str] = Counter()
+        self._is_bound, self._ends = threading.Event(), threading.Event()
+
+    @property
+    def admin(self) -> Path:
+        return self.keys.folder / "admin.json"
+
+    def file(self, user: str, role: AccessRole = "user") -> Path:
+        """Create an access file."""
+        path = self.directory.path / f"{user}-{role}.json"
+        self.keys.create(path, role, user)
+        return path
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        thread.start()
+        try:
+            assert self._is_bound.wait(PATIENCE_S)
+            yield
+        finally:
+            self._ends.set()
+            thread.join()
+
+    async def _serve(self) -> None:
+        connections = Connections(self.directory, f"127.0.0.1:{self.port}", self.refused)
+        sent: list[tuple[bytes, m.Message]] = []
+        config = ServeConfig(nodes=(NodeConfig("local", 4),))
+        components = assemble(self.directory, config, lambda *each: sent.append(each))
+        driver = Driver(components)
+        handler = RequestHandler(components, driver, self.refused)
+        driver.register_nodes(["local"])
+        connections.bind()
+        self._is_bound.set()
+        while not self._ends.is_set():
+            await connections.wait(20)
+            while (received := connections.receive()) is not None:
+                handler.handle(*received)
+            handler.answer_waiting(driver.run_turn())
+            handler.reads.advance()
+            components.journal.commit()
+            for peer, message in sent:
+                with suppress(zmq.ZMQError):  # the peer is gone
+                    connections.send(peer, encode(message))
+            sent.clear()
+        connections.close()
+        components.journal.close()
+
+    def counts(self, kind: str, least: int) -> bool:
+        """Wait until so many refusals of a kind are counted."""
+        return _until(lambda: self.refused[kind] >= least)
+
+
+def _until(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.fixture
+def station(tmp_path: Path) -> Iterator[Station]:
+    station = Station(tmp_path / "service")
+    with station.serving():
+        yield station
+
+
+def ask(service: Path, message: m.Message, timeout: float = PATIENCE_S) -> m.Message:
+    with connect(service) as client:
+        return client.request(message, timeout)
+
+
+def queue(service: Path) -> list[tuple[int, str]]:
+    answer = ask(service, m.ListJobs())
+    assert isinstance(answer, m.Jobs)
+    return [(job.job, job.user) for job in answer.jobs]
+
+
+def test_the_key_determines_user_and_role(station: Station) -> None:
+    ann, bob = station.file("ann"), station.file("bob")
+    assert ask(ann, m.Submit(submission=JOB)) == m.Submitted(id=1, job=1)
+    assert queue(bob) == [(1, "ann")]
+    with pytest.raises(ReshapeError, match="job 1 belongs to user ann"):
+        ask(bob, m.Cancel(job=1))
+    with pytest.raises(ReshapeError, match="only administrator may send Stop"):
+        ask(ann, m.Stop(kill=True))
+    with pytest.raises(ReshapeError, match="only job may send Hello"):
+        ask(ann, m.Hello(job=1, group=1, token="", size=1, pid=1))
+    with pytest.raises(ReshapeError, match="role agent"):
+        ask(station.keys.folder / "agent.json", m.Submit(submission=JOB))
+    with pytest.raises(ReshapeError, match="not from a process of job 1"):
+        ask(station.keys.folder / "job.json", m.Hello(job=1, group=1, token="x", size=1, pid=1))
+    assert isinstance(ask(station.admin, m.Cancel(job=1)), m.Done)
+    info = ask(station.admin, m.ServerInfo())
+    assert isinstance(info, m.Info)
+    assert info.refused == {"permission": 4}
+
+
+def test_the_socket_of_the_directory_belongs_to_its_owner(station: Station) -> None:
+    with Client(station.directory.endpoint) as client:
+        forged = msgspec.structs.replace(JOB, user="ann")
+        assert isinstance(client.request(m.Submit(submission=forged), PATIENCE_S), m.Submitted)
+    assert queue(station.admin) == [(1, station.directory.owner)]
+
+
+def test_a_revoked_key_is_refused_at_once(station: Station) -> None:
+    ann = station.file("ann")
+    with connect(ann) as before:
+        before.request(m.ServerInfo(), PATIENCE_S)
+        (revoked,) = station.keys.revoke(lambda key: key.user == "ann")
+        assert revoked.role == "user"
+        before.send(m.Submit(submission=JOB), PATIENCE_S)
+        assert station.counts("key", 1)
+    with pytest.raises(AccessRefused, match="expired, was revoked"):
+        ask(ann, m.ServerInfo())
+    assert queue(station.admin) == []
+
+
+def test_an_expired_key_is_refused(station: Station, tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    station.keys.create(path, "user", "ann", expires_at=time.time() - 1)
+    with pytest.raises(ReshapeError, match=r"old\.json has expired"):
+        ask(path, m.ServerInfo())
+    access = msgspec.json.decode(path.read_bytes(), type=AccessFile)
+    with Client(access.endpoint, access) as client, pytest.raises(AccessRefused):
+        client.request(m.ServerInfo(), PATIENCE_S)
+
+
+def test_an_unknown_key_and_a_wrong_server_key_are_refused(station: Station) -> None:
+    access = read_access(station.admin)
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    unknown = msgspec.structs.replace(access, public_key=public, secret_key=secret)
+    with Client(access.endpoint, unknown) as client, pytest.raises(AccessRefused):
+        client.request(m.ServerInfo(), PATIENCE_S)
+    assert station.counts("key", 1)
+    wrong = msgspec.structs.replace(access, server_key=public)
+    with (
+        Client(access.endpoint, wrong) as client,
+        pytest.raises(ServiceUnavailable, match="does not prove the server key"),
+    ):
+        client.request(m.ServerInfo(), 1.0)
+    assert station.counts("connection", 1)
+    assert queue(station.admin) == []
+
+
+def test_plain_text_and_peers_without_a_key_are_refused(station: Station) -> None:
+    held = [socket.create_connection(("127.0.0.1", station.port)) for _ in range(50)]
+    for each in held:
+        each.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+    with (
+        Client(f"tcp://127.0.0.1:{station.port}") as plain,
+        pytest.raises(ServiceUnavailable),
+    ):
+        plain.request(m.ServerInfo(), 0.5)
+    assert station.counts("connection", 51)
+    assert queue(station.admin) == []
+    for each in held:
+        each.close()
+
+
+def test_malformed_and_half_messages_are_counted_while_others_are_served(
+    station: Station, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = read_access(station.file("ann"))
+    context = zmq.Context()
+    hostile = context.socket(zmq.DEALER)
+    hostile.setsockopt(zmq.LINGER, 0)
+    hostile.setsockopt(zmq.RCVHWM, 0)
+    use_keys(hostile, access)
+    hostile.connect(access.endpoint)
+    body = encode(m.Submit(submission=JOB))[1]
+    bad = ([b""], [PROTOCOL], [PROTOCOL, body[:-3]], [b"x", body], [PROTOCOL, b"\xc1" * 99])
+    for number in range(1000):
+        hostile.send_multipart(bad[number % len(bad)])
+    hostile.send_multipart([PROTOCOL, b"\0" * (17 << 20)])
+    hostile.send(PROTOCOL, zmq.SNDMORE)  # a message that never ends
+    assert queue(station.admin) == []
+    assert station.counts("message", 1001)
+    assert len([line for line in caplog.records if "refused a message" in line.message]) < 100
+    hostile.close()
+    context.term()
+    assert queue(station.admin) == []
+
+
+def test_a_frame_above_the_limit_ends_its_connection(station: Station) -> None:
+    access = read_access(station.file("ann"))
+    with Client(access.endpoint, access) as client:
+        big = msgspec.structs.replace(JOB, name="x" * (33 << 20))
+        with pytest.raises(ServiceUnavailable):
+            client.request(m.Submit(submission=big), 1.0)
+        assert isinstance(client.request(m.ServerInfo(), PATIENCE_S), m.Info)
+    assert queue(station.admin) == []
+
+
+def test_a_chosen_identity_is_refused(station: Station) -> None:
+    access = read_access(station.file("ann"))
+    context = zmq.Context()
+    peer = context.socket(zmq.DEALER)
+    peer.setsockopt(zmq.IDENTITY, b"T" * 46)
+    use_keys(peer, access)
+    peer.connect(access.endpoint)
+    peer.send_multipart(encode(m.Submit(submission=JOB)))
+    assert station.counts("message", 1)
+    peer.close(linger=0)
+    context.term()
+    assert queue(station.admin) == []
+
+
+class Recorder:
+    """A TCP proxy that records what a client sends and can send it again."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.recorded: list[bytes] = []
+        self._threads = [threading.Thread(target=self._forward)]
+        self._threads[0].start()
+
+    def _forward(self) -> None:
+        client, _ = self._listener.accept()
+        self.service = socket.create_connection(("127.0.0.1", self._target))
+        with client, self.service:
+            back = threading.Thread(target=self._return, args=(client,))
+            back.start()
+            with suppress(OSError):
+                while data := client.recv(1 << 16):
+                    self.recorded.append(data)
+                    self.service.sendall(data)
+            with suppress(OSError):
+                self.service.shutdown(socket.SHUT_RDWR)
+            back.join()
+
+    def _return(self, client: socket.socket) -> None:
+        with suppress(OSError):
+            while data := self.service.recv(1 << 16):
+                client.sendall(data)
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_replayed_message_is_refused(station: Station) -> None:
+    ann = read_access(station.file("ann"))
+    recorder = Recorder(station.port)
+    with Client(f"tcp://127.0.0.1:{recorder.port}", ann) as client:
+        client.request(m.ServerInfo(), PATIENCE_S)
+        before = len(recorder.recorded)
+        client.request(m.Submit(submission=JOB), PATIENCE_S)
+        again = b"".join(recorder.recorded[before:])
+        recorder.service.sendall(again)  # in the same connection
+        assert station.counts("connection", 1)
+    recorder.close()
+    with socket.create_connection(
+        ("127.0.0.1", station.port)
+    ) as other:  # in a connection of its own
+        for part in recorder.recorded:
+            try:
+                other.sendall(part)
+                time.sleep(0.05)
+            except OSError:
+                break
+        assert station.counts("connection", 2)
+    assert queue(station.admin) == [(1, "ann")]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+def test_another_user_of_the_machine_has_no_access(station: Station) -> None:
+    for path in (station.directory.path, *station.directory.path.parents):
+        if path != station.directory.path and path.name.startswith(("pytest-", "test_")):
+            path.chmod(0o755)  # the folders of the test do not hide the directory
+    attack = (
+        "import os, socket, sys; os.setgid(65534); os.setuid(65534)\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n"
+        "        if path.endswith('socket'):\n"
+        "            socket.socket(socket.AF_UNIX).connect(path)\n"
+        "        else:\n"
+        "            open(path).read()\n"
+        "    except PermissionError:\n"
+        "        continue\n"
+        "    sys.exit('access to ' + path)\n"
+    )
+    place = station.directory
+    paths = [
+        place.endpoint.removeprefix("ipc://"),
+        *map(str, (place.path / "secret", place.journal, *station.keys.folder.iterdir())),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", attack, *paths], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", ["7077", ":7077", "host:", "host:0", "host:70777", "host:x"])
+def test_a_wrong_address_is_explained(text: str) -> None:
+    with pytest.raises(ConfigError, match="listen: must be HOST:PORT"):
+        parse_listen(text)
+
+
+def test_a_port_that_is_taken_is_explained(tmp_path: Path) -> None:
+    directory = ServiceDirectory(tmp_path / "service")
+    directory.create()
+
+    async def bind(port: int) -> None:
+        connections = Connections(directory, f"127.0.0.1:{port}", Counter())
+        try:
+            connections.bind()
+        finally:
+            connections.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):
+            asyncio.run(bind(port))
