@@ -33,6 +33,7 @@ MODULES = (
     "scheduler.policies.backfill.place_reservation",
     "scheduler.policies.backfill.table_pass",
     "scheduler.policies.selection.table_search",
+    "scheduler.state.alike",
     "scheduler.state.candidates",
     "scheduler.state.earliest_place",
     "scheduler.state.expected_releases",

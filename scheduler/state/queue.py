@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, Protocol
 
 from scheduler.model.job import Job
+from scheduler.state.alike import AlikeJobs
 from scheduler.state.candidates import MANY, Candidates, Limit, QueuePosition
 
 
@@ -25,7 +26,8 @@ class QueueOrder(Protocol):
         """Whether keys change while a job waits, so that each pass sorts the queue again.
 
         An order with an attribute `refresh_s` is sorted again only when so many seconds have
-        passed.
+        passed. An attribute `keeps_alike` that is true states that two jobs of the same processors,
+        estimate, walltime and user's priority never change their order.
         """
 
     def key(self, job: Job, now: float) -> Any:
@@ -70,6 +72,10 @@ class Queue:
         self.ages = bool(aging)
         self._refresh_s = min((getattr(each, "refresh_s", 0.0) for each in aging), default=inf)
         self.sorted_at = -inf
+        #: Groups of equal requests, if the backfill order ages and keeps their order.
+        self.alike: AlikeJobs | None = None
+        if self._backfill_order.ages and getattr(self._backfill_order, "keeps_alike", False):
+            self.alike = AlikeJobs(self._backfill_order.key)
         self._candidates = Candidates() if indexed and not self._backfill_order.ages else None
 
     def __len__(self) -> int:
@@ -104,6 +110,8 @@ class Queue:
             self._rebuild_heap(at)
         self._last = position
         jobs[number] = self._new[number] = job
+        if self.alike is not None:
+            self.alike.add(job)
         if self._arrived_in_order:
             self._line.append(job)
         else:
@@ -120,6 +128,8 @@ class Queue:
         """
         jobs, line = self.jobs, self._line
         del jobs[job.id]
+        if self.alike is not None:
+            self.alike.remove(job)
         while line and line[0].id not in jobs:
             line.popleft()
         if self._new.pop(job.id, None) is None and self._candidates is not None:
@@ -229,6 +239,10 @@ class Queue:
         """All jobs that request at most `free` processors, in backfill order."""
         jobs = [job for job in self.jobs.values() if job.processors <= free]
         return self.in_backfill_order(jobs, now)
+
+    def backfill_position(self, job: Job, now: float) -> QueuePosition:
+        """Position of a job in backfill order at a time (s)."""
+        return self._backfill_order.key(job, now), job.id
 
     def in_backfill_order(self, jobs: list[Job], now: float) -> list[Job]:
         """Sort jobs by the backfill order."""

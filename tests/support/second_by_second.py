@@ -14,6 +14,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Start, WakeAt
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.scenario import Scenario
+from scheduler.state.queue import QueueOrder
 
 
 class SmallRun(NamedTuple):
@@ -29,6 +30,7 @@ def drive(
     backfill: Backfill,
     processors: int,
     resources: Mapping[str, int] | None = None,
+    backfill_order: QueueOrder | None = None,
 ) -> SmallRun:
     """Run jobs of (submitted, processors, walltime, run time <= walltime, further resources ...).
 
@@ -36,7 +38,7 @@ def drive(
     """
     names = list(resources or {})
     core = Core(
-        Scenario("test", backfill=backfill),
+        Scenario("test", backfill=backfill, backfill_order=backfill_order),
         Machine([("n", processors)], resources=resources),
         kill_at_walltime=False,
     )

@@ -1,11 +1,13 @@
 """EASY with a reservation of amounts: several resources, a choice among jobs, aging orders.
 
-The search trees of the queue do not help here, so each queued job is examined.
+The search trees of the queue do not help here. Each queued job is examined, or only the first one
+of each group of equal requests if the backfill order keeps their order (`scheduler.state.alike`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from math import isfinite
 
 from scheduler.model.job import Job
@@ -13,6 +15,7 @@ from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.easy import IN_TIME, ON_EXTRA, HeadReservation
 from scheduler.policies.backfill.in_order import StartJob
+from scheduler.state.candidates import QueuePosition
 from scheduler.state.scheduler_state import SchedulerState
 
 
@@ -23,14 +26,14 @@ class AmountReservation(HeadReservation):
 
     Parameters
     ----------
-    choose : chooses the next job of those that may start before the head.
+    choose : chooses the next job of those that may start before the head; None: the first.
     chooses_all : whether `choose` accepts one of the jobs in any case. Otherwise a job that it
         has refused may be accepted later, so all jobs are examined in each pass.
     """
 
     def __init__(
         self,
-        choose: Choose,
+        choose: Choose | None,
         chooses_all: bool,
         state: SchedulerState,
         start_job: StartJob,
@@ -45,6 +48,13 @@ class AmountReservation(HeadReservation):
 
     def backfill_queue(self) -> None:
         """Start all queued jobs that may start before the head."""
+        if (
+            self._choose is None
+            and self.state.queue.alike is not None
+            and not self.state.multi_resource
+        ):
+            self._backfill_groups(self.state.queue.alike.groups)
+            return
         free = self.state.machine.free_count
         queued = self.state.queue.jobs.values()
         self._backfill([job for job in queued if job.processors <= free])
@@ -63,10 +73,42 @@ class AmountReservation(HeadReservation):
             if self.start(job):
                 self._candidates = [job for job in self._candidates if self._may_start(job)]
 
+    def _backfill_groups(self, groups: Iterable[list[QueuePosition]]) -> None:
+        """Start jobs in backfill order; of each group only the first job is a candidate.
+
+        What is free does not grow, so if one job of a group may not start, the others may not.
+        """
+        first: list[tuple[QueuePosition, int, list[QueuePosition]]] = []
+        for group in groups:
+            if self._may_start(self.state.queue.jobs[group[0][1]]):
+                self._add_first(first, group, 0)
+        while first:
+            (_, number), i, group = heappop(first)
+            job = self.state.queue.jobs[number]
+            if self._may_start(job):
+                # A job that starts leaves its group.
+                self._add_first(first, group, i if self.start(job) else i + 1)
+
+    def _add_first(
+        self,
+        first: list[tuple[QueuePosition, int, list[QueuePosition]]],
+        group: list[QueuePosition],
+        i: int,
+    ) -> None:
+        """Add the first job of a group from index `i` on to the heap of candidates."""
+        queue = self.state.queue
+        if i < len(group) and group[i][1] == self.head.id:
+            i += 1
+        if i < len(group):
+            position = queue.backfill_position(queue.jobs[group[i][1]], self.state.now)
+            heappush(first, (position, i, group))
+
     def next_candidate(self) -> Job | None:
         """Candidate that is chosen next."""
         if not self._candidates:
             return None
+        if self._choose is None:
+            return self._candidates[0]
         found = self._choose(self.state.machine, self._candidates)
         if found is None:
             return None

@@ -108,7 +108,8 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return PlaceReservation
             if state.queue.is_indexed:
                 return ProcessorReservation
-        return partial(AmountReservation, self.choose, self.pick != "bl")
+        choose = None if self.pick == "first" else self.choose
+        return partial(AmountReservation, choose, self.pick != "bl")
 
     def _reserves_place(self, state: SchedulerState) -> bool:
         return state.placing and self.reserve == "place"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
+from typing import ClassVar
 
 import msgspec
 
@@ -41,6 +42,7 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         job could starve; `qfactor_limit_s` or `refresh_s` is out of range.
     """
 
+    keeps_alike: ClassVar[bool] = True
     qfactor_weight: float = 10.0
     wait_weight: float = 1.0
     nodes_weight: float = 0.0

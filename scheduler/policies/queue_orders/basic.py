@@ -56,6 +56,7 @@ class Lxwf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     ages: ClassVar[bool] = True
+    keeps_alike: ClassVar[bool] = True
     weight_per_hour: float = 0.02
 
     def __post_init__(self) -> None:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from second_by_second import drive
 
 from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.queue_orders.basic import Lxwf
 
 PROCESSORS = 8
 
@@ -164,3 +166,28 @@ def test_names() -> None:
         "2 reservations",
         "conservative",
     ]
+
+
+class EachJob:
+    """An aging order without the statement that jobs of equal requests keep their order."""
+
+    ages = True
+
+    def __init__(self, order: Lxwf | Aging) -> None:
+        self.key = order.key
+
+
+@pytest.mark.parametrize("order", [Lxwf(), Aging(refresh_s=0), Aging(nodes_weight=50)])
+@given(st.data())
+def test_groups_of_equal_requests_start_as_if_each_job_was_examined(
+    order: Lxwf | Aging, data: st.DataObject
+) -> None:
+    requests = data.draw(st.lists(st.sampled_from(REQUESTS), min_size=2, max_size=3))
+    job = st.tuples(st.integers(0, 20), st.sampled_from(requests))
+    drawn = data.draw(st.lists(job, min_size=1, max_size=20))
+    jobs = sorted((at, *request) for at, request in drawn)
+    fast = drive(jobs, Backfill(), PROCESSORS, backfill_order=order)
+    assert fast == drive(jobs, Backfill(), PROCESSORS, backfill_order=EachJob(order))
+
+
+REQUESTS = [(1, 3, 2), (1, 12, 9), (2, 3, 3), (3, 8, 5), (5, 6, 6), (8, 4, 4)]

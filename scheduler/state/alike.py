@@ -1,0 +1,53 @@
+"""Queued jobs in groups of equal requests.
+
+The priority of an order that ages changes with time, so that no search tree can hold it. But jobs
+of equal requests keep their order in it. Only the first job of each group has to be compared with
+others, which is faster than a look at all jobs if many requests are equal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from scheduler.model.job import Job
+from scheduler.state.candidates import QueuePosition
+
+#: Processors, estimate (s), walltime (s) and user's priority.
+Request: TypeAlias = tuple[int, float, float, float]
+
+
+class AlikeJobs:
+    """Queued jobs by their requests.
+
+    Parameters
+    ----------
+    key : sort key of a job at a time, see `QueueOrder.key`; the order has `keeps_alike`.
+    """
+
+    def __init__(self, key: Callable[[Job, float], Any]) -> None:
+        self._key = key
+        self._groups: dict[Request, list[QueuePosition]] = {}
+
+    @property
+    def groups(self) -> Iterable[list[QueuePosition]]:
+        """Positions of the jobs of each group, in order; lists change when jobs leave."""
+        return self._groups.values()
+
+    def add(self, job: Job) -> None:
+        """Insert a job."""
+        insort(self._groups.setdefault(_request(job), []), (self._key(job, 0.0), job.id))
+
+    def remove(self, job: Job) -> None:
+        """Remove a job."""
+        request = _request(job)
+        group = self._groups[request]
+        del group[bisect_left(group, (self._key(job, 0.0), job.id))]
+        if not group:
+            del self._groups[request]
+
+
+def _request(job: Job) -> Request:
+    spec = job.spec
+    return job.processors, job.estimate_s, spec.walltime_s, spec.priority
