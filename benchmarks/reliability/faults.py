@@ -166,7 +166,7 @@ class Round:
                 yield fault
 
     def reach(self, point: str, server: str, job: int = 0, before: int | None = None) -> None:
-        """Carry out the faults of a point that this process has reached.
+        """Carry out the faults of a point that this process has reached after the submissions.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class Round:
         before : how often the point was reached before; None: as often as in this process.
         """
         for number, fault in enumerate(self.faults):
-            if fault.point != point:
+            if fault.point != point or self.elapsed < 0:
                 continue
             key = f"{number} {job}"
             count = self._reached.get(key, 0) if before is None else before

@@ -275,9 +275,10 @@ def fill(folder: Path) -> Callable[[], Any]:
     """Fill the file system of a folder; return what removes the file that does so."""
     path = folder / "filler"
     with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
-        block = bytes(1 << 16)
-        while file.write(block) == len(block):
-            pass
+        for size in (1 << 20, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
     return lambda: path.unlink(missing_ok=True)
 
 
@@ -423,6 +424,7 @@ def check_left(service: Service, idle: dict[str, int], work: Path) -> None:
         service.keep_up()
         time.sleep(0.1)
     outcome.leaked += left
+    time.sleep(0.5)  # the service notices an agent that a fault has just ended
     service.wait_up(10.0)
     number = submit(service, work, ["true"], PROCESSORS)
     outcome.jobs += 1
@@ -512,7 +514,7 @@ def isolated(command: list[str]) -> list[str]:
         return command
     if subprocess.run([*space, "true"], capture_output=True, check=False).returncode:
         return command
-    script = 'mount -t tmpfs -o size=1g tmpfs /dev/shm && CAMPAIGN_ISOLATED=1 "$@"; exit $?'
+    script = 'mount -t tmpfs -o size=256m tmpfs /dev/shm && CAMPAIGN_ISOLATED=1 "$@"; exit $?'
     return [*space, "sh", "-c", script, "sh", *command]
 
 

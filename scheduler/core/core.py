@@ -30,7 +30,7 @@ from scheduler.model.events import (
     ResizePoint,
     Wakeup,
 )
-from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
+from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Kill, Order, Reason, Start
 from scheduler.model.priority import Prioritised
@@ -500,20 +500,25 @@ class Core:
         state.processors_released()
 
     def on_node_lost(self, event: NodeLost) -> None:
-        """End the jobs on a lost node.
+        """End the jobs on a lost node, also if it was lost before.
 
         A job of which only the joining group was there continues: its driver reports the failed
-        expansion.
+        expansion. So does a job that may have a restart point: its driver reports that it restarts,
+        or the loss again.
         """
         state = self.state
-        lost = state.machine.lose(event.node)
+        state.machine.lose(event.node)
+        node = state.machine.nodes.get(event.node)
+        lost = ProcSet() if node is None else node.processors
+        points = event.restart_points
         state.releases_changed()
         reason = Reason("node lost", "node {node} is gone", {"node": event.node})
         for job in list(state.live.values()) if lost else ():
             state.expect(job)
             joining = job.resize.group if job.resize is not None else None
             hit = any(held & lost for group, held in job.groups.items() if group != joining)
-            if hit and job.state is not S.COMPLETING:
+            restarts = job.state in RESIZING and (points is None or job.id in points)
+            if hit and job.state is not S.COMPLETING and not restarts:
                 state.kill(job, S.NODE_FAIL, reason)
 
     def on_wakeup(self, event: Wakeup) -> None:

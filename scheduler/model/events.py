@@ -171,10 +171,16 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A node and all processes on it are lost."""
+    """A node and all processes on it are lost.
+
+    `restart_points` lists the jobs that have a restart point on the node. They are not ended,
+    because they restart when the node has joined again. None: it is not known yet which jobs have
+    one, so no job that is being resized is ended; a second loss of the node says it.
+    """
 
     at: float
     node: str
+    restart_points: tuple[int, ...] | None = ()
 
 
 class Wakeup(msgspec.Struct, frozen=True, tag=True, gc=False):

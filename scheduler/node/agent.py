@@ -19,7 +19,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -36,7 +35,9 @@ from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import RefusalLog, log_to_file
+from scheduler.node.mpi_files import MpiFiles
 from scheduler.node.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree, wake_on_child
+from scheduler.node.stand_ins import STAND_IN_S, StandIns
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +48,10 @@ TURN = 256
 IDLE_EXIT_S = 60.0
 #: Time limit for opening the output and entering the working directory of a group.
 START_S = 20.0
-#: Time limit of a stand-in.
-STAND_IN_S = 10.0
 #: A group is young for this long. Its processes still start others and create shared memory.
 YOUNG_S = 3.0
 #: Interval in seconds of searching the descendants of young groups, and of others.
 LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
-#: Delay before the files of MPI libraries are removed: another process may be about to map them.
-MPI_FILES_S = 1.0
 
 
 class Agent:
@@ -81,11 +78,10 @@ class Agent:
     ) -> None:
         self.directory = directory
         self.node = node
-        self.start_s, self.stand_in_s = start_s, stand_in_s
+        self.start_s = start_s
         self.mark = f"{directory.memory.name}/{node}"
         self.groups: dict[tuple[int, int], GroupProcesses] = {}
         self.watches: dict[int, tuple[int, float]] = {}
-        self.stand_ins: dict[tuple[int, int], ProcessTree] = {}
         self.stopping = False
         self._secret = directory.read_secret()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
@@ -94,9 +90,9 @@ class Agent:
         self._other_release = False
         self._changed = True
         self._reported = 0.0
-        self._mpi_files: dict[str, float] = {}  # name -> monotonic time of removal
         make_private(directory.memory)
-        self._mpi_record = leftovers.MpiFileRecord(directory.memory / f"mpi-files-{node}")
+        self._mpi_files = MpiFiles(directory.memory / f"mpi-files-{node}")
+        self._stand_ins = StandIns(self.mark, self._mpi_files, stand_in_s)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._connect()
 
@@ -117,7 +113,7 @@ class Agent:
         except OSError as error:
             log.warning("this agent cannot adopt orphans: %s", error.strerror)
         leftovers.end_processes(self.mark)
-        self._mpi_record.remove_files()
+        self._mpi_files.remove_left()
         wake = wake_on_child()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
@@ -220,7 +216,7 @@ class Agent:
                 else:
                     self.watches.pop(message.job, None)
             case m.CancelAccept():
-                self._start_stand_in(message)
+                self._stand_ins.start(message)
             case m.SweepJob():
                 self._sweep(message.job)
             case m.AgentStop():
@@ -305,13 +301,10 @@ class Agent:
         for job, (serial, deadline) in list(self.watches.items()):
             if now > deadline:
                 self._join_overdue(job, serial)
-        for key, tree in list(self.stand_ins.items()):
-            self._examine_stand_in(key, tree)
-        self._mpi_record.note(self._files_in_use())
-        due = {name for name, at in self._mpi_files.items() if now > at}
-        for name in due:
-            del self._mpi_files[name]
-        mpi_memory.remove(due)
+        self._stand_ins.examine()
+        living = [group.tree for group in self.groups.values() if not group.gone]
+        self._mpi_files.note([*living, *self._stand_ins.trees()])
+        self._mpi_files.remove_due()
 
     def _examine(self, group: GroupProcesses) -> None:
         tree, now = group.tree, time.monotonic()
@@ -360,7 +353,7 @@ class Agent:
         if tree.start is not None:
             tree.start.close()
         if code != 0:
-            self._remove_later(tree)
+            self._mpi_files.remove_later(tree)
         group.gone = self._changed = True
         log.info(
             "end job=%d group=%d code=%d signal=%d %s",
@@ -372,7 +365,7 @@ class Agent:
         )
 
     def _reap(self) -> None:
-        trees = [group.tree for group in self.groups.values()] + [*self.stand_ins.values()]
+        trees = [group.tree for group in self.groups.values()] + [*self._stand_ins.trees()]
         by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
         while True:
             try:
@@ -384,24 +377,9 @@ class Agent:
             if pid in by_pid:  # other children are orphans that this agent has adopted
                 by_pid[pid].reaped(status)
 
-    # ------------------------------------------------------------------ MPI libraries
-
-    def _files_in_use(self) -> set[str]:
-        trees = [group.tree for group in self.groups.values() if not group.gone]
-        trees += self.stand_ins.values()
-        return set(self._mpi_files).union(*(tree.mpi_files for tree in trees))
-
-    def _remove_later(self, tree: ProcessTree) -> None:
-        """Remove the shared memory that the MPI library of killed processes has left."""
-        at = time.monotonic() + MPI_FILES_S
-        self._mpi_files |= dict.fromkeys(tree.mpi_files, at)
-
     def _remove_memory(self) -> None:
         """Remove all shared memory before this agent ends, except that of jobs that may restart."""
-        if self._mpi_files:
-            time.sleep(max(0.0, max(self._mpi_files.values()) - time.monotonic()))
-            mpi_memory.remove(self._mpi_files)
-        self._mpi_record.discard()
+        self._mpi_files.finish()
         for job in self.directory.jobs_with_folder() if self.stopping else ():
             shutil.rmtree(self.directory.shm(job), ignore_errors=True)
         try:
@@ -420,32 +398,6 @@ class Agent:
         for (other, _), group in self.groups.items():
             if other == job:
                 self._kill(group, 0.5, f"resize {serial} did not finish in time")
-
-    def _start_stand_in(self, order: m.CancelAccept) -> None:
-        """Release a job that is blocked in Accept for a group that has died."""
-        key = (order.job, order.serial)
-        if key in self.stand_ins:
-            return
-        marker = {AGENT_VARIABLE: self.mark, "RESHAPE_STAND_IN": f"{order.job}.{order.serial}"}
-        program = [sys.executable, "-m", "reshape.resizing.stand_in", order.port]
-        start = start_mpiexec(order.environment | marker, 1, program)
-        self.stand_ins[key] = ProcessTree(marker, start)
-        log.info("cancel accept of job=%d serial=%d", order.job, order.serial)
-
-    def _examine_stand_in(self, key: tuple[int, int], tree: ProcessTree) -> None:
-        now = time.monotonic()
-        if tree.status is None:
-            if now - tree.looked > 0.5:
-                tree.look()
-            if now - tree.started > self.stand_in_s:
-                tree.look()
-                tree.send_signal(signal.SIGKILL)
-        elif not tree.kill_descendants():
-            if tree.status != 0:
-                self._remove_later(tree)
-            if tree.start is not None:
-                tree.start.close()
-            del self.stand_ins[key]
 
     def _sweep(self, job: int) -> None:
         """Remove the shared memory of a job that has ended, and forget its groups."""

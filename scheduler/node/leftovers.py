@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from pathlib import Path
 
 import psutil
 
@@ -64,38 +63,3 @@ def _processes_of(agent: str) -> list[psutil.Process]:
     leaders = {process.pid for process in marked}
     marked += [process for process, session in unmarked if session in leaders]
     return [process for process in marked if is_alive(process)]
-
-
-class MpiFileRecord:
-    """Record of the files that MPI libraries have in use, for the next agent of the node.
-
-    Parameters
-    ----------
-    file : path of the record, in a folder of this user alone.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._noted: set[str] = set()
-
-    def remove_files(self) -> None:
-        """Remove the files that an earlier agent recorded and that no process maps any more."""
-        try:
-            names = set(self._file.read_text().split())
-        except OSError:
-            return
-        self.note(mpi_memory.remove(names))
-
-    def note(self, names: set[str]) -> None:
-        """Record the names of all files in use."""
-        if names == self._noted:
-            return
-        self._noted = set(names)
-        try:
-            self._file.write_text("\n".join(sorted(names)))
-        except OSError as error:
-            log.warning("cannot write %s: %s", self._file, error.strerror)
-
-    def discard(self) -> None:
-        """Remove the record."""
-        self._file.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """Shared memory of MPI libraries, which stays in /dev/shm when processes are killed.
 
-MPICH creates ``mpich_shm_*`` for each world, UCX ``ucx_shm_posix_*`` for each process. Only files
-that a process of this agent has mapped are ever removed; those of other users, containers and
-programs stay.
+MPICH creates ``mpich_shm_*`` for each world, UCX ``ucx_shm_posix_*`` for each process. The only
+files that are ever removed are those that a process of this agent has mapped, and those that were
+created in the moments before such a process was killed (:mod:`scheduler.node.mpi_files`). Files of
+other users, and files that any process maps, stay.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 FOLDER = Path("/dev/shm")
 #: Bytes that MPI_Init takes for each process: 5.1 MiB were measured with MPICH 4 and UCX.
 BYTES_PER_PROCESS = 8 << 20
+#: The kernel takes the times of files from a clock that advances every few milliseconds.
+TIME_RESOLUTION_S = 0.01
 _NAME = r"(?:mpich_shm_|ucx_shm_posix_)\w+"
 _MAPPED = re.compile(rf" {FOLDER}/({_NAME})$", re.MULTILINE)  # deleted files have a suffix
 
@@ -27,6 +30,22 @@ def mapped_by(pids: Iterable[int]) -> set[str]:
     for pid in pids:
         with contextlib.suppress(OSError):
             names.update(_MAPPED.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")))
+    return names
+
+
+def changed_between(begin: float, end: float) -> set[str]:
+    """Names of this user's files of MPI libraries that were created or changed in a period.
+
+    Parameters
+    ----------
+    begin, end : wall time, Unix seconds; the times of files have a resolution of some milliseconds.
+    """
+    names: set[str] = set()
+    for name in os.listdir(FOLDER):
+        if re.fullmatch(_NAME, name):
+            with contextlib.suppress(OSError):
+                if begin - TIME_RESOLUTION_S <= (FOLDER / name).lstat().st_ctime <= end:
+                    names.add(name)
     return names
 
 

@@ -30,6 +30,7 @@ class ProcessTree:
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
+    looked_at : wall time of this or, before the first search, of the start; Unix seconds.
     status : wait status of mpiexec; None while it has not been reaped.
     mpi_files : names of files in shared memory that the processes mapped.
     """
@@ -39,6 +40,7 @@ class ProcessTree:
     started: float = field(default_factory=time.monotonic)
     seen: dict[int, psutil.Process] = field(default_factory=dict)
     looked: float = 0.0
+    looked_at: float = field(default_factory=time.time)
     status: int | None = None
     mpi_files: set[str] = field(default_factory=set)
 
@@ -49,13 +51,14 @@ class ProcessTree:
 
     def look(self) -> None:
         """Search the descendants of mpiexec, and the shared memory that they map."""
-        self.looked = time.monotonic()
+        self.looked, looked_at = time.monotonic(), time.time()
         if self.start is None or self.status is not None:
             return
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self.pid).children(recursive=True):
                 self.seen.setdefault(process.pid, process)
         self.mpi_files |= mpi_memory.mapped_by(self.seen)
+        self.looked_at = looked_at
 
     def reaped(self, status: int) -> None:
         """Record the end of mpiexec; its process number may be reused from now on."""

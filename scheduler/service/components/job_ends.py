@@ -48,6 +48,8 @@ class JobEnds:
 
     def examine(self, job: Job) -> list[Event]:
         """Compare a job that holds processors with its groups; return the events that follow."""
+        if self._may_restart(job):
+            return []
         statuses = {group: self._status(job, group) for group in job.groups}
         events: list[Event] = []
         if job.state is JobState.STARTING and any(s and s.alive for s in statuses.values()):
@@ -59,6 +61,14 @@ class JobEnds:
             return events + self._on_all_gone(job, gone)
         return events + self._on_some_gone(job, gone)
 
+    def _may_restart(self, job: Job) -> bool:
+        """Whether a resized job was on a lost node whose restart points are not known yet."""
+        if job.state not in RESIZING or job.resize is None:
+            return False
+        groups = [group for group in job.groups if group != job.resize.group]
+        nodes = {self._startup.node_of(job, group) for group in groups}
+        return not all(self._core.machine.nodes[node].up for node in nodes)
+
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:
         """Return the status of a group; one that ran and is not reported ended with its agent."""
         status = self._startup.status(job, group)
@@ -67,7 +77,7 @@ class JobEnds:
             return status
         if self._core.machine.nodes[node].up:
             joins = job.resize is not None and job.resize.group == group
-            awaited = job.state is JobState.STARTING or (joins and job.state in RESIZING)
+            awaited = job.state is JobState.STARTING or (joins and self._remap.is_starting(job))
             if awaited or node not in self._monitor.agents or self._startup.starts(job, group):
                 return None
         why = f"its agent on {node} was lost"

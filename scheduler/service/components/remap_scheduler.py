@@ -213,6 +213,11 @@ class RemapScheduler:
 
     # ------------------------------------------------------------------ from the node
 
+    def is_starting(self, job: Job) -> bool:
+        """Whether the new group of a job is being started."""
+        transaction = self.transactions.of(job)
+        return transaction is not None and transaction.phase == "starting"
+
     def is_committed(self, job: Job) -> bool:
         """Whether the resize of a job is committed and its end is awaited."""
         transaction = self.transactions.of(job)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
@@ -81,6 +82,8 @@ class SystemMonitor:
         self._listened_s = 0.0  # time in which the service was able to hear its agents
         self._ticked_at = time.monotonic()
         self._started_at: dict[str, float] = {}
+        # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
+        self._missing_since = dict.fromkeys(self.nodes, 0.0)
         self._children: list[subprocess.Popen[bytes]] = []
 
     # ------------------------------------------------------------------ agents
@@ -112,7 +115,8 @@ class SystemMonitor:
             replaced = self._journal.has_other_agent(hello.node, hello.pid)
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
-            events.append(NodeLost(at=now, node=hello.node))  # its groups ended with it
+            points = tuple(hello.restart_points)
+            events.append(NodeLost(now, hello.node, points))  # its groups ended with it
             self.agents.pop(hello.node, None)
             known = None
         if known is None:
@@ -189,7 +193,13 @@ class SystemMonitor:
                 )
                 del self.agents[node]
                 self.changed_jobs |= agent.groups.keys()
-                events.append(NodeLost(at=now, node=node))
+                # The next agent reports the restart points, if it comes in time.
+                restart_points = None if start_agents and not self._is_held(node) else ()
+                events.append(NodeLost(now, node, restart_points))
+                self._missing_since[node] = self._listened_s
+            elif self._listened_s - self._missing_since[node] >= self._node_lost_s:
+                self._missing_since[node] = inf
+                events.append(NodeLost(now, node))
             if not start_agents:
                 continue
             # A starting agent takes the lock itself, so the lock is not tried meanwhile.
@@ -255,5 +265,7 @@ class SystemMonitor:
         return any(job in agent.restart_points for agent in self.agents.values())
 
     def known_jobs(self) -> set[int]:
-        """Return the jobs of which an agent reports a group."""
-        return {job for agent in self.agents.values() for job in agent.groups}
+        """Return the jobs of which an agent reports a group or a folder."""
+        return {
+            job for agent in self.agents.values() for job in agent.groups.keys() | agent.folders
+        }

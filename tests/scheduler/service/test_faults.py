@@ -287,3 +287,28 @@ def test_a_huge_maximum_does_not_block_the_service(served: Any) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert served.job(1).max_processors == 4
+
+
+def test_a_job_that_dies_with_its_agent_within_a_resize_restarts(
+    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next agent of the node reports the restart point; a job without one has failed."""
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    config = tmp_path / "service.yaml"
+    config.write_text(SCRIPTED)
+    served.start("--config", str(config), "--set", "resizing.steps='4'")
+    number = served.submit([*FAULTY, "hang:relay", "job", "8"], 2, max_processors=4)
+    other = served.submit(["sleep", "100"], 1)
+    wait_until((served.work / f"struck-{number}").exists)
+    os.kill(served.agent_pid(), signal.SIGKILL)
+    assert served.wait(other).state == "NODE_FAIL"
+    job = served.wait(number, 60)
+    assert (job.state, job.restarts) == ("COMPLETED", 1), served.output(number)
+    assert job.facts["verified"] is True
+    assert served.free() == 8
+
+
+def test_the_folder_of_a_job_that_the_journal_does_not_have_is_removed(served: Any) -> None:
+    served.start("--processors", "4")
+    served.place.make_job_folder(77)
+    wait_until(lambda: not served.segments())

@@ -1,0 +1,89 @@
+"""The files of MPI libraries that the processes of an agent have in shared memory, until removal.
+
+A killed process leaves its files. The agent sees which files a process maps only when it looks, so
+files that were created between its last look and the death of the process are found by their time
+of change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from scheduler.node import mpi_memory
+from scheduler.node.processes import ProcessTree
+
+log = logging.getLogger(__name__)
+
+#: Delay before files are removed: another process may be about to map them.
+REMOVAL_S = 1.0
+#: Seconds after the last look in which the processes of an agent that was killed created files.
+UNSEEN_S = 7.0
+_LOOKED = "looked-at"
+
+
+class MpiFiles:
+    """Files in use, recorded for the next agent of the node, and files to be removed.
+
+    Parameters
+    ----------
+    record : path of the record, in a folder of this user alone.
+    """
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        self._noted = ""
+        self._due: dict[str, float] = {}  # name -> monotonic time of removal
+
+    def remove_left(self) -> None:
+        """Remove the files that an earlier agent has left and that no process maps any more."""
+        try:
+            lines = self._record.read_text().split("\n")
+        except OSError:
+            return
+        names = {line for line in lines if line and not line.startswith(_LOOKED)}
+        for line in lines:
+            if line.startswith(_LOOKED):
+                with contextlib.suppress(ValueError):  # the record was being written
+                    at = float(line.removeprefix(_LOOKED))
+                    names |= mpi_memory.changed_between(at, at + UNSEEN_S)
+        self._write("\n".join(sorted(mpi_memory.remove(names))))
+
+    def note(self, trees: Iterable[ProcessTree]) -> None:
+        """Record the files of these processes, and when the agent last looked for them."""
+        trees = list(trees)
+        lines = sorted(set(self._due).union(*(tree.mpi_files for tree in trees)))
+        lines += [f"{_LOOKED} {min(tree.looked_at for tree in trees):.3f}"] if trees else []
+        self._write("\n".join(lines))
+
+    def _write(self, text: str) -> None:
+        if text == self._noted:
+            return
+        self._noted = text
+        try:
+            self._record.write_text(text)
+        except OSError as error:
+            log.warning("cannot write %s: %s", self._record, error.strerror)
+
+    def remove_later(self, tree: ProcessTree) -> None:
+        """Remove the files that killed processes have left, also those not seen before."""
+        names = tree.mpi_files | mpi_memory.changed_between(tree.looked_at, time.time())
+        self._due |= dict.fromkeys(names, time.monotonic() + REMOVAL_S)
+
+    def remove_due(self) -> None:
+        """Remove the files whose time has come."""
+        now = time.monotonic()
+        due = {name for name, at in self._due.items() if now > at}
+        for name in due:
+            del self._due[name]
+        mpi_memory.remove(due)
+
+    def finish(self) -> None:
+        """Remove all files that are due, as soon as possible, and the record."""
+        if self._due:
+            time.sleep(max(0.0, max(self._due.values()) - time.monotonic()))
+            mpi_memory.remove(self._due)
+        self._record.unlink(missing_ok=True)

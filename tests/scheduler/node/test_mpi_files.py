@@ -1,0 +1,66 @@
+"""Files of MPI libraries that killed processes have left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scheduler.node import mpi_files, mpi_memory
+from scheduler.node.mpi_files import MpiFiles
+from scheduler.node.processes import ProcessTree
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of /dev/shm."""
+    monkeypatch.setattr(mpi_memory, "FOLDER", tmp_path)
+    monkeypatch.setattr(mpi_files, "REMOVAL_S", 0.0)
+    return tmp_path
+
+
+@pytest.fixture
+def create(memory: Path) -> Callable[[str], None]:
+    """Create a file of a name; the time of the next one differs from it."""
+
+    def create(name: str) -> None:
+        (memory / name).touch()
+        time.sleep(2 * mpi_memory.TIME_RESOLUTION_S)
+
+    return create
+
+
+def test_files_that_appeared_after_the_last_look_are_removed(
+    memory: Path, create: Callable[[str], None]
+) -> None:
+    files = MpiFiles(memory / "record")
+    create("mpich_shm_before_0")
+    tree = ProcessTree({})
+    create("mpich_shm_after_0")
+    create("other")
+    files.remove_later(tree)
+    time.sleep(0.01)
+    files.remove_due()
+    assert set(os.listdir(memory)) == {"mpich_shm_before_0", "other"}
+
+
+def test_the_next_agent_removes_what_was_recorded_and_what_appeared_after_that(
+    memory: Path, create: Callable[[str], None]
+) -> None:
+    create("mpich_shm_foreign_0")
+    create("mpich_shm_mapped_0")
+    tree = ProcessTree({}, mpi_files={"mpich_shm_mapped_0"})
+    MpiFiles(memory / "record").note([tree])
+    create("ucx_shm_posix_unseen")
+    MpiFiles(memory / "record").remove_left()
+    assert set(os.listdir(memory)) == {"mpich_shm_foreign_0", "record"}
+
+
+def test_a_record_that_was_cut_off_is_not_fatal(memory: Path) -> None:
+    (memory / "record").write_text("mpich_shm_a_0\nlooked-at 17x")
+    (memory / "mpich_shm_a_0").touch()
+    MpiFiles(memory / "record").remove_left()
+    assert os.listdir(memory) == ["record"]
