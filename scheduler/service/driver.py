@@ -196,8 +196,6 @@ class Driver:
         """Start and end processes of a job as its state requires; return whether it is settled."""
         job = self._core.jobs.get(number)
         if job is None:
-            if number > self._applications.last:  # not a job of this journal
-                return True
             self._startup.remove_remains(number)
             return self._startup.is_removed(number)
         self._startup.arrange(job)

@@ -50,6 +50,7 @@ class JobEnds:
         """Compare a job that holds processors with its groups; return the events that follow."""
         if self._may_restart(job):
             return []
+        self._end_if_newer(job)
         statuses = {group: self._status(job, group) for group in job.groups}
         events: list[Event] = []
         if job.state is JobState.STARTING and any(s and s.alive for s in statuses.values()):
@@ -60,6 +61,20 @@ class JobEnds:
         if len(gone) == len(statuses):
             return events + self._on_all_gone(job, gone)
         return events + self._on_some_gone(job, gone)
+
+    def _end_if_newer(self, job: Job) -> None:
+        """End a job with a group that it never got by the journal: an older journal was restored.
+
+        The groups of the job communicate with that group, so they cannot go on without it.
+        """
+        if job.state is JobState.COMPLETING or job.id in self._culprits:
+            return
+        for _, status in self._monitor.statuses(job.id):
+            if status.group >= job.next_group:
+                why = "the journal does not have this group: a part of the journal was lost"
+                lost = m.GroupStatus(job=job.id, group=status.group, alive=False, signal=9, why=why)
+                self._on_failed_group(job, lost)
+                return
 
     def _may_restart(self, job: Job) -> bool:
         """Whether a resized job was on a lost node whose restart points are not known yet."""

@@ -312,3 +312,30 @@ def test_the_folder_of_a_job_that_the_journal_does_not_have_is_removed(served: A
     served.start("--processors", "4")
     served.place.make_job_folder(77)
     wait_until(lambda: not served.segments())
+
+
+def test_a_job_that_is_ahead_of_its_journal_is_ended(
+    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A damaged journal may have lost its latest transactions."""
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    config = tmp_path / "service.yaml"
+    config.write_text(SCRIPTED)
+    steps = ("--set", "resizing.steps='4'", "--set", "resizing.hold=8")
+    served.start("--config", str(config), *steps)
+    number = served.submit([*FAULTY, "none", "job", "100"], 2, max_processors=4)
+    served.until(number, "RUNNING")
+    earlier = tmp_path / "earlier.db"
+    with sqlite3.connect(served.place.journal) as journal, sqlite3.connect(earlier) as copy:
+        journal.backup(copy)
+    served.when(number, lambda job: job.size == 4)
+    wait_until(lambda: len(ranks_of(served, 2)) == 2)
+    served.kill()
+    for path in served.directory.glob("journal.db*"):
+        path.unlink()
+    earlier.rename(served.place.journal)
+    served.start()
+    job = served.wait(number)
+    assert job.state == "FAILED"
+    assert "a part of the journal was lost" in job.reason
+    assert served.free() == 8
