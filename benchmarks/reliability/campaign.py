@@ -1,6 +1,7 @@
 """The fault campaign: rounds of real jobs on real services, with faults in every phase.
 
     python benchmarks/reliability/campaign.py --rounds N [--seed S] [--out DIR] [--json]
+    python benchmarks/reliability/campaign.py --seeds 5,1028 [--out DIR] [--json]
 
 Round K uses seed S + K. `--out` keeps the outcome of each round in DIR/rounds.jsonl and the files
 of rounds in which something failed; a campaign that is run again there does only the rounds that
@@ -87,6 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20, help="number of rounds (20)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first round (0)")
+    parser.add_argument("--seeds", help="these seeds instead, separated by commas")
     parser.add_argument("--parallel", type=int, default=1, help="rounds at a time (1)")
     parser.add_argument("--out", type=Path, help="folder for outcomes; continues a campaign")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -97,7 +99,9 @@ def main() -> int:
     record = out / "rounds.jsonl"
     lines = record.read_text().splitlines() if record.exists() else []
     outcomes = {outcome["seed"]: outcome for outcome in map(json.loads, lines)}
-    seeds = range(options.seed, options.seed + options.rounds)
+    seeds = list(range(options.seed, options.seed + options.rounds))
+    if options.seeds is not None:
+        seeds = [int(seed) for seed in options.seeds.split(",")]
     missing = [seed for seed in seeds if seed not in outcomes]
     with ThreadPoolExecutor(options.parallel) as pool, record.open("a") as file:
         for outcome in pool.map(lambda seed: run_round(seed, out), missing):
