@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ from reshape.cli.options import FiniteRange
 from reshape.doctor import checks
 from reshape.doctor.checks import Check
 from reshape.doctor.launcher import Launcher
+from reshape.doctor.service_directory import check_service_directory
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
 
@@ -105,21 +106,26 @@ def choose_growth(passed: set[str]) -> tuple[Growth, str]:
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
-    """Print the table of checks, the fixes in lines that can be copied, and the conclusion."""
+    """Print the checks, the fixes, and the conclusion."""
+    print_checks(diagnosis.checks, console)
+    console.print(f"Jobs expand by: [bold]{diagnosis.growth}[/] ({diagnosis.reason}).")
+    verdict = "can" if diagnosis.ready else "cannot"
+    console.print(f"Jobs {verdict} be run and resized here.")
+
+
+def print_checks(checks: Sequence[Check], console: Console) -> None:
+    """Print the table of checks, and the fixes in lines that can be copied."""
     table = Table()
     for heading in ("check", "result", "what it means"):
         table.add_column(heading, overflow="fold")  # a path is folded, never cut
-    for check in diagnosis.checks:
+    for check in checks:
         color = COLORS[check.status]
         label = check.name if check.status == "ok" else f"{check.name}: {check.status}"
         table.add_row(f"[{color}]{label}[/]", escape(check.result), escape(check.meaning))
     console.print(table)
-    for check in diagnosis.checks:
+    for check in checks:
         if check.fix:
             console.print(f"Fix of {check.name}: {escape(check.fix)}", soft_wrap=True)
-    console.print(f"Jobs expand by: [bold]{diagnosis.growth}[/] ({diagnosis.reason}).")
-    verdict = "can" if diagnosis.ready else "cannot"
-    console.print(f"Jobs {verdict} be run and resized here.")
 
 
 @click.command()
@@ -137,14 +143,34 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     show_default=True,
     help="Time limit of each check in seconds; a slow machine or file system needs more.",
 )
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Check owners, modes and keys of this service directory instead.",
+)
 @click.pass_context
-@example("reshape doctor --limit 20")
-def doctor(ctx: click.Context, as_json: bool, mpiexec: Path | None, limit_s: float) -> None:
+@example("reshape doctor --limit 20", "reshape doctor --dir ~/.reshape")
+def doctor(
+    ctx: click.Context,
+    as_json: bool,
+    mpiexec: Path | None,
+    limit_s: float,
+    directory: Path | None,
+) -> None:
     """Check whether jobs can run and be resized with the MPI of this machine.
 
     The checks start small MPI programs, and end all of them. The exit code is 0 if jobs can be run
-    and resized, otherwise 1.
+    and resized, otherwise 1. With --dir no MPI program is started, and the exit code is 0 if
+    nothing is wrong with the directory.
     """
+    if directory is not None:
+        checks = check_service_directory(directory.expanduser().absolute())
+        if as_json:
+            click.echo(msgspec.json.format(msgspec.json.encode({"checks": checks}), indent=2))
+        else:
+            print_checks(checks, Console())
+        ctx.exit(int(any(check.status == "fault" for check in checks)))
     diagnosis = diagnose(mpiexec and mpiexec.absolute(), limit_s)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))
