@@ -238,6 +238,22 @@ class JournalReader:
             self.report_unreadable("the recorded scheduler state", error)
             return None
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether retention has removed anything, so that a replay is not possible."""
+        return self.meta(REMOVED) is not None
+
+    def readable_jobs(self) -> list[Job]:
+        """Return the jobs that have not ended and whose records can be read; report the others."""
+        jobs = []
+        query = "SELECT job, record FROM records WHERE ended_at IS NULL ORDER BY job"
+        for number, record in self.rows(query):
+            try:
+                jobs.append(decode_job(record))
+            except msgspec.DecodeError as error:
+                self.report_unreadable(f"the record of job {number}", error)
+        return jobs
+
     def recorded_jobs(self, *, ended: bool | None = None, latest: int | None = None) -> list[Job]:
         """Return jobs as they were recorded last, by number.
 

@@ -112,7 +112,7 @@ class ReaderLink:
                     self._process.stdin.close()
                 except OSError as error:
                     log.debug("the reader has ended: %s", error)
-            self._process.terminate()
+            self._process.kill()  # it keeps nothing
             self._process.wait()
             self._process = None
 

@@ -3,7 +3,8 @@
 The journal holds the state of each job after the last instant that changed it. Recovery takes these
 states over and decides nothing again, so another release, or a policy that was edited meanwhile,
 cannot change what has happened. Only a journal without such records (format 1), or with damaged
-ones, is replayed from its events.
+ones, is replayed from its events. (Of a journal that retention has compacted, a damaged record is
+left out instead: its events are not complete.)
 
 No record of the journal may keep the service from starting. A record that cannot be read, or a
 batch of events at which the core raises an exception, is left out, logged and listed in
@@ -93,7 +94,10 @@ def _restored(journal: Journal, config: ServeConfig, report_error: Report) -> Tw
     core = _configured(config, report_error)
     _check_network(journal, core.principal.machine)
     try:
-        jobs, points = journal.recorded_jobs(ended=False), list(journal.points_after_records())
+        jobs = (
+            journal.readable_jobs() if journal.is_compacted else journal.recorded_jobs(ended=False)
+        )
+        points = list(journal.points_after_records())
     except DamagedJournalError as error:
         journal.report_unreadable("the recorded jobs", error)
         return None

@@ -27,6 +27,7 @@ from scheduler.service.permissions import (
     check_user,
 )
 from scheduler.service.questions import ExplainQuestion, ListQuestion
+from scheduler.service.questions import answer as answer_question
 from scheduler.service.reader_link import DirectReader, ReaderLink
 from scheduler.service.reads import Reads
 from scheduler.service.waits import Waits
@@ -50,6 +51,7 @@ class RequestHandler:
     started_at : Unix seconds.
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
+    relay : queues an encoded message for a peer.
     reader : answers questions that only read the journal.
     """
 
@@ -62,11 +64,12 @@ class RequestHandler:
         self._waits = Waits()
         self._refusals = BoundedLog(log)
         self.reads = Reads(components.send)
-        self.reader: DirectReader | ReaderLink = DirectReader(components.journal, self._relay)
+        self.relay: Callable[[bytes, list[bytes]], None] = self._decode_and_send
+        self.reader: DirectReader | ReaderLink = DirectReader(components.journal, self.relay)
         self.started_at = components.clock()
         self.stop_request: tuple[bytes, int] | None = None
 
-    def _relay(self, peer: bytes, frames: list[bytes]) -> None:
+    def _decode_and_send(self, peer: bytes, frames: list[bytes]) -> None:
         self._send(peer, decode(frames, MAX_ANSWER_BYTES))
 
     def handle(self, peer: bytes, frames: list[bytes], sender: Sender) -> None:
@@ -227,7 +230,10 @@ class RequestHandler:
 
         def finish() -> None:
             question = ListQuestion(message, self._components.clock(), rows)
-            self.reader.ask(peer, message.id, question)
+            if message.ended:
+                self.reader.ask(peer, message.id, question)
+            else:
+                self.relay(peer, answer_question(self._journal, message.id, question))
 
         self.reads.add(peer, message.id, steps(), finish)
 

@@ -112,6 +112,7 @@ class Service:
             relay=self._relay,
             refuse=self.send,
         )
+        self.requests.relay = self._relay
         self._retention = Retention(self.components.journal, config.journal, self.components.clock)
 
     def send(self, identity: bytes, message: m.Message) -> None:

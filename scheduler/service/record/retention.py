@@ -157,7 +157,7 @@ class Retention:
         journal, first = self._journal, self._described + 1
         if first > self._last:
             return False
-        self._described += JOBS * 10
+        self._described += JOBS
         for number in without_description(journal, first, self._described):
             job = recorded_job(journal, number)
             if job is not None:

@@ -129,3 +129,13 @@ def test_jobs_are_removed_after_their_days(journal: Journal) -> None:
     assert count(journal, "records") == 2
     Retention(journal, config, lambda: 1000.0 + 86401.0).finish()
     assert count(journal, "records") == 1
+
+
+def test_a_damaged_record_of_a_compacted_journal_is_left_out(journal: Journal) -> None:
+    Retention(journal, JournalConfig(keep_resize_points=0)).finish()
+    journal.write("UPDATE records SET record=? WHERE job=?", b"x", 2)
+    journal.commit()
+    core, launches = recover(journal, CONFIG, lambda *_: "")
+    assert not core.jobs
+    assert not launches
+    assert "the record of job 2 was left out" in journal.unreadable[0]
