@@ -20,7 +20,7 @@ code is the same. Errors of resizing policies are contained by the core.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from numbers import Real
 from typing import Any, TypeAlias
@@ -286,6 +286,15 @@ class ContainedPredictor(Predictor):
         except Exception as error:
             self._report("estimates", self._predictor, "predict", error)
         return job.spec.walltime_s
+
+    def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float] | None:
+        """Quantiles of the run time to expect, seconds; None if there are none."""
+        try:
+            found = getattr(self._predictor, "quantiles", _ignore)(job, probabilities)
+            return None if found is None else [_checked(value) for value in found]
+        except Exception as error:
+            self._report("estimates", self._predictor, "quantiles", error)
+        return None
 
     def progressed(self, job: Job, point: ResizePoint) -> float | None:
         """Run time to expect of a job at a resize point, seconds; None: as before."""

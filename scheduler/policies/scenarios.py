@@ -63,6 +63,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
     ConfigError : a field is unknown (the message offers the nearest) or a value does not fit.
     """
     data = to_data(base)
+    named: list[Any] = []  # data of the policies that the changes name
     for field, value in _flat(changes):
         *path, last = field.split(".")
         if isinstance(value, str) and value in _NONE.get(field, ()):
@@ -74,7 +75,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
         is_new = False  # inside a newly named policy, whose members are checked later
         for step in path:
             place = _member(place, step, field, is_new)
-            is_new = is_new or ("policy" in place and step not in place)
+            is_new = is_new or any(place is each for each in named)
             if is_new:
                 place.setdefault(step, {})
             if place[step] is None and step in _PARTS:
@@ -87,6 +88,7 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
             place = place[step]
         if last == "policy" and place.get("policy") != value:
             place.clear()  # the parameters are those of the policy that is replaced
+            named.append(place)
         elif last != "policy":
             _member(place, last, field, is_new)
         place[last] = value

@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
+from scheduler.model.events import (
+    Event,
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    ResizePoint,
+    Wakeup,
+)
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
@@ -279,3 +287,31 @@ def test_the_scenario_stays_the_one_that_was_set() -> None:
     assert core.scenario == mine
     core.scenario = other = Scenario("other", order=AgingByUser())
     assert core.scenario == other
+
+
+def test_progress_and_quantiles_of_a_predictor_that_fails() -> None:
+    class Broken(Predictor):
+        def predict(self, job: Any) -> float:
+            return 50.0
+
+        def progressed(self, job: Any, point: Any) -> float:
+            return nan
+
+        def quantiles(self, job: Any, probabilities: Any) -> list[float]:
+            raise KeyError("history")
+
+    class Source(msgspec.Struct, frozen=True):
+        def predictor(self) -> Predictor:
+            return Broken()
+
+    errors = Errors()
+    core = site(Scenario("mine", estimates=Source()), errors)
+    core.handle([submitted(0, 1, 2, max_processors=4)])
+    core.handle([JobStarted(0, 1)])
+    core.handle([ResizePoint(10, 1, 1, 10.0, iterations=9)])
+    job = core.jobs[1]
+    assert job.estimate_s == 50
+    assert core.principal.predictor.quantiles(job, (0.5,)) is None
+    assert [each.split(" failed in ")[1].split()[0] for each in errors.sentences] == [
+        "progressed", "quantiles",
+    ]  # fmt: skip
