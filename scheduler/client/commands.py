@@ -218,7 +218,7 @@ def submit(
 
 @click.command()
 @service_option
-@click.option("--all", "ended", is_flag=True, help="Include jobs that have ended.")
+@click.option("--all", "ended", is_flag=True, help="Include ended jobs, at most the last 1000.")
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s, until Ctrl-C.")
 @json_option
 @parsable_option
@@ -322,7 +322,7 @@ def history(
         state=state,
         name=name,
         limit=limit,
-        before=before and number_of(directory, before),
+        before=None if before is None else number_of(directory, before),
     )
     page = ask(directory, query, timeout=30.0)
     assert isinstance(page, m.Jobs)
