@@ -84,7 +84,7 @@ class Fault(msgspec.Struct, omit_defaults=True):
     @property
     def ends_jobs(self) -> bool:
         """Whether a job may fail because of this fault."""
-        return self.kind not in HARMLESS and self.target != "service"
+        return self.kind not in HARMLESS and self.target not in ("service", "reader")
 
     def __str__(self) -> str:
         """Return the kind of the fault and what it hits."""
@@ -92,9 +92,13 @@ class Fault(msgspec.Struct, omit_defaults=True):
 
 
 def draw(seed: int) -> list[Fault]:
-    """Return the one or two faults of the round with this seed."""
-    numbers = random.Random(seed)
-    return [_draw(numbers) for _ in range(numbers.choice((1, 1, 2)))]
+    """Return the faults of the round with this seed: one or two, rarely one of the reader, too."""
+    numbers, others = random.Random(seed), random.Random(f"reader {seed}")
+    faults = [_draw(numbers) for _ in range(numbers.choice((1, 1, 2)))]
+    if others.random() < 0.05:
+        kind, at = others.choice(("kill", "stop")), round(others.uniform(0.2, 7.0), 2)
+        faults.append(Fault(kind, "reader", at=at, lasts=2.0))
+    return faults
 
 
 def _draw(numbers: random.Random) -> Fault:
@@ -225,6 +229,9 @@ def _targets(target: str, server: str, job: int, seed: int) -> list[int]:
         except (psutil.Error, OSError):
             continue
         if target == "service" and "serve" in line and folder in " ".join(line):
+            return [process.pid]
+        is_reader = "scheduler.service.reader_process" in line
+        if target == "reader" and is_reader and folder in " ".join(line):
             return [process.pid]
         if target == "agent" and "agent" in line and folder in " ".join(line):
             return [process.pid]

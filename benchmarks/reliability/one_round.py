@@ -104,10 +104,12 @@ class Service:
             self.start()
 
     def ask(self, message: m.Message, timeout: float = 1.0) -> m.Message | None:
-        """Return the answer of the service, None if there is none in time."""
+        """Return the answer of the service, None if there is none in time or it refuses."""
         try:
             return ask(self.place.path, message, timeout)
-        except (ServiceUnavailable, OSError):
+        except (ReshapeError, OSError) as error:
+            if not isinstance(error, ServiceUnavailable) and str(error) not in self.outcome.notes:
+                self.outcome.notes.append(str(error))
             return None
 
     def wait_up(self, within: float, *, first: bool = False) -> m.Info | None:
@@ -258,8 +260,7 @@ def begin(
         case "cancel":
             job = random.Random(number + service.outcome.seed).choice(sorted(jobs))
             cancelled.add(job)
-            with contextlib.suppress(ReshapeError):
-                service.ask(m.Cancel(job=job), 5.0)
+            service.ask(m.Cancel(job=job), 5.0)
         case "disk full":
             states.append(State(fault, fill(service.place.path)))
         case "memory full":

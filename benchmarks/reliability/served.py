@@ -21,11 +21,13 @@ from faults import FOLDER_VARIABLE, Round
 
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.transactions import Transactions
+from scheduler.service.connections import Connections
 from scheduler.service.record.journal import Journal
-from scheduler.service.server import Service
 
 around = Round(Path(os.environ[FOLDER_VARIABLE]))
-endpoint = ServiceDirectory(around.folder / "service").endpoint
+directory = ServiceDirectory(around.folder / "service")
+directory.create()
+endpoint = directory.endpoint
 wall = time.time
 
 
@@ -87,7 +89,7 @@ class Wire:
 def patch() -> None:
     """Put the points and the faults of the environment into the service."""
     time.time = jumping
-    commit, note, start = Journal.commit, Transactions._note, Service.__init__
+    commit, note, start = Journal.commit, Transactions._note, Connections.__init__
 
     def slow_commit(self: Journal) -> None:
         if not self._pending:
@@ -102,14 +104,14 @@ def patch() -> None:
         note(self, job, transaction, phase, detail)
         around.reach(f"phase {phase}", endpoint, job.id)
 
-    def started(self: Service, *args: Any) -> None:
+    def started(self: Connections, *args: Any) -> None:
         start(self, *args)
-        self._plain = Wire(self._plain)  # type: ignore[assignment]
+        self._local = Wire(self._local)  # type: ignore[assignment]
 
     replace: Callable[[Any, str, Any], None] = setattr
     replace(Journal, "commit", slow_commit)
     replace(Transactions, "_note", noted)
-    replace(Service, "__init__", started)
+    replace(Connections, "__init__", started)
 
 
 patch()

@@ -1,8 +1,8 @@
 """The files of MPI libraries that the processes of an agent have in shared memory, until removal.
 
-A killed process leaves its files. The agent sees which files a process maps only when it looks, so
-files that were created between its last look and the death of the process are found by their time
-of change.
+A killed process leaves its files. The agent sees which files a process maps only when it looks.
+Files that were created after its last look, or by a process that failed before it mapped them, are
+found by their time of change.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 #: Delay before files are removed: another process may be about to map them.
 REMOVAL_S = 1.0
-#: Seconds after the last look in which the processes of an agent that was killed created files.
-UNSEEN_S = 7.0
-_LOOKED = "looked-at"
+#: Seconds in which the processes of an agent that was killed created files that it has not seen.
+UNSEEN_S = 15.0
+_UNSEEN = "unseen-since"
 
 
 class MpiFiles:
@@ -44,19 +44,19 @@ class MpiFiles:
             lines = self._record.read_text().split("\n")
         except OSError:
             return
-        names = {line for line in lines if line and not line.startswith(_LOOKED)}
+        names = {line for line in lines if line and not line.startswith(_UNSEEN)}
         for line in lines:
-            if line.startswith(_LOOKED):
+            if line.startswith(_UNSEEN):
                 with contextlib.suppress(ValueError):  # the record was being written
-                    at = float(line.removeprefix(_LOOKED))
+                    at = float(line.removeprefix(_UNSEEN))
                     names |= mpi_memory.changed_between(at, at + UNSEEN_S)
         self._write("\n".join(sorted(mpi_memory.remove(names))))
 
     def note(self, trees: Iterable[ProcessTree]) -> None:
-        """Record the files of these processes, and when the agent last looked for them."""
+        """Record the files of these processes, and since when there may be others."""
         trees = list(trees)
         lines = sorted(set(self._due).union(*(tree.mpi_files for tree in trees)))
-        lines += [f"{_LOOKED} {min(tree.looked_at for tree in trees):.3f}"] if trees else []
+        lines += [f"{_UNSEEN} {min(tree.unseen_since for tree in trees):.3f}"] if trees else []
         self._write("\n".join(lines))
 
     def _write(self, text: str) -> None:
@@ -70,7 +70,7 @@ class MpiFiles:
 
     def remove_later(self, tree: ProcessTree) -> None:
         """Remove the files that killed processes have left, also those not seen before."""
-        names = tree.mpi_files | mpi_memory.changed_between(tree.looked_at, time.time())
+        names = tree.mpi_files | mpi_memory.changed_between(tree.unseen_since, time.time())
         self._due |= dict.fromkeys(names, time.monotonic() + REMOVAL_S)
 
     def remove_due(self) -> None:

@@ -17,6 +17,8 @@ from scheduler.node import mpi_memory
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"
+#: Seconds within which processes have started their MPI library.
+MPI_START_S = 10.0
 
 
 @dataclass
@@ -31,6 +33,7 @@ class ProcessTree:
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
     looked_at : wall time of this or, before the first search, of the start; Unix seconds.
+    started_at : wall time of the start, Unix seconds.
     status : wait status of mpiexec; None while it has not been reaped.
     mpi_files : names of files in shared memory that the processes mapped.
     """
@@ -41,6 +44,7 @@ class ProcessTree:
     seen: dict[int, psutil.Process] = field(default_factory=dict)
     looked: float = 0.0
     looked_at: float = field(default_factory=time.time)
+    started_at: float = field(default_factory=time.time)
     status: int | None = None
     mpi_files: set[str] = field(default_factory=set)
 
@@ -48,6 +52,15 @@ class ProcessTree:
     def pid(self) -> int:
         """Process number of mpiexec; 0 if it was never started."""
         return 0 if self.start is None else self.start.process.pid
+
+    @property
+    def unseen_since(self) -> float:
+        """Wall time since which the processes may have created files that no look has seen.
+
+        A process that fails while it starts may never have mapped a file that it created.
+        """
+        is_starting = time.monotonic() - self.started < MPI_START_S
+        return self.started_at if is_starting else self.looked_at
 
     def look(self) -> None:
         """Search the descendants of mpiexec, and the shared memory that they map."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.node import mpi_files, mpi_memory
+from scheduler.node import mpi_files, mpi_memory, processes
 from scheduler.node.mpi_files import MpiFiles
 from scheduler.node.processes import ProcessTree
 
@@ -33,7 +33,7 @@ def create(memory: Path) -> Callable[[str], None]:
     return create
 
 
-def test_files_that_appeared_after_the_last_look_are_removed(
+def test_files_that_appeared_after_the_start_are_removed(
     memory: Path, create: Callable[[str], None]
 ) -> None:
     files = MpiFiles(memory / "record")
@@ -45,6 +45,20 @@ def test_files_that_appeared_after_the_last_look_are_removed(
     time.sleep(0.01)
     files.remove_due()
     assert set(os.listdir(memory)) == {"mpich_shm_before_0", "other"}
+
+
+def test_processes_that_have_started_leave_only_files_after_the_last_look(
+    memory: Path, create: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MPI_START_S", 0.0)
+    files, tree = MpiFiles(memory / "record"), ProcessTree({})
+    create("mpich_shm_before_0")
+    tree.looked_at = time.time()
+    create("mpich_shm_after_0")
+    files.remove_later(tree)
+    time.sleep(0.01)
+    files.remove_due()
+    assert set(os.listdir(memory)) == {"mpich_shm_before_0"}
 
 
 def test_the_next_agent_removes_what_was_recorded_and_what_appeared_after_that(
@@ -60,7 +74,7 @@ def test_the_next_agent_removes_what_was_recorded_and_what_appeared_after_that(
 
 
 def test_a_record_that_was_cut_off_is_not_fatal(memory: Path) -> None:
-    (memory / "record").write_text("mpich_shm_a_0\nlooked-at 17x")
+    (memory / "record").write_text("mpich_shm_a_0\nunseen-since 17x")
     (memory / "mpich_shm_a_0").touch()
     MpiFiles(memory / "record").remove_left()
     assert os.listdir(memory) == ["record"]
