@@ -190,6 +190,8 @@ class Service:
     def _wait_for_room(self) -> None:
         """Decide nothing while the journal cannot be written; go on as soon as it can."""
         self._read_messages(self._hold)
+        if self._is_ending:  # agents and jobs go on; the next service asks for them
+            self._stop.set()
         if self._room.retry_is_due():
             self._commit()
         if not self._room.is_missing:

@@ -9,6 +9,7 @@ death of the service at once, and that of the machine except for the last few se
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -93,6 +94,8 @@ _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 #: Free space with which SQLite can still write, and below which submissions are refused.
 _PAGE_BYTES, RESERVE_BYTES = 1 << 16, 1 << 20
 
+log = logging.getLogger(__name__)
+
 Statements: TypeAlias = dict[str, list[Sequence[object]]]
 json = msgspec.json.Encoder()
 
@@ -133,8 +136,11 @@ class Journal(JournalReader):
         self.batch: int = last[0] if last else 0
 
     def close(self) -> None:
-        """Close the file, all of it written."""
-        self.commit()
+        """Close the file, all of it written; what a full disk has no room for is lost."""
+        try:
+            self.commit()
+        except JournalFullError as error:
+            log.error("%s: the last turn is lost, of which no message was sent", error)
         self._db.close()
 
     def discard(self) -> None:

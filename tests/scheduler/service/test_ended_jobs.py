@@ -10,6 +10,7 @@ import pytest
 from desk import Desk
 
 from reshape.wire import messages as m
+from scheduler.service.permissions import owner
 
 JOB = m.Submission(
     argv=["true"], processors=1, walltime_s=60.0, name="a", user="ann", environment={"LONG": "x"}
@@ -26,7 +27,8 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def end(desk: Desk, number: int, user: str = "ann", name: str = "a") -> None:
     """Submit a job and cancel it."""
     job = m.Submission(argv=["true"], processors=1, walltime_s=60.0, name=name, user=user)
-    assert desk.ask(b"x", m.Submit(submission=job)) == [m.Submitted(job=number)]
+    submit = m.Submit(submission=job)
+    assert desk.ask(b"x", submit, owner(user)) == [m.Submitted(job=number)]
     desk.ask(b"x", m.Cancel(job=number))
     desk.turn()
 

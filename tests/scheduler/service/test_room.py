@@ -12,9 +12,11 @@ import pytest
 from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.service.permissions import owner
 from scheduler.service.record.journal import Journal, JournalFullError
 from scheduler.service.room import RoomForJournal
 
+OWNER = owner("ann")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
 
 
@@ -62,7 +64,11 @@ def test_what_could_not_be_written_is_written_when_there_is_room(small_disk: Pat
             journal.commit()
     filler.unlink()
     journal.commit()
+    fill(filler)
+    with pytest.raises(JournalFullError):
+        submit_for_ever(journal)
     journal.close()
+    filler.unlink()
     again = Journal(small_disk / "journal.db")
     assert [event.at for batch in again.batches() for event in batch.events] == [
         float(number + 1) for number in range(count)
@@ -77,17 +83,20 @@ def test_commands_are_refused_and_reports_are_held() -> None:
     room.note_failure("the disk is full")
     assert room.is_missing
     assert not room.retry_is_due()
-    refused = room.hold(b"a", encode(m.Submit(submission=JOB, id=7)))
+    refused = room.hold(b"a", encode(m.Submit(submission=JOB, id=7)), OWNER)
     assert isinstance(refused, m.Failure)
     assert refused.id == 7
     assert refused.message.startswith("the disk is full; nothing is decided until there is room")
     facts = encode(m.Facts(job=1, token="t", facts={}))
-    assert room.hold(b"job", facts) is None
+    assert room.hold(b"job", facts, OWNER) is None
     for pid in (1, 2):
         hello = m.AgentHello(node="n", pid=pid, secret="", groups=[], restart_points=[])
-        assert room.hold(b"agent", encode(hello)) is None
-    assert isinstance(room.hold(b"b", [b"reshape/0", b""]), m.Failure)
+        assert room.hold(b"agent", encode(hello), OWNER) is None
+    assert isinstance(room.hold(b"b", [b"reshape/0", b""], OWNER), m.Failure)
     room.note_success()
     assert not room.is_missing
-    assert room.held_messages() == [(b"agent", encode(hello)), (b"job", facts)]
+    assert room.held_messages() == [
+        (b"agent", encode(hello), OWNER),
+        (b"job", facts, OWNER),
+    ]
     assert room.held_messages() == []
