@@ -1,0 +1,102 @@
+"""The study of shared nodes on a small trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import SMALL_TRACE
+
+from simulator.studies.sharing import report as sharing_report
+from simulator.studies.sharing import runs as sharing
+from simulator.studies.sharing.paper import MEAN, P95
+from simulator.study.study import Row, read_study, shipped_studies
+
+FIXED = {"windows": "table", "penalty": "excess", "overrun": "extend", "processors": 64}
+NUMBERS = {
+    *("killed", "bsld_p95", "bsld_mean", "wait_p95_s", "wait_mean_s"),
+    *("penalised_p95_pct", "penalised_mean_pct"),
+}
+
+
+def parameters(**changes: Any) -> dict[str, Any]:
+    where = {"traces": str(SMALL_TRACE.parent), "trace": SMALL_TRACE.name, "jobs": 300}
+    chosen = {"name": "SDSC-SP2", "selection": "first-fit", "mix": "high", "seed": 1}
+    return FIXED | where | chosen | changes
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    """All mixes with both selections, two seeds."""
+    points = [
+        parameters(selection=selection, mix=mix, seed=seed)
+        for selection in ("first-fit", "contiguous")
+        for mix in ("none", "low", "high")
+        for seed in (1, 2)
+    ]
+    return [Row(point, sharing.run(point)) for point in points]
+
+
+def test_runs(rows: list[Row]) -> None:
+    for row in rows:
+        assert set(row.result) == NUMBERS
+        if row.parameters["mix"] == "none":
+            assert row.result["killed"] == row.result["penalised_p95_pct"] == 0
+    assert sharing.run(rows[2].parameters) == rows[2].result
+    low, high = (
+        next(row for row in rows if row.parameters["mix"] == mix).result for mix in ("low", "high")
+    )
+    assert high["killed"] > low["killed"]
+    assert high["penalised_mean_pct"] > low["penalised_mean_pct"] > 0
+
+
+def test_selections_of_chapter_7() -> None:
+    first_fit = sharing.run(parameters(selection="table-first-fit"))
+    threshold = {"selection.factor": 1.0}
+    strict = sharing.run(parameters(selection="less-consume-threshold", changes=threshold))
+    assert strict["penalised_mean_pct"] < first_fit["penalised_mean_pct"]
+
+
+def test_report(rows: list[Row]) -> None:
+    report = sharing_report.report(rows, None)
+    assert "Tables 6.1 and 6.3" in report.text
+    assert "(99.3)" in report.text
+    claims = report.data["claims"]
+    assert [*claims[0]] == ["id", "text", "trace", "paper", "ours", "low", "high", "verdict"]
+    verdicts = {claim["text"]: claim["verdict"] for claim in claims}
+    assert verdicts["number of killed jobs grows from none to low, FF"] in ("held", "open")
+    assert verdicts["number of killed jobs grows from low to med, FF"] == "open"  # not run
+    assert report.data["distances"]["CTC"] == {}
+    assert report.data["distances"]["SDSC"]["SDSC-SP2"] > 0
+
+
+def test_distance_of_the_paper_to_itself() -> None:
+    """Rows with the paper's own numbers have no distance, and hold what its tables hold."""
+    rows = [
+        Row(
+            {"name": "SDSC-BLUE", "mix": mix, "selection": selection, "seed": seed},
+            {
+                "bsld_p95": p95[0],
+                "wait_p95_s": p95[1],
+                "penalised_mean_pct": p95[2],
+                "killed": p95[3],
+                "bsld_mean": MEAN["SDSC", mix, selection][0],
+                "wait_mean_s": MEAN["SDSC", mix, selection][1],
+            },
+        )
+        for (centre, mix, selection), p95 in P95.items()
+        for seed in (1, 2)
+        if centre == "SDSC"
+    ]
+    report = sharing_report.report(rows, None)
+    assert report.data["distances"]["SDSC"] == {"SDSC-BLUE": 0}
+    for claim in report.data["claims"]:
+        assert claim["ours"] == pytest.approx(claim["paper"], abs=0.01)
+        assert claim["verdict"] == ("held" if claim["paper"] > 0 else "opposite")
+
+
+def test_the_study_file(tmp_path: Path) -> None:
+    study = read_study(shipped_studies()["sharing"], (), "1")
+    assert len(study.runs) == 3 * 2 * 4
+    assert {run["name"] for run in study.runs} == {"CTC", "SDSC-BLUE", "SDSC-SP2"}
