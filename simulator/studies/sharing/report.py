@@ -31,7 +31,7 @@ Key: TypeAlias = tuple[str, str, str]
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables with the paper's numbers in brackets, the trace that fits them, and the claims."""
-    results = Results(rows)
+    results = SharingResults(rows)
     claims = judge(results)
     fits = {
         centre: {trace: results.distance(centre, trace) for trace in results.traces(centre)}
@@ -57,8 +57,8 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     return Report(text, data)
 
 
-class Results:
-    """Results by trace, mix and selection; those of one key are in the order of the seeds."""
+class SharingResults:
+    """SharingResults by trace, mix and selection; those of one key are in the order of the seeds."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows: dict[Key, list[Row]] = {}
@@ -107,7 +107,7 @@ class Results:
         ]
 
 
-def judge(results: Results) -> list[Claim]:
+def judge(results: SharingResults) -> list[Claim]:
     """Judge the sentences of GUIM 6.4, for each trace.
 
     A claim is that a difference is above 0; it is taken seed by seed.
@@ -120,7 +120,7 @@ def judge(results: Results) -> list[Claim]:
     return claims
 
 
-def _of_demands(results: Results, centre: str, trace: str) -> list[Claim]:
+def _of_demands(results: SharingResults, centre: str, trace: str) -> list[Claim]:
     """More jobs with high demands make every metric worse."""
     claims = []
     names = {
@@ -143,7 +143,7 @@ def _of_demands(results: Results, centre: str, trace: str) -> list[Claim]:
     return claims
 
 
-def _of_selections(results: Results, centre: str, trace: str) -> list[Claim]:
+def _of_selections(results: SharingResults, centre: str, trace: str) -> list[Claim]:
     """First continuous fit kills and penalises more; which selection has the shorter waits."""
     claims = []
     for mix in WITH_SHARING:
@@ -167,7 +167,7 @@ def _of_selections(results: Results, centre: str, trace: str) -> list[Claim]:
     return claims
 
 
-def _difference(results: Results, metric: str, more: Key, less: Key) -> Interval:
+def _difference(results: SharingResults, metric: str, more: Key, less: Key) -> Interval:
     """Interval of the difference of two keys, paired by seed; nan if one was not run."""
     pairs = zip(results.values(more, metric), results.values(less, metric), strict=False)
     differences = [a - b for a, b in pairs]
@@ -194,7 +194,7 @@ def _plain(interval: Interval) -> dict[str, float | None]:
     return {name: None if isnan(value) else value for name, value in values.items()}
 
 
-def _table(results: Results, kind: str) -> str:
+def _table(results: SharingResults, kind: str) -> str:
     title = {"P95": "Tables 6.1 and 6.3, 95th percentiles", "mean": "Tables 6.2 and 6.4, means"}
     lines = []
     for key in results:
