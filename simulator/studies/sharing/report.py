@@ -58,7 +58,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
 
 
 class SharingResults:
-    """SharingResults by trace, mix and selection; those of one key are in the order of the seeds."""
+    """Results by trace, mix and selection; those of one key are in the order of the seeds."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows: dict[Key, list[Row]] = {}
