@@ -35,13 +35,18 @@ JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0, user="root")
 PATIENCE_S = 10.0
 
 
+def free_port() -> int:
+    """Return a TCP port that is free now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class Station:
     """A service without agents, in a thread: connections, requests and a core."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.directory = ServiceDirectory(folder)
         self.directory.create()
         self.keys = AccessKeys(self.directory.path, self.directory.owner)
