@@ -17,6 +17,7 @@ SUBCOMMANDS = {
     ),
     "serve": Entry("scheduler.client.commands:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.commands:submit", "Submit a job."),
+    "quote": Entry("scheduler.client.quote_command:quote", "Show when a job would start."),
     "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
     "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),

@@ -8,12 +8,13 @@ malformed message, is :class:`Failure`.
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
     from a node agent         AgentHello, at each change and as a heartbeat
     to a node agent           StartGroup, KillGroup, WatchJoin, CancelAccept, SweepJob, AgentStop
-    from commands             Submit, Cancel, ListJobs, Explain, Wait, ServerInfo, Stop
+    from commands             Submit, CheckSubmission, Cancel, ListJobs, Explain, Wait, ServerInfo,
+                              Stop
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -284,6 +285,18 @@ class Submitted(_Message):
     job: int
 
 
+class CheckSubmission(_Message):
+    """Answered by Admissible or Failure; nothing is submitted."""
+
+    submission: Submission
+
+
+class Admissible(_Message):
+    """The request of a job that would be admitted, as data of a `JobSpec`."""
+
+    spec: dict[str, Any]
+
+
 class Cancel(_Message):
     """Cancel a job."""
 
@@ -494,6 +507,8 @@ Message: TypeAlias = (
     | AgentStop
     | Submit
     | Submitted
+    | CheckSubmission
+    | Admissible
     | Cancel
     | ListJobs
     | Jobs

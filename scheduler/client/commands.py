@@ -20,6 +20,15 @@ from scheduler.client import tables
 from scheduler.client.asking import ask, list_jobs, number_of, service_info, wait_for
 from scheduler.client.background import start
 from scheduler.client.background import stop as stop_service
+from scheduler.client.forecasting import (
+    admissible,
+    expected_starts,
+    forecast_of_waiting,
+    quote_text,
+    recorded_state,
+    starts_table,
+    waiting_lines,
+)
 from scheduler.client.options import (
     TOPOLOGY_HELP,
     JobNumber,
@@ -34,6 +43,7 @@ from scheduler.client.options import (
     service_option,
 )
 from scheduler.client.submission import OUTPUT, earlier_output, prepare
+from scheduler.forecasts.quotes import quote
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
 
@@ -162,6 +172,9 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 )
 @click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
 @click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
+@click.option(
+    "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
+)
 @json_option
 @click.argument(
     "argv", nargs=-1, required=True, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED
@@ -182,6 +195,7 @@ def submit(
     queue_name: str,
     resources: dict[str, int] | None,
     waits: bool,
+    test_only: bool,
     as_json: bool,
     argv: tuple[str, ...],
 ) -> None:
@@ -202,6 +216,14 @@ def submit(
         queue=queue_name,
         resources=resources,
     )
+    if test_only:
+        state = recorded_state(directory)
+        quoted = quote(state, admissible(directory, state, submission))
+        if as_json:
+            _echo_json(quoted)
+        else:
+            click.echo(quote_text(quoted))
+        return
     before = time.time()
     answer = ask(directory, m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)
@@ -220,10 +242,13 @@ def submit(
 @service_option
 @click.option("--all", "ended", is_flag=True, help="Include ended jobs, at most the last 1000.")
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s, until Ctrl-C.")
+@click.option("--start", "starts", is_flag=True, help="Expected start of each queued job.")
 @json_option
 @parsable_option
-@example("reshape queue --watch")
-def queue(directory: Path, ended: bool, watch: bool, as_json: bool, parsable: bool) -> None:
+@example("reshape queue --watch", "reshape queue --start")
+def queue(
+    directory: Path, ended: bool, watch: bool, starts: bool, as_json: bool, parsable: bool
+) -> None:
     """List queued and running jobs.
 
     States: PD pending, CF starting, R running, RX expanding, RC contracting, CG completing; with
@@ -232,7 +257,13 @@ def queue(directory: Path, ended: bool, watch: bool, as_json: bool, parsable: bo
 
     def show() -> None:
         listing = list_jobs(directory, ended=ended)
-        if as_json:
+        if starts:
+            found = expected_starts(recorded_state(directory, listing.now))
+            if as_json:
+                _echo_json({"now": listing.now, "jobs": found})
+            else:
+                click.echo(render(starts_table(found, listing.jobs, listing.now), parsable))
+        elif as_json:
             _echo_json({"now": listing.now, "jobs": listing.jobs})
         else:
             table = tables.queue_table(listing.jobs, listing.now)
@@ -340,15 +371,23 @@ def history(
 @click.argument("job", type=JobNumber())
 @example("reshape explain 3")
 def explain(directory: Path, as_json: bool, job: int) -> None:
-    """Explain why JOB waits, where it started, and why it was resized or not."""
+    """Explain why JOB waits, where it started, and why it was resized or not.
+
+    For a job that waits it also shows the expected start and the requests, of fewer processors or a
+    shorter walltime, with which it would start earlier.
+    """
     answer = ask(directory, m.Explain(job=number_of(directory, job)))
     assert isinstance(answer, m.Explanation)
+    found = forecast_of_waiting(directory, answer.job)
     if as_json:
-        _echo_json({"job": answer.job, "lines": answer.lines})
+        data = {"job": answer.job, "lines": answer.lines}
+        _echo_json(data if found is None else {**data, "waiting": found})
         return
     click.echo(f"job {answer.job}")
     for line in answer.lines:
         click.echo(f"{format_moment(line.at)}  {line.at - answer.lines[0].at:+9.3f} s  {line.text}")
+    for text in [] if found is None else waiting_lines(found):
+        click.echo(text)
 
 
 @click.command()

@@ -193,6 +193,9 @@ class RequestHandler:
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
+            case m.CheckSubmission():
+                spec = apps.request_of(message.submission)
+                return m.Admissible(spec=msgspec.to_builtins(spec))
             case m.Cancel():
                 self._driver.events.append(apps.cancel(message.job))
                 self._answer_later(peer, message.id, m.Done)

@@ -10,7 +10,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
-from scheduler.model.events import Event, JobCancelled, JobSubmitted
+from scheduler.model.events import Event, JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.replay.journal_reader import Facts, lost_submission
@@ -52,7 +52,7 @@ class ApplicationScheduler:
         ------
         ReshapeError : the job could never run, or may not, or the disk is full.
         """
-        spec = self._admission.admit(submission)
+        spec = self.request_of(submission)
         self._journal.check_room()
         number, self._next = self._next, self._next + 1
         token = secrets.token_hex(16)
@@ -64,6 +64,15 @@ class ApplicationScheduler:
     def last(self) -> int:
         """Number of the last job that was submitted, 0 if there was none."""
         return self._next - 1
+
+    def request_of(self, submission: m.Submission) -> JobSpec:
+        """Return the request of a job as admission accepts it; nothing is submitted.
+
+        Raises
+        ------
+        ReshapeError : the job could never run, or may not.
+        """
+        return self._admission.admit(submission)
 
     def cancel(self, number: int) -> Event:
         """Return the event that cancels a job.

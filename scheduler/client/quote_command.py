@@ -1,0 +1,80 @@
+"""``reshape quote``: when a job would start and end if it were submitted now."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.topology import Topology
+from scheduler.client.forecasting import admissible, bare_submission, quote_text, recorded_state
+from scheduler.client.options import (
+    TOPOLOGY_HELP,
+    Priority,
+    ResourceAmounts,
+    TopologyText,
+    Walltime,
+    directory_option,
+    json_option,
+)
+from scheduler.forecasts.quotes import quote as quoted
+
+
+@click.command()
+@directory_option
+@click.option(
+    "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
+)
+@click.option("--max", "maximum", type=click.IntRange(min=1), help="Most processors; default: -n.")
+@click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
+@click.option(
+    "--walltime", type=Walltime(), default="1:00:00", show_default=True, help="Limit of run time."
+)
+@click.option("--priority", type=Priority(), help="As for submit.")
+@click.option("--queue", "queue_name", default="", metavar="NAME", help="Default: the first one.")
+@click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
+@click.option(
+    "--futures",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Also give P10, P50 and P90 of N forecasts with drawn run times.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
+@click.option("--horizon", type=Walltime(), help="Do not look further ahead than this.")
+@json_option
+@example("reshape quote -n 16 --walltime 2:00:00 --json")
+def quote(
+    directory: Path,
+    processors: int,
+    maximum: int | None,
+    topology: Topology | None,
+    walltime: float,
+    priority: float | str | None,
+    queue_name: str,
+    resources: dict[str, int] | None,
+    futures: int,
+    seed: int,
+    horizon: float | None,
+    as_json: bool,
+) -> None:
+    """Show when a job would start and end if it were submitted now.
+
+    Running jobs are expected to run for their estimates; jobs to come are left out. The slowdown
+    is the time from now to the end divided by the run time. Nothing is submitted.
+    """
+    submission = bare_submission(
+        processors, walltime, maximum, topology, priority, queue_name, resources
+    )
+    state = recorded_state(directory)
+    spec = admissible(directory, state, submission)
+    answer = quoted(
+        state, spec, horizon_s=inf if horizon is None else horizon, futures=futures, seed=seed
+    )
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+    else:
+        click.echo(quote_text(answer))
