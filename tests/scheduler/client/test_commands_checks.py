@@ -74,7 +74,7 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["wait"], "Missing argument"),
         (["serve", "--processors", "0"], "0 is not in the range x>=1"),
         (["serve", "--config", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
-        (["queue", "--pars"], "Did you mean '--parsable'?"),
+        (["queue", "--parsabl"], "Did you mean '--parsable'?"),
         (["demo", "--processors", "3"], "3 is not in the range x>=4"),
         (["demo", "--scenario", "fcfs-rp"], "did you mean fcfs-pr"),
     ],
