@@ -16,7 +16,6 @@ from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.topology import Topology
 from reshape.wire import messages as m
 from scheduler.client.asking import ask, service_info
-from scheduler.client.submission import user_name
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.quotes import Quote, Waiting, nearest_feasible, waiting
 from scheduler.forecasts.recorded_state import RecordedState
@@ -96,13 +95,15 @@ def _nearest_hint(state: RecordedState, submission: m.Submission) -> str:
 
 
 def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
-    """Forecast a job that is queued; None if it is not queued.
+    """Forecast a job that is queued; None if it is not, or the service is on another machine.
 
     Raises
     ------
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the journal cannot be read.
     """
+    if not (directory / "journal.db").is_file():
+        return None
     state = recorded_state(directory)
     queued = {each.id for each in state.jobs if each.state is JobState.PENDING}
     return waiting(state, job) if job in queued else None
@@ -124,7 +125,6 @@ def bare_submission(
         walltime_s=walltime_s,
         max_processors=max_processors,
         topology=topology,
-        user=user_name(),
         priority=priority,
         queue=queue,
         resources=resources or {},

@@ -29,6 +29,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.GroupReady: _JOB,
     m.AgentHello: frozenset(("agent",)),
     m.Submit: _PEOPLE,
+    m.CheckSubmission: _PEOPLE,
     m.Cancel: _PEOPLE,  # users: their own jobs
     m.Explain: _PEOPLE,  # users: their own jobs
     m.ListJobs: _PEOPLE,

@@ -194,7 +194,8 @@ class RequestHandler:
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
             case m.CheckSubmission():
-                spec = apps.request_of(message.submission)
+                submission = msgspec.structs.replace(message.submission, user=sender.user)
+                spec = apps.request_of(submission)
                 return m.Admissible(spec=msgspec.to_builtins(spec))
             case m.Cancel():
                 self._driver.events.append(apps.cancel(message.job))
