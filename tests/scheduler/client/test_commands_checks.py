@@ -231,3 +231,27 @@ def test_the_exit_status_of_a_job_is_that_of_a_shell(given: dict[str, object], s
 def _columns(table: tables.Table) -> tuple[list[str], list[str]]:
     (row,) = table.rows
     return list(table.headings), list(row)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--since", "yesterday", "'yesterday' is no date: write 2026-05-01 or 2026-05-01T12:00"),
+        ("--limit", "0", "0 is not in the range 1<=x<=1000"),
+        ("--before", "0", "'0' is not a job"),
+    ],
+)
+def test_invalid_filters_of_the_history_are_refused(option: str, value: str, text: str) -> None:
+    done = reshape("history", option, value)
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_the_account_of_a_job_with_several_sizes() -> None:
+    sums = [(2, 20.0), (4, 48.0)]
+    info = job_info(
+        processor_seconds=68.0, processor_seconds_by_size=sums, resize_count=1, pause_s=0.25
+    )
+    text = tables.job_text(info, 200.0)
+    assert "68.0 processor-seconds: 20.0 on size 2, 48.0 on size 4" in text
+    assert "1, which stopped it for 0.250 s" in text
