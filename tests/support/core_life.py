@@ -76,6 +76,9 @@ SCENARIOS = [
     scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
     scenario("max-b-pr", {"order.qfactor_weight": 0}),
     scenario("fcfs-pr", {"backfill.reservations": 2, "resizing.remap_window_size": 1}),
+    scenario("easy++"),
+    scenario("fcfs-pr", {"estimates": "iterations", "estimates.fallback": "statistical"}),
+    scenario("conservative", {"estimates": "constant", "estimates.run_s": 3, "resizing": "pba-pr"}),
 ]
 
 
@@ -157,7 +160,7 @@ class AnyLife(RuleBasedStateMachine):
 
     def point(self, job: Job, data: st.DataObject) -> ResizePoint:
         seconds = data.draw(st.sampled_from([0.5, 1.0, 2.0]), label="iteration_s")
-        return ResizePoint(self.time, job.id, 1, seconds)
+        return ResizePoint(self.time, job.id, 1, seconds, iterations=12)
 
     @rule(data=st.data())
     def nonsense(self, data: st.DataObject) -> None:
