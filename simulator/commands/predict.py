@@ -86,13 +86,15 @@ def predict(
         except ConfigError as error:
             if name not in ("classification", "hybrid") or parameters[name]:
                 raise
-            left_out[name] = str(error)
+            left_out[name] = error.message
             continue
         played[name] = play(predictor, jobs, waits_s)
+    if not played:
+        raise ConfigError(next(iter(left_out.values())))
     rows = {name: each.accuracy() for name, each in played.items()}
     result = {"trace": read.path, "jobs": len(jobs), "predictors": msgspec.to_builtins(rows)}
     result |= {"left_out": left_out, "report": msgspec.structs.asdict(report)}
-    if out is not None and played:
+    if out is not None:
         _write(out, trace.name, jobs, played, result)
     for name, reason in left_out.items():
         click.echo(f"{name} is left out: {reason}", err=True)

@@ -72,9 +72,8 @@ def test_predictors_whose_package_is_missing_are_left_out(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(classification.Classification, "predictor", missing)
     text = run()
-    assert (
-        "classification is left out: estimates: the predictor classification needs scikit-learn"
-        in text
-    )
+    assert "classification is left out: the predictor classification needs scikit-learn" in text
     assert "hybrid is left out" in text
     assert "\ntsafrir" in text
+    with pytest.raises(ConfigError, match="needs scikit-learn"):
+        run("--predictor", "classification")
