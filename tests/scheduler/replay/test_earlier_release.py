@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ def test_another_decision_is_a_difference(tmp_path: Path, field: str, value: obj
     assert facts["decisions"] == 2
 
 
-def test_another_number_in_a_reason_is_a_difference(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", ["", version("reshape-mpi")])
+def test_another_number_in_a_reason_of_the_same_release_is_a_difference(
+    tmp_path: Path, release: str
+) -> None:
     journal = changed(tmp_path, lambda order: order["reason"]["facts"].update(free=3))
-    assert not json.loads(reshape("replay", journal, "--json", code=1).stdout)["identical"]
+    with closing(sqlite3.connect(journal)) as db, db:
+        for batch, blob in db.execute("SELECT batch, settings FROM settings").fetchall():
+            settings = json.dumps(json.loads(blob) | {"release": release}).encode()
+            db.execute("UPDATE settings SET settings=? WHERE batch=?", (settings, batch))
+    found = json.loads(reshape("replay", journal, "--json", code=1 if release else 0).stdout)
+    assert found["identical"] == (not release)

@@ -34,7 +34,9 @@ def admit(config: ServeConfig = SITE, user: str = "bob", **fields: object) -> Jo
 
 def test_a_plain_submission() -> None:
     spec = admit(name="x", max_processors=6, topology=Topology("power-of-2"))
-    assert spec == JobSpec(2, 60.0, 6, Topology("power-of-2"), "x", "bob", "main", 100.0)
+    assert spec == JobSpec(
+        2, 60.0, 6, Topology("power-of-2"), "x", "bob", "main", 100.0, executable="true"
+    )
 
 
 @pytest.mark.parametrize(
