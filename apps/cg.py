@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -25,7 +25,7 @@ from reshape.app import Application
 from reshape.data.arrays import Array
 from reshape.data.sparse import Csr
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 TOLERANCE = 1e-6  # of the solution, relative to its largest element
 
 

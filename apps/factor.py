@@ -6,6 +6,8 @@ solve for the block row, update the trailing matrix.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import scipy.linalg
 from mpi4py import MPI
@@ -13,8 +15,8 @@ from numpy.typing import NDArray
 
 from apps.process_grid import ProcessGrid
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 
 
 def factor_panel(grid: ProcessGrid, panel: Floats, lo: int) -> Integers:

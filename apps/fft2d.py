@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -22,7 +22,7 @@ from redistribution import Cuts, Plan, Replicated
 from reshape.app import Application
 from reshape.data.arrays import Array
 
-Complexes = NDArray[np.complex128]
+Complexes: TypeAlias = NDArray[np.complex128]
 TOLERANCE = 1e-13  # for one transform, relative to the largest element
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -20,7 +20,7 @@ from redistribution import Plan, Replicated
 from reshape.app import Application
 from reshape.data.arrays import Array
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 TOLERANCE = 1e-12  # temperatures are within [-1, 1]
 
 

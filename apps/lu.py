@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -26,8 +26,8 @@ from redistribution import Plan, Replicated
 from reshape.app import Application
 from reshape.data.arrays import Array
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 # A backward stable factorisation has a residual of the order of 1; this is the threshold of HPL.
 MAX_RESIDUAL = 16.0
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import closing
+from typing import TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -22,8 +23,8 @@ from apps.process_grid import ProcessGrid
 from reshape.app import Application
 from reshape.data.arrays import Array
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 TOLERANCE = 1e-12  # relative to the largest element
 
 

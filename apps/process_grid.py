@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from redistribution import BlockCyclic
 from reshape.data.arrays import Array
 
-Integers = NDArray[np.int64]
+Integers: TypeAlias = NDArray[np.int64]
 
 
 class ProcessGrid:

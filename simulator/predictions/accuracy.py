@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from scheduler.model.job import Job
 from scheduler.predictions.predictor import Predictor
 from simulator.traces.normalise import TraceJobs
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 
 
 class Accuracy(msgspec.Struct, frozen=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import nan
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 #: Metrics of jobs that can be resized; a run of rigid jobs does not report them.
 OF_RESIZABLE = ("mean_execution_s", "expansions", "contractions")
 

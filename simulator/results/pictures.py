@@ -8,7 +8,7 @@ cover, and a line of many steps shows the mean of each pixel's span with the lar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -25,7 +25,7 @@ from simulator.results import raster, series
 from simulator.results.jobs_csv import JobTable
 from simulator.results.series import Series
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 #: More rectangles than this become an image of so many rows and columns.
 MOST_BOXES = 1500
 IMAGE = 500, 1400

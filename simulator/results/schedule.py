@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from simulator.traces.normalise import CleaningReport, TraceJobs
 from simulator.traces.plain_lines import Column, whole
 from simulator.traces.swf import Trace
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
 
 
 class Fragmentation(msgspec.Struct, frozen=True):

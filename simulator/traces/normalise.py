@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -18,9 +18,9 @@ from scheduler.model.events import JobSpec
 from scheduler.text.counts import counted, grouped
 from simulator.traces.swf import RESOURCE, SHARED, Trace
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
 
 #: Columns of a trace that `normalise` looks at.
 NEEDED = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from simulator.traces.plain_lines import Column
 from simulator.traces.swf import RESOURCE, Oddities, Trace
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 
 
 class DrawnJobs(msgspec.Struct, frozen=True):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from scheduler import compiled
 
@@ -86,3 +89,11 @@ def test_without_anything_compiled_the_sources_run(tmp_path: Path) -> None:
     told = python("-c", program, cwd=tmp_path)
     loop = tmp_path / "scheduler" / "virtual_clock" / "loop.py"
     assert told.strip() == f"not compiled {loop}"
+
+
+def test_an_installation_with_a_compiler_is_compiled() -> None:
+    """Without this test a module that mypyc refuses would make every installation slower."""
+    installed = json.loads(distribution("reshape-mpi").read_text("direct_url.json") or "{}")
+    if installed.get("url") != ROOT.as_uri() or shutil.which("cc") is None:
+        pytest.skip("this checkout is not the one that is installed, or there is no C compiler")
+    assert compiled.DIGEST.exists(), "pip install --verbose --editable . shows the reason"
