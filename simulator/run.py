@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -17,6 +15,7 @@ from scheduler.model.machine import Machine
 from scheduler.policies.scenario import Scenario
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
+from scheduler.virtual_clock.collection import no_collection
 from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
@@ -135,18 +134,6 @@ def _run_jobs(
 def predicts(scenario: Scenario) -> bool:
     """Whether estimates of run times differ from the requests."""
     return scenario.estimates.predictor() is not None
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Disable the cyclic garbage collector: a run makes millions of objects, none in a cycle."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _with_resources_of(machine: Platform, trace: Trace) -> Trace:

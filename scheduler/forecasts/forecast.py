@@ -11,9 +11,7 @@ and EASY with exact estimates that is the same time.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from math import inf, isnan
 
 import msgspec
@@ -23,6 +21,7 @@ from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import JobSpec, Wakeup
 from scheduler.sites.site import Site
 from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.collection import no_collection
 from scheduler.virtual_clock.loop import EventLoop
 
 
@@ -120,18 +119,6 @@ def forecast(
     times = [state.now] * len(specs)
     loop = EventLoop(site, times, list(specs), agenda, jobs, earlier=state.last)
     agenda.add(Wakeup(state.now))
-    with _no_collection():
+    with no_collection():
         loop.run(state.now + horizon_s)
     return Forecast(state.now, site, loop, jobs, state.last)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Disable the cyclic garbage collector: a forecast makes many objects, none in a cycle."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()

@@ -19,6 +19,7 @@ from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import known
 from scheduler.policies.scenario import Scenario
 from scheduler.text import json_text
+from scheduler.virtual_clock.collection import no_collection
 from simulator.commands.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.commands.resizable_options import resizability, resizable_options
 from simulator.commands.usage import Usage
@@ -26,7 +27,7 @@ from simulator.engine.sharing import Sharing
 from simulator.results import jobs_csv, paraver
 from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.schedule import Schedule
-from simulator.run import no_collection, predicts, run
+from simulator.run import predicts, run
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.normalise import (

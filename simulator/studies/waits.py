@@ -20,8 +20,8 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
 from scheduler.sites.two_groups import TwoGroupSite
+from scheduler.virtual_clock.collection import no_collection
 from simulator.engine.engine import Engine
-from simulator.run import no_collection
 from simulator.study.study import trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, TraceJobs, machine_size, normalise
