@@ -208,8 +208,10 @@ def test_groups_that_the_service_has_recorded_leave_the_reports(driver):
 
 
 def test_only_shared_memory_of_killed_groups_is_removed(driver):
-    driver.start_agent()
     foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")  # as if in use in another container
+    foreign.touch()
+    time.sleep(0.5)  # files that are created while the processes run count as theirs
+    driver.start_agent()
     ready = driver.work / "ready"
     program = (
         "from mpi4py import MPI; import pathlib, time, sys;"
@@ -218,7 +220,6 @@ def test_only_shared_memory_of_killed_groups_is_removed(driver):
     driver.start(1, sys.executable, "-c", program, str(ready))
     pid = driver.running(1).pid
     try:
-        foreign.touch()
         wait_for(driver, ready.exists)
         rank = next(p for p in _descendants(pid) if "python" in p.name())
         maps = Path(f"/proc/{rank.pid}/maps").read_text()

@@ -27,6 +27,7 @@ Facts          .  .  .  job
 GroupReady     .  .  .  job
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .
+CheckSubmission administrator  user  .  .
 Cancel         administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .
