@@ -128,11 +128,13 @@ class Driver:
             job = None if number is None else jobs.get(number)
             if job is None:
                 continue
-            if routine and job.history.sweet_spot == self._sweet_spots.get(job.id):
+            history = job.recorded_history  # None until a job is measured, for most jobs always
+            sweet_spot = None if history is None else history.sweet_spot
+            if routine and sweet_spot == self._sweet_spots.get(job.id):
                 self._measured.add(job.id)
             else:
                 self._measured.discard(job.id)
-                self._sweet_spots[job.id] = job.history.sweet_spot
+                self._sweet_spots[job.id] = sweet_spot
                 self._journal.note_job(job)
                 if job.state in FINAL:
                     del self._sweet_spots[job.id]
