@@ -50,6 +50,7 @@ WRITTEN = ("report.json", "report.txt")
 @click.option(
     "--set", "changes", multiple=True, metavar="PARAMETER=VALUE", help="A value, or a list."
 )
+@click.option("--full", is_flag=True, help="The larger grid of the study file (its field full).")
 @click.option(
     "--traces",
     envvar="RESHAPE_TRACES",
@@ -93,12 +94,13 @@ def _study(
     *,
     seeds: str | None,
     changes: tuple[str, ...],
+    full: bool,
     traces: Path,
     out: Path | None,
     fresh: bool,
     json: bool,
 ) -> None:
-    chosen = read_study(_file(name), changes, seeds)
+    chosen = read_study(_file(name), changes, seeds, full=full)
     if missing := missing_traces(chosen, traces):
         raise ReshapeError(
             f"not in {traces.absolute()}: {', '.join(missing)}; put them there (from {ARCHIVE}),"

@@ -7,7 +7,7 @@ A claim is a statement of a paper that a study checks. Its verdict is `HELD`, `N
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan
+from math import inf, isnan
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ class Claim(msgspec.Struct, frozen=True):
     verdict : one of the four, which a remark may follow after a colon; "" if none is given.
     where : section of the paper, or name of the trace.
     remark : a further value of ours.
+    id : short name that is unique in a report, such as "3.3.2-BB".
     """
 
     text: str
@@ -37,6 +38,7 @@ class Claim(msgspec.Struct, frozen=True):
     verdict: str = ""
     where: str = ""
     remark: str = ""
+    id: str = ""
 
     @property
     def held(self) -> bool | None:
@@ -62,6 +64,19 @@ def by_coverage(ours: Interval, value: float | None) -> str:
     if isnan(ours.low):
         return OPEN
     return HELD if value is not None and ours.low <= value <= ours.high else NOT_HELD
+
+
+def by_range(ours: Interval, low: float, high: float = inf) -> str:
+    """Verdict on the claim that a number lies in a range.
+
+    Held if the whole interval is in the range, opposite if all of it is outside, open otherwise or
+    if a single run gives no interval.
+    """
+    if isnan(ours.low):
+        return OPEN
+    if low <= ours.low and ours.high <= high:
+        return HELD
+    return OPPOSITE if ours.high < low or ours.low > high else OPEN
 
 
 def by_condition(holds: bool | None) -> str:
@@ -108,6 +123,44 @@ def as_data(claims: Sequence[Claim], keys: Mapping[str, str]) -> list[dict[str, 
         {key: msgspec.to_builtins(getattr(claim, field)) for key, field in keys.items()}
         for claim in claims
     ]
+
+
+def as_records(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Plain data of claims in the form that all studies share.
+
+    Returns
+    -------
+    For each claim `id`, `text`, `paper`, `ours`, `low`, `high` (None where there is no number) and
+    `verdict`, which is `HELD`, `OPPOSITE` or `OPEN`.
+
+    Raises
+    ------
+    ValueError : a verdict is none of the three, or an id is missing or not unique.
+    """
+    records = []
+    for claim in claims:
+        if claim.verdict not in (HELD, OPPOSITE, OPEN):
+            raise ValueError(f"claim {claim.id}: {claim.verdict!r} is not held, opposite or open")
+        ours = claim.ours
+        numbers = (ours.mean, ours.low, ours.high) if isinstance(ours, Interval) else (ours,) * 3
+        shown = [None if isinstance(n, float) and isnan(n) else n for n in numbers]
+        if isinstance(ours, str):
+            shown[1:] = [None, None]
+        records.append(
+            {
+                "id": claim.id,
+                "text": claim.text,
+                "paper": claim.paper,
+                "ours": shown[0],
+                "low": shown[1],
+                "high": shown[2],
+                "verdict": claim.verdict,
+            }
+        )
+    ids = [claim.id for claim in claims]
+    if "" in ids or len(set(ids)) < len(ids):
+        raise ValueError("each claim needs an id of its own")
+    return records
 
 
 def with_limits(interval: Interval) -> str:

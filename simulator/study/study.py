@@ -11,6 +11,7 @@ A study file lists what varies::
       - {policy: easy, grid: {backfill_order: [fcfs, sjf]}}    # a case may have a grid of its own
     grid: {load: [0.8, 1.0, 1.2]}                     # every combination, the last varies fastest
     seeds: 10                                         # 1 to 10; or a list
+    full: {grid: {load: [0.6, 0.8, 1.0, 1.2, 1.4]}}   # what `--full` changes
 
 The runs are cases x grid x seeds, in this order. `run(parameters)` returns plain data, and
 `report(rows, out)` returns a `Report` on all runs; both are module-level functions, so that other
@@ -65,6 +66,21 @@ class Report(msgspec.Struct, frozen=True):
     files: Mapping[str, bytes] = {}
 
 
+class FullGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``--full`` changes in a study file, for a grid that takes long to run.
+
+    Parameters
+    ----------
+    fixed, grid : values that replace those of the file, by name.
+    cases, seeds : replace those of the file; None: these stay.
+    """
+
+    fixed: dict[str, Any] = {}
+    grid: dict[str, Any] = {}
+    cases: list[dict[str, Any]] | None = None
+    seeds: int | list[int] | None = None
+
+
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Contents of a study file; see the head of this module."""
 
@@ -75,6 +91,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cases: list[dict[str, Any]] = []
     grid: dict[str, Any] = {}  # lists; `_check` can say which is none, its line and name
     seeds: int | list[int] | None = None
+    full: FullGrid | None = None
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -95,7 +112,9 @@ class Study(msgspec.Struct, frozen=True):
     runs: list[Parameters]
 
 
-def read_study(file: Path, changes: Iterable[str] = (), seeds: str | None = None) -> Study:
+def read_study(
+    file: Path, changes: Iterable[str] = (), seeds: str | None = None, *, full: bool = False
+) -> Study:
     """Read a study file and apply options to it.
 
     Parameters
@@ -103,6 +122,7 @@ def read_study(file: Path, changes: Iterable[str] = (), seeds: str | None = None
     changes : texts ``parameter=value``, the value as in YAML. A list replaces what the parameter
         varies over, or makes a fixed one vary; of cases, those with such a value are kept.
     seeds : text that replaces the field `seeds`.
+    full : apply the field `full` before the changes.
 
     Raises
     ------
@@ -110,6 +130,8 @@ def read_study(file: Path, changes: Iterable[str] = (), seeds: str | None = None
     """
     tree = Located.read(file)
     plan = tree.convert(StudyFile)
+    if full:
+        plan = _full(tree, plan)
     plan = _written_out(tree, plan)
     _check(tree, plan)
     for text in changes:
@@ -221,6 +243,22 @@ def _runs(plan: StudyFile) -> Iterator[Parameters]:
     seeded: list[Parameters] = [{SEED: seed} for seed in numbers] or [{}]
     for case, point, seed in product(plan.cases or [{}], _points(plan.grid), seeded):
         yield plan.fixed | case | point | seed
+
+
+def _full(tree: Located, plan: StudyFile) -> StudyFile:
+    """Plan with the changes of its field `full`."""
+    if plan.full is None:
+        tree.fail((), "has no field full, so --full runs nothing more; leave the option out")
+    more = plan.full
+    fixed = {name: value for name, value in plan.fixed.items() if name not in more.grid}
+    grid = {name: values for name, values in plan.grid.items() if name not in more.fixed}
+    return msgspec.structs.replace(
+        plan,
+        fixed=fixed | more.fixed,
+        grid=grid | more.grid,
+        cases=plan.cases if more.cases is None else more.cases,
+        seeds=plan.seeds if more.seeds is None else more.seeds,
+    )
 
 
 def _written_out(tree: Located, plan: StudyFile) -> StudyFile:

@@ -10,9 +10,11 @@ from simulator.results.statistics import Interval
 from simulator.studies.claims import (
     Claim,
     as_data,
+    as_records,
     as_table,
     by_condition,
     by_coverage,
+    by_range,
     by_ratio,
     by_sign,
     plus_minus,
@@ -69,6 +71,43 @@ def test_by_condition(holds: bool | None, verdict: str) -> None:
 )
 def test_by_ratio(low: float, high: float, verdict: str) -> None:
     assert by_ratio(Interval((low + high) / 2, low, high, 5), 0.9) == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.2, 0.3, "held"),
+        (0.1, 0.3, "open"),
+        (0.31, 0.4, "opposite"),
+        (0.0, 0.1, "opposite"),
+        (nan, nan, "open"),
+    ],
+)
+def test_by_range(low: float, high: float, verdict: str) -> None:
+    assert by_range(Interval((low + high) / 2, low, high, 5), 0.2, 0.3) == verdict
+
+
+def test_records_have_the_shared_form() -> None:
+    claim = Claim("A is faster", Interval(2.0, 1.0, 3.0, 5), 2.5, "held", id="3.1")
+    (record,) = as_records([claim])
+    assert record == {
+        "id": "3.1",
+        "text": "A is faster",
+        "paper": 2.5,
+        "ours": 2.0,
+        "low": 1.0,
+        "high": 3.0,
+        "verdict": "held",
+    }
+    single, words = as_records(
+        [Claim("A", SINGLE, verdict="open", id="a"), Claim("B", "none", verdict="open", id="b")]
+    )
+    assert (single["low"], single["high"]) == (None, None)
+    assert (words["ours"], words["low"], words["high"]) == ("none", None, None)
+    with pytest.raises(ValueError, match="not held, opposite or open"):
+        as_records([Claim("A", SINGLE, verdict="not held", id="a")])
+    with pytest.raises(ValueError, match="an id of its own"):
+        as_records([claim, claim])
 
 
 def test_table_and_data() -> None:

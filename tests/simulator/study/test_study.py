@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from paths import EXAMPLES
 
 from reshape.__main__ import main
+from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 from simulator.study.study import read_study
 
@@ -206,6 +207,18 @@ def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
     for name, data in before.items():
         assert (folder / "out" / name).read_bytes() == data
     assert len(list((folder / "out").iterdir())) == len(FILES)
+
+
+def test_full_replaces_fields_of_the_study(here: Path) -> None:
+    (here / "full.yaml").write_text(
+        "study: s\nrun: squares:run\nfixed: {a: 1, b: 2}\ngrid: {c: [3]}\nseeds: 2\n"
+        "full: {fixed: {a: 7}, grid: {b: [5, 6]}, seeds: [4]}\n"
+    )
+    small, full = (read_study(here / "full.yaml", full=full).runs for full in (False, True))
+    assert small == [{"a": 1, "b": 2, "c": 3, "seed": seed} for seed in (1, 2)]
+    assert full == [{"a": 7, "b": b, "c": 3, "seed": 4} for b in (5, 6)]
+    with pytest.raises(ReshapeError, match="has no field full"):
+        read_study(here / "squares.yaml", full=True)
 
 
 def test_runs_are_cases_times_grid_times_seeds(here: Path) -> None:
