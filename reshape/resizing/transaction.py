@@ -341,14 +341,28 @@ def roll_back(job: JobContext) -> None:
     job.comm.Barrier()  # no rank may change data while the restart point exists
     for ragged in job.ragged.values():
         ragged.roll_back()
+    remove_other_epochs(job)
 
 
 def restarted(job: JobContext) -> None:
     """Collective over job.comm. Remove the restart point when all ranks have read their data."""
     job.comm.Barrier()
-    if job.comm.rank == 0 and job.folder is not None:
-        sweep(job.folder, keep_epoch=job.epoch)
     roll_back(job)
+
+
+def remove_other_epochs(job: JobContext) -> None:
+    """Remove the segments of processes that were killed before they removed them.
+
+    The next resize creates segments only after a collective call, so no process removes them here.
+    """
+    if job.folder is None:
+        return
+    try:
+        sweep(job.folder, keep_epoch=job.epoch)
+    except FileNotFoundError:
+        return  # all data is in private memory
+    except (OSError, ReshapeError) as error:
+        log.warning("segments of earlier configurations may be left: %s", error)
 
 
 def unmerge(job: JobContext, merged: MPI.Intracomm) -> None:

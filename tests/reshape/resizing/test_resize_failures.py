@@ -146,6 +146,23 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         assert driver.segments == []
 
 
+def test_a_joining_process_that_dies_in_an_abandoned_move_leaves_no_segment(
+    tmp_path: Path,
+) -> None:
+    """The joining group corrupts an element, so all ranks give the move up; then a rank dies."""
+    with job(tmp_path) as driver:
+        first = driver.start(2, "first")
+        group = driver.ready(2, FAULT="corrupt", KILL="1:1:before:_drop")
+        report = driver.join(group)
+        assert "the checksum of a has changed" in report.why
+        await_failure(driver, group)
+        assert driver.segments
+        assert [name for name in driver.segments if ".e0." not in name] == []
+        assert driver.expand(1).ok
+        assert finished(driver, first) == "sizes 2 3 right"
+        assert driver.segments == []
+
+
 def test_a_death_in_a_restart_is_followed_by_another_restart(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first")
