@@ -19,6 +19,10 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
     ------
     ReshapeError : a text contains a null character, or a variable has an invalid name.
     """
+    texts = "".join((*argv, *environment, *environment.values()))
+    has_valid_names = all(environment) and "=" not in "".join(environment)
+    if has_valid_names and "\0" not in texts and _is_encodable(texts):
+        return
     for word in argv:
         _check_text(word, f"the argument {word!r}")
     for name, value in environment.items():
@@ -34,7 +38,13 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
 def _check_text(text: str, what: str) -> None:
     if "\0" in text:
         raise ReshapeError(f"{what} contains a null character: remove it")
+    if not _is_encodable(text):
+        raise ReshapeError(f"{what} is not UTF-8 text")
+
+
+def _is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ReshapeError(f"{what} is not UTF-8 text") from None
+        return False
+    return True

@@ -16,10 +16,10 @@ import os
 import resource
 import socket as sockets
 from collections import Counter
+from contextlib import suppress
 
 import zmq
-import zmq.asyncio
-from zmq.auth.asyncio import AsyncioAuthenticator
+from zmq.auth import Authenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from reshape.errors import ConfigError
@@ -83,22 +83,20 @@ class Connections:
         self._owner = owner(directory.owner)
         self._keys = AccessKeys(directory.path, directory.owner)
         self._refusals = BoundedLog(log)
-        self._context = zmq.asyncio.Context()
-        self._async_local: zmq.asyncio.Socket = self._context.socket(zmq.ROUTER)
-        # A plain view of the socket reads and sends without a coroutine for each message.
-        self._local: zmq.Socket[bytes] = zmq.Socket.shadow(self._async_local)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._local = self._context.socket(zmq.ROUTER)
         _limit(self._local)
         self._remote: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
-        self._authenticator: AsyncioAuthenticator | None = None
-        self._poller = zmq.asyncio.Poller()
+        self._authenticator: Authenticator | None = None
+        self._poller = zmq.Poller()
         self._remote_first = False
         self._events: Counter[int] = Counter()  # of TCP connections
         self._denied = 0  # connections whose key was shown and refused
         self._most = MAX_CONNECTIONS
 
     def bind(self) -> None:
-        """Open the sockets; call it in the loop that serves them.
+        """Open the sockets.
 
         Raises
         ------
@@ -108,6 +106,7 @@ class Connections:
         if os.path.exists(path):
             os.unlink(path)
         self._local.bind(self._directory.endpoint)
+        self._poller.register(self._local, zmq.POLLIN)
         if self._listen is not None:
             self._bind_remote(self._listen)
 
@@ -119,15 +118,14 @@ class Connections:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if files != resource.RLIM_INFINITY:
             self._most = min(MAX_CONNECTIONS, files // 2)
-        plain: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(self._context)
-        self._authenticator = AsyncioAuthenticator(self._context)
+        self._authenticator = Authenticator(self._context)
         self._authenticator.configure_curve_callback(credentials_provider=self)
         self._authenticator.start()
-        remote = self._remote = plain.socket(zmq.ROUTER)
+        remote = self._remote = self._context.socket(zmq.ROUTER)
         _limit(remote)
         _secure(remote, keys)
         remote.monitor("inproc://monitor", _EVENTS)
-        self._monitor = plain.socket(zmq.PAIR)
+        self._monitor = self._context.socket(zmq.PAIR)
         self._monitor.setsockopt(zmq.RCVHWM, 100_000)  # ZeroMQ would block on more events
         self._monitor.connect("inproc://monitor")
         try:
@@ -138,7 +136,7 @@ class Connections:
                 " listens there",
                 field="listen",
             ) from None
-        for each in (self._local, remote, self._monitor):
+        for each in (self._authenticator.zap_socket, remote, self._monitor):
             self._poller.register(each, zmq.POLLIN)
         log.info("listening on tcp://%s with CURVE; access files in %s", address, self._keys.folder)
 
@@ -157,12 +155,11 @@ class Connections:
         self.refused[kind] += 1
         self._refusals.warning(text, *values)
 
-    async def wait(self, milliseconds: int) -> None:
-        """Wait until a message may have arrived."""
-        if self._remote is None:
-            await self._async_local.poll(milliseconds)
-        else:
-            await self._poller.poll(milliseconds)
+    def wait(self, milliseconds: int) -> None:
+        """Wait until a message has arrived; answer the handshakes of TCP connections."""
+        self._poller.poll(milliseconds)
+        if self._authenticator is not None:
+            _answer_handshakes(self._authenticator)
             self._read_monitor()
 
     def _read_monitor(self) -> None:
@@ -254,7 +251,7 @@ class Connections:
             self._remote.disable_monitor()  # first: ZeroMQ blocks on events that no socket takes
             self._monitor.close(linger=0)
             self._remote.close(linger=1000)
-        self._async_local.close(linger=1000)
+        self._local.close(linger=1000)
         self._context.term()
 
 
@@ -270,6 +267,18 @@ def _address(host: str, port: int) -> str:
         ) from None
     number = found[0][4][0]
     return f"[{number}]:{port}" if ":" in str(number) else f"{number}:{port}"
+
+
+def _answer_handshakes(authenticator: Authenticator) -> None:
+    """Answer the requests of ZeroMQ whether keys may connect (ZAP, RFC 27)."""
+    while True:
+        try:
+            frames = authenticator.zap_socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+        answering = authenticator.handle_zap_message(frames)
+        with suppress(StopIteration):  # it ends at once: the callback is no coroutine
+            answering.send(None)
 
 
 def _limit(router: zmq.Socket[bytes]) -> None:

@@ -79,16 +79,18 @@ class RequestHandler:
         ----------
         sender : the identity of the peer, as its connection proves it.
         """
-        request = _request_of(frames)
+        request = 0
         answer: m.Message | None
         try:
             message = decode(frames)
+            request = message.id
             answer = self._answer(peer, message, sender)
         except PermissionDenied as error:
             self._refused["permission"] += 1
             self._refusals.warning("refused a message: %s", error)
             answer = m.Failure(message=str(error))
         except ProtocolError as error:
+            request = _request_of(frames)
             self._refused["message"] += 1
             self._refusals.warning("refused a message: %s", error)
             answer = m.Failure(message=str(error))

@@ -11,13 +11,13 @@ reads the journal (`scheduler.service.reader_link`).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
 
 import msgspec
 import zmq
@@ -69,7 +69,7 @@ def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
         failures: list[float] = []
         while True:
             try:
-                asyncio.run(Service(directory, config).run())
+                Service(directory, config).run()
             except (ReshapeError, OSError):
                 raise
             except Exception:
@@ -101,8 +101,8 @@ class Service:
         self.requests = RequestHandler(self.components, self.driver, refused)
         self._connections = Connections(directory, config.listen, refused)
         self.driver.register_nodes([node.name for node in config.nodes])
-        self._stop = asyncio.Event()
-        self._interrupted = False
+        self._stop = self._interrupted = False
+        self._signals = 0  # received and not yet handled
         self._ticked = self._probed = 0.0
         self.reader = self.requests.reader = ReaderLink(
             directory.journal,
@@ -131,11 +131,10 @@ class Service:
             return False
         return True
 
-    async def run(self) -> None:
-        """Serve until stopped."""
-        loop = asyncio.get_running_loop()
+    def run(self) -> None:
+        """Serve until stopped; call it in the main thread, which receives signals."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal)
+            signal.signal(number, self._note_signal)
         try:
             self._connections.bind()
         except (ReshapeError, OSError):
@@ -151,7 +150,7 @@ class Service:
             self.directory.endpoint,
         )
         try:
-            await self._loop()
+            self._loop()
         except (ReshapeError, OSError):
             self._finish()
             raise
@@ -166,9 +165,11 @@ class Service:
         """Whether the service was asked to stop and waits for jobs and agents to end."""
         return self._interrupted or self.requests.stop_request is not None
 
-    async def _loop(self) -> None:
-        while not self._stop.is_set():
-            await self._connections.wait(0 if self.requests.reads.pending else round(1000 * TICK_S))
+    def _loop(self) -> None:
+        while not self._stop:
+            self._connections.wait(0 if self.requests.reads.pending else round(1000 * TICK_S))
+            if self._signals:
+                self._on_signals()
             if self._room.is_missing:
                 self._wait_for_room()
             else:
@@ -191,7 +192,7 @@ class Service:
         """Decide nothing while the journal cannot be written; go on as soon as it can."""
         self._read_messages(self._hold)
         if self._is_ending:  # agents and jobs go on; the next service asks for them
-            self._stop.set()
+            self._stop = True
         if self._room.retry_is_due():
             self._commit()
         if not self._room.is_missing:
@@ -225,7 +226,7 @@ class Service:
         if not self._is_ending or self.core.live:
             self.driver.tick(start_agents=not self._is_ending, heard_all=heard_all)
         elif self.components.monitor.stop_agents():
-            self._stop.set()
+            self._stop = True
 
     def _commit(self) -> None:
         """Write the journal, then send; a peer that is gone loses its message and asks again."""
@@ -258,11 +259,14 @@ class Service:
         draft.write_bytes(msgspec.json.encode(file))
         draft.replace(self.directory.server_file)
 
-    def _on_signal(self) -> None:
+    def _note_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._signals += 1
+
+    def _on_signals(self) -> None:
         """End: at once if jobs run, which go on under their agents; else with the agents."""
-        if self.core.live or self._is_ending:
-            self._stop.set()
-        self._interrupted = True
+        if self.core.live or self._is_ending or self._signals > 1:
+            self._stop = True
+        self._interrupted, self._signals = True, 0
 
     def _discard(self) -> None:
         """Close without writing or sending anything of the turn that failed."""

@@ -163,6 +163,6 @@ def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
     for field in ("name", "user", "queue", "output", "cwd"):
         text = getattr(submission, field)
-        if any(unicodedata.category(character) == "Cc" for character in text):
+        if not text.isprintable() and any(unicodedata.category(c) == "Cc" for c in text):
             raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")
     check_arguments(submission.argv, submission.environment)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import subprocess
@@ -65,7 +64,7 @@ class Station:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        thread = threading.Thread(target=self._serve)
         thread.start()
         try:
             assert self._is_bound.wait(PATIENCE_S)
@@ -74,7 +73,7 @@ class Station:
             self._ends.set()
             thread.join()
 
-    async def _serve(self) -> None:
+    def _serve(self) -> None:
         connections = Connections(self.directory, f"127.0.0.1:{self.port}", self.refused)
         sent: list[tuple[bytes, m.Message]] = []
         config = ServeConfig(nodes=(NodeConfig("local", 4),))
@@ -85,7 +84,7 @@ class Station:
         connections.bind()
         self._is_bound.set()
         while not self._ends.is_set():
-            await connections.wait(20)
+            connections.wait(20)
             while (received := connections.receive()) is not None:
                 handler.handle(*received)
             handler.answer_waiting(driver.run_turn())
@@ -360,7 +359,7 @@ def test_a_port_that_is_taken_is_explained(tmp_path: Path) -> None:
     directory = ServiceDirectory(tmp_path / "service")
     directory.create()
 
-    async def bind(port: int) -> None:
+    def bind(port: int) -> None:
         connections = Connections(directory, f"127.0.0.1:{port}", Counter())
         try:
             connections.bind()
@@ -370,4 +369,4 @@ def test_a_port_that_is_taken_is_explained(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):
-            asyncio.run(bind(port))
+            bind(port)
