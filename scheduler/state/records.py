@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ class ResizeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: tuple[int, ...] = ()
 
 
-class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job as it is stored; the fields are the attributes of `scheduler.model.job.Job`.
 
     Times are seconds on the service's clock.
@@ -73,9 +74,10 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @classmethod
     def of(cls, job: Job) -> JobRecord:
         """Record a job as it is now."""
-        fields: dict[str, Any] = {name: getattr(job, name) for name in _PLAIN}
-        resize = None if job.resize is None else ResizeRecord(*job.resize)
-        return cls(history=job.recorded_history, resize=resize, **fields)
+        record = cls(*_values(job))
+        if job.resize is not None:
+            record = msgspec.structs.replace(record, resize=ResizeRecord(*job.resize))
+        return record
 
     def job(self) -> Job:
         """Make the job that this is the record of."""
@@ -92,6 +94,10 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 #: Fields that are converted; the others are taken as they are.
 _PARTS = ("history", "resize")
 _PLAIN = tuple(name for name in JobRecord.__struct_fields__ if name not in _PARTS)
+#: Reads the values of all fields of a record from a job, in order.
+_values = attrgetter(
+    *("recorded_history" if name == "history" else name for name in JobRecord.__struct_fields__)
+)
 
 
 class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):

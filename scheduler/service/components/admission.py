@@ -5,9 +5,9 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from math import inf
-from pathlib import Path
 
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.wire.messages import Submission
@@ -60,7 +60,7 @@ class Admission:
             queue=name,
             priority=priority,
             resources={name: amount for name, amount in submission.resources.items() if amount},
-            executable=Path(submission.argv[0]).name,
+            executable=os.path.basename(submission.argv[0]),
         )
 
     def _check_sizes(self, submission: Submission) -> None:
@@ -161,8 +161,14 @@ class Admission:
 
 def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
+    s = submission
+    if not "".join((s.name, s.user, s.queue, s.output, s.cwd)).isprintable():
+        _refuse_control_characters(s)
+    check_arguments(submission.argv, submission.environment)
+
+
+def _refuse_control_characters(submission: Submission) -> None:
     for field in ("name", "user", "queue", "output", "cwd"):
         text = getattr(submission, field)
-        if not text.isprintable() and any(unicodedata.category(c) == "Cc" for c in text):
+        if any(unicodedata.category(character) == "Cc" for character in text):
             raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")
-    check_arguments(submission.argv, submission.environment)

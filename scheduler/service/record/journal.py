@@ -118,6 +118,7 @@ class Journal(JournalReader):
         self._pending: Statements = {}
         self._executed: Statements = {}  # in the open transaction
         self._durable = self._syncs = False
+        self._has_room = False  # as `check_room` found in this turn
         self._site_noted = b""
         _check_format(path)
         _make_private(path)
@@ -165,6 +166,7 @@ class Journal(JournalReader):
         JournalFullError : the disk is full. Nothing is lost: the next call tries it again.
         ReshapeError : the file cannot be written for another reason.
         """
+        self._has_room = False
         if not (self._pending or self._executed):
             return
         try:
@@ -251,18 +253,21 @@ class Journal(JournalReader):
         self._note(_SETTINGS, self.batch + 1, settings)
 
     def check_room(self) -> None:
-        """Check that there is room for further jobs.
+        """Check that there is room for further jobs; it looks at the disk once in a turn.
 
         Raises
         ------
         JournalFullError : the disk is almost full.
         """
+        if self._has_room:
+            return
         free = _free_bytes(self._path)
         if free < RESERVE_BYTES:
             raise JournalFullError(
                 f"the disk of {self._path} is full ({free:.0f} bytes are free): no job is accepted"
                 " until there is room"
             )
+        self._has_room = True
 
     def note_job(self, job: Job) -> None:
         """Note the present state of a job, which recovery starts from."""

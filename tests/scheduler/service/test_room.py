@@ -52,6 +52,7 @@ def submit_for_ever(journal: Journal) -> None:
 def test_what_could_not_be_written_is_written_when_there_is_room(small_disk: Path) -> None:
     journal = Journal(small_disk / "journal.db")
     journal.check_room()
+    journal.commit()  # the end of a turn
     filler = small_disk / "filler"
     fill(filler)
     with pytest.raises(JournalFullError, match="no job is accepted until there is room"):
