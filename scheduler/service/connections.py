@@ -40,6 +40,8 @@ MAX_CONNECTIONS = 4096
 #: First byte of the name of a peer on TCP. ZeroMQ begins the identities that it chooses with 0.
 _REMOTE = b"T"
 _KEY_BYTES = 40
+#: Flags as plain numbers: arithmetic on the enumeration costs more than sending a message.
+_NOW, _NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS = (
     zmq.EVENT_ACCEPTED
     | zmq.EVENT_DISCONNECTED
@@ -203,11 +205,16 @@ class Connections:
         return self._receive_local() or self._receive_remote()
 
     def _receive_local(self) -> tuple[bytes, list[bytes], Sender] | None:
+        receive = self._local.recv
         try:
-            frames = self._local.recv_multipart(zmq.NOBLOCK)
+            frame = receive(_NOW, copy=False)
         except zmq.Again:
             return None
-        return frames[0], frames[1:], self._owner
+        identity, frames = frame.bytes, []
+        while frame.more:
+            frame = receive(_NOW, copy=False)
+            frames.append(frame.bytes)
+        return identity, frames, self._owner
 
     def _receive_remote(self) -> tuple[bytes, list[bytes], Sender] | None:
         assert self._remote is not None
@@ -236,12 +243,12 @@ class Connections:
         zmq.ZMQError : the peer is gone or not served any more; `zmq.Again`: its queue is full.
         """
         if not (peer.startswith(_REMOTE) and len(peer) > _KEY_BYTES):
-            self._local.send_multipart([peer, *frames], zmq.NOBLOCK)
+            _send(self._local, peer, frames)
             return
         key, identity = peer[1 : 1 + _KEY_BYTES], peer[1 + _KEY_BYTES :]
         if self._remote is None or self._keys.grant_of(key.decode()) is None:
             raise zmq.ZMQError(zmq.EHOSTUNREACH)
-        self._remote.send_multipart([identity, *frames], zmq.NOBLOCK)
+        _send(self._remote, identity, frames)
 
     def close(self) -> None:
         """Close the sockets; what was sent last gets one second to leave."""
@@ -253,6 +260,13 @@ class Connections:
             self._remote.close(linger=1000)
         self._local.close(linger=1000)
         self._context.term()
+
+
+def _send(socket: zmq.Socket[bytes], identity: bytes, frames: list[bytes]) -> None:
+    socket.send(identity, _NOW_MORE)
+    for frame in frames[:-1]:
+        socket.send(frame, _NOW_MORE)
+    socket.send(frames[-1], _NOW)
 
 
 def _address(host: str, port: int) -> str:

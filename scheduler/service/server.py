@@ -11,6 +11,7 @@ reads the journal (`scheduler.service.reader_link`).
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -45,6 +46,9 @@ TICK_S = 0.25
 TURN_MESSAGES = 256
 #: Seconds between two checks of the connections of waiting peers.
 PROBE_S = 5.0
+#: Thresholds of the cyclic garbage collector: a service creates many lasting objects and few
+#: cycles, so that the default thresholds cost a sixth of its processor time.
+GARBAGE_THRESHOLDS = 20_000, 20, 20
 #: A service that failed this often within so many seconds ends instead of recovering once more.
 FAILURES, FAILURES_S = 5, 60.0
 
@@ -66,6 +70,7 @@ def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
                 f"a service runs in {directory.path} already: "
                 f"end it with 'reshape stop --dir {directory.path}', or choose another --dir"
             )
+        gc.set_threshold(*GARBAGE_THRESHOLDS)
         failures: list[float] = []
         while True:
             try:
