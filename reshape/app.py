@@ -135,6 +135,10 @@ class Application:
         Application._submitted = True
         self._link, self._role, job.pace = Link(who), who.role, Pace.of()
         self.is_fresh_start = self._role == "first"
+        if len(who.groups) > 1:
+            from reshape.resizing.assembly import assemble
+
+            assemble(job, who.groups)
         self._registry = Registry(job, self._role)
         if self._role != "join":
             from reshape.resizing.resize_points import greet

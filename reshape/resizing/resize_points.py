@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
-import time
-from typing import cast
 
 import numpy as np
 from mpi4py import MPI
 
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError
+from reshape.resizing.agree import RolledBackError, wait_on_first_rank
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import contract, expand, join
 from reshape.topology import Topology
 from reshape.wire.link import Decision, Link
 from reshape.wire.messages import Abandon, Connect, Join, Leave, Proceed
-
-_ANSWER_BYTES = 65536  # more than the name of a port or a reason takes
-_SLEEP_S = 0.005
 
 
 def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool | None) -> None:
@@ -34,7 +28,8 @@ def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool |
     ------
     ReshapeError : the two name different topologies, or the service refuses the job.
     """
-    welcome = link.hello(job.comm.size, topology) if job.comm.rank == 0 else None
+    size = job.groups.count(job.group)
+    welcome = link.hello(size, topology) if job.comm.rank == 0 else None
     welcome = job.comm.bcast(welcome, root=0)
     if welcome is None:
         return
@@ -72,18 +67,8 @@ def join_when_asked(job: JobContext, link: Link) -> None:
 
 
 def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
-    """Collective over comm. Wait until the job is about to accept this group, or rejects it.
-
-    The ranks sleep meanwhile, because the running job uses the same processors.
-    """
-    buffer = bytearray(_ANSWER_BYTES)
-    if comm.rank == 0:
-        answer = pickle.dumps(link.wait_for_port(comm.size))
-        buffer[: len(answer)] = answer
-    request = comm.Ibcast([buffer, MPI.BYTE], root=0)
-    while not request.Test():
-        time.sleep(_SLEEP_S)
-    return cast(Connect | Abandon, pickle.loads(buffer))
+    """Collective over comm. Wait until the job is about to accept this group, or rejects it."""
+    return wait_on_first_rank(comm, lambda: link.wait_for_port(comm.size))
 
 
 def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:

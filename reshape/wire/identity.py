@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
-#: Environment variables that the service sets for the processes of a job.
+#: Environment variables that the service sets for the processes of a job. The last one is set for
+#: restarted jobs alone.
 IDENTITY_VARIABLES = (
     "RESHAPE_SERVER",
     "RESHAPE_JOB",
@@ -19,6 +21,7 @@ IDENTITY_VARIABLES = (
     "RESHAPE_TOKEN",
     "RESHAPE_SHM",
     "RESHAPE_ROLE",
+    "RESHAPE_GROUPS",
 )
 
 
@@ -34,6 +37,7 @@ class Identity:
     token : the job token.
     folder : shared-memory folder of the job.
     role : "first" group of a job, a group that is to "join", or "restart" from a restart point.
+    groups : size of each group of a job that restarts, by number, oldest first; else empty.
     """
 
     server: str
@@ -42,6 +46,7 @@ class Identity:
     token: str
     folder: Path
     role: Role
+    groups: Mapping[int, int] = field(default_factory=dict)
 
 
 def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
@@ -77,6 +82,15 @@ def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
             file="environment",
             field="RESHAPE_ROLE",
         )
+    groups = {}
+    if text := environment.get("RESHAPE_GROUPS", ""):
+        if not re.fullmatch(r"\d+:\d+( \d+:\d+)*", text):
+            raise ConfigError(
+                f"expected GROUP:SIZE of each group, got {text!r}",
+                file="environment",
+                field="RESHAPE_GROUPS",
+            )
+        groups = {int(n): int(size) for n, size in (each.split(":") for each in text.split())}
     return Identity(
         server=variable("RESHAPE_SERVER"),
         job=number("RESHAPE_JOB"),
@@ -84,4 +98,5 @@ def identity(environment: Mapping[str, str] = os.environ) -> Identity | None:
         token=variable("RESHAPE_TOKEN"),
         folder=Path(variable("RESHAPE_SHM")),
         role=cast(Role, role),
+        groups=groups,
     )

@@ -162,8 +162,8 @@ class Resizes:
 
         Returns
         -------
-        None if the job continues; if its processes are gone, its restart as one group, or `Kill`
-        after too many restarts.
+        None if the job continues; if its processes are gone, its restart, or `Kill` after too many
+        restarts. A restarted job has as many groups as before, so that it can contract.
         """
         state, resize = self._state, job.resize
         assert resize is not None
@@ -183,13 +183,15 @@ class Resizes:
             job.why = reason.sentence
             return Kill(job.id, reason)
         job.restarts += 1
-        processors = ProcSet.union(job.groups.values())
-        group = job.next_group
-        job.groups, job.next_group = {group: processors}, group + 1
+        first = job.next_group
+        job.groups = dict(enumerate(job.groups.values(), first))
+        job.next_group += len(job.groups)
         job.become(JobState.STARTING)
         state.expect(job)
         reason = Reason("restart", "{why}; on from the state at the resize point", facts)
-        return Start(job.id, group, processors, reason, restart=True)
+        processors = ProcSet.union(job.groups.values())
+        groups = job.groups.copy() if len(job.groups) > 1 else msgspec.UNSET
+        return Start(job.id, first, processors, reason, restart=True, groups=groups)
 
 
 def _check(decision: Decision) -> None:

@@ -40,13 +40,21 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
 
 
 class Start(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Start a job as one group on these processors (`restart`: from its last resize point)."""
+    """Start a job on these processors as one group, or restart it with the groups that it had.
+
+    Parameters
+    ----------
+    group : number of the first group.
+    restart : whether the job restarts from its last resize point.
+    groups : all groups of a restart with their processors, if there are several.
+    """
 
     job: int
     group: int
     processors: ProcSet
     reason: Reason
     restart: bool = False
+    groups: dict[int, ProcSet] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Expand(msgspec.Struct, frozen=True, tag=True, gc=False):

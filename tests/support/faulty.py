@@ -1,10 +1,11 @@
 """A program under test that kills or hangs one of its processes at a chosen step of a resize.
 
 Its data are the indices of the elements plus the number of iterations, so that it can verify them.
-The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS, where SIDE is "joining" (a
-joining group) or "job" (its last rank) and FAULT is "none" or a function of one of the modules
-`resize_points`, `transaction` and `move` of `reshape.resizing`. With "hang:" before it, the process
-sleeps instead of being killed.
+The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS [SIZE], where SIDE is "joining"
+(a group that joins or has joined) or "job" (the last rank, if it is in the first group) and FAULT is
+"none" or a function of one of the modules `resize_points`, `transaction` and `move` of
+`reshape.resizing`. With "hang:" before it, the process sleeps instead of being killed. With SIZE, the
+fault happens on that number of processes alone.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ import reshape.resizing.transaction
 fault, side, iterations = sys.argv[1], sys.argv[2], int(sys.argv[3])
 joining = os.environ.get("RESHAPE_ROLE") == "join"
 N = 300
+SIZE = int(sys.argv[4]) if len(sys.argv) > 4 else 0
 
 
 def inject_fault() -> None:
     """Kill or hang this process if it is the chosen one and the fault has not happened yet."""
     mark = Path(f"struck-{os.environ['RESHAPE_JOB']}")
-    if (side == "joining") != joining or mark.exists():
+    if (side == "joining") != joining or mark.exists() or SIZE not in (0, app.comm.size):
         return
     if joining or app.comm.rank == app.comm.size - 1:
         mark.touch()

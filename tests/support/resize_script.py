@@ -312,4 +312,6 @@ def shown(record: msgspec.Struct) -> str:
             parts.append(f"{each.name}={value}")
     if isinstance(record, m.StartGroup):
         parts.append(f"role={record.environment['RESHAPE_ROLE']}")
+        if (groups := record.environment.get("RESHAPE_GROUPS", "")).count(":") > 1:
+            parts.append(f"groups={groups.replace(' ', ',')}")
     return " ".join(parts)

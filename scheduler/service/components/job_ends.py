@@ -53,7 +53,7 @@ class JobEnds:
         self._end_if_newer(job)
         statuses = {group: self._status(job, group) for group in job.groups}
         events: list[Event] = []
-        if job.state is JobState.STARTING and any(s and s.alive for s in statuses.values()):
+        if job.state is JobState.STARTING and all(s and s.alive for s in statuses.values()):
             events.append(JobStarted(at=self._clock(), job=job.id))
         gone = {group: s for group, s in statuses.items() if s is not None and not s.alive}
         if not gone:

@@ -147,8 +147,11 @@ class JobStartup:
         for key in [key for key in self._sent_at if key[1:] == (job.id, -1)]:
             del self._sent_at[key]  # what this life leaves is removed at once, too
         launch = self._launches[job.id]
+        world = {}
         if role == "first" and job.restarts:
             role = "restart"
+            sizes = (f"{number}:{len(held)}" for number, held in job.groups.items())
+            world["RESHAPE_GROUPS"] = " ".join(sizes)
         # Each rank has one processor, so a BLAS with a thread per core would oversubscribe them.
         environment = (
             {"OMP_NUM_THREADS": "1"}
@@ -161,6 +164,7 @@ class JobStartup:
                 "RESHAPE_SHM": str(self._directory.shm(job.id)),
                 "RESHAPE_ROLE": role,
             }
+            | world
         )
         order = m.StartGroup(
             job=job.id,

@@ -123,6 +123,8 @@ def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str
     history: list[tuple[float, str]] = []
     for at, what in _merged(events, orders):
         match what:
+            case Start(groups=dict(several)):
+                groups = several.copy()
             case Start():
                 groups = {what.group: what.processors}
             case Expand():

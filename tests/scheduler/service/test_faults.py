@@ -106,7 +106,7 @@ def test_service_and_joining_group_die_within_the_join(
     served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
 ) -> None:
     """The job waits for a group that ended while there was no service."""
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
     config = tmp_path / "service.yaml"
     config.write_text(SCRIPTED)
     served.start("--config", str(config), "--set", "resizing.steps='4'")
@@ -294,7 +294,7 @@ def test_a_job_that_dies_with_its_agent_within_a_resize_restarts(
     served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The next agent of the node reports the restart point; a job without one has failed."""
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
     config = tmp_path / "service.yaml"
     config.write_text(SCRIPTED)
     served.start("--config", str(config), "--set", "resizing.steps='4'")
@@ -319,7 +319,7 @@ def test_a_job_that_is_ahead_of_its_journal_is_ended(
     served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A damaged journal may have lost its latest transactions."""
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
     config = tmp_path / "service.yaml"
     config.write_text(SCRIPTED)
     steps = ("--set", "resizing.steps='4'", "--set", "resizing.hold=8")

@@ -84,7 +84,7 @@ def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file = tmp_path / "failing_policy.py"
     file.write_text(FAILING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     sys.modules.pop("failing_policy", None)
     yield file
     sys.modules.pop("failing_policy", None)

@@ -31,7 +31,7 @@ deadlines:
 @pytest.fixture
 def scripted(served, monkeypatch, tmp_path):
     """A service whose resizes follow a script; call it with the steps."""
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=":")
     config = tmp_path / "service.yaml"
     config.write_text(DEADLINES)
 
@@ -62,6 +62,18 @@ def test_a_job_contracts_to_its_last_group(served, scripted):
     job = served.wait(number)
     assert (job.state, job.facts) == ("COMPLETED", {"verified": True, "size": 2})
     assert [part for _, part in job.allocation] == ["0-1", "0-3", "0-5", "4-5", ""]
+
+
+def test_a_restarted_job_contracts_by_the_group_that_it_began_with(served, scripted):
+    """A rank dies while the job of two groups expands; the job restarts and its first group leaves."""
+    scripted("4 6 2/4")
+    number = served.submit([*FAULTY, "relay", "joining", "16", "4"], 2, max_processors=8)
+    job = served.wait(number)
+    assert (job.state, job.restarts) == ("COMPLETED", 1), served.output(number)
+    assert job.facts == {"verified": True, "size": 2}
+    assert sizes(job) == [2, 4, 2]
+    assert [part for _, part in job.allocation] == ["0-1", "0-3", "0-5", "0-3", "2-3", ""]
+    assert not served.segments()
 
 
 def test_an_interior_group_leaves(served, scripted):

@@ -76,4 +76,4 @@ def test_configurations_to_which_a_job_may_contract() -> None:
     assert job.smaller == (4, 2)
     whole = grown(2, 2, [(2, 8.0)], 0.0)
     whole.groups = {1: ProcSet.span(0, 4)}
-    assert whole.smaller == (), "restarted as one group, it cannot leave in part"
+    assert whole.smaller == (), "one group cannot leave in part"
