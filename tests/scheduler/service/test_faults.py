@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -86,12 +87,13 @@ def answers(served: Any) -> bool:
 
 def ranks_of(served: Any, group: int) -> list[psutil.Process]:
     """Return the processes of a group that run Python."""
-    return [
-        process
-        for process in served.processes(agents=False)
-        if process.environ().get("RESHAPE_GROUP") == str(group)
-        and process.name().startswith("python")
-    ]
+    ranks = []
+    for process in served.processes(agents=False):
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            in_group = process.environ().get("RESHAPE_GROUP") == str(group)
+            if in_group and process.name().startswith("python"):
+                ranks.append(process)
+    return ranks
 
 
 def wait_until(condition: Any, timeout: float = 30.0) -> None:
