@@ -1,11 +1,11 @@
 """A program under test that kills or hangs one of its processes at a chosen step of a resize.
 
 Its data are the indices of the elements plus the number of iterations, so that it can verify them.
-The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS [SIZE], where SIDE is "joining"
-(a group that joins or has joined) or "job" (the last rank, if it is in the first group) and FAULT is
-"none" or a function of one of the modules `resize_points`, `transaction` and `move` of
-`reshape.resizing`. With "hang:" before it, the process sleeps instead of being killed. With SIZE, the
-fault happens on that number of processes alone.
+The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS [SIZE], where SIDE is
+"joining" (a group that joins or has joined) or "job" (the last rank, if it is in the first group)
+and FAULT is "none" or a function of one of the modules `resize_points`, `transaction` and `move` of
+`reshape.resizing`. With "hang:" before it, the process sleeps instead of being killed. With SIZE,
+the fault happens on that number of processes alone.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_a_job_contracts_to_its_last_group(served, scripted):
 
 
 def test_a_restarted_job_contracts_by_the_group_that_it_began_with(served, scripted):
-    """A rank dies while the job of two groups expands; the job restarts and its first group leaves."""
+    """A rank dies while the job of two groups expands; after the restart its first group leaves."""
     scripted("4 6 2/4")
     number = served.submit([*FAULTY, "relay", "joining", "16", "4"], 2, max_processors=8)
     job = served.wait(number)
