@@ -70,12 +70,18 @@ def decode(frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES) -> Messa
         message = _decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
         raise ProtocolError(f"malformed message: {error}") from None
-    first, second = _MAYBE_NON_FINITE
-    if (first.search(body) or second.search(body)) and (
-        found := _non_finite(msgspec.to_builtins(message))
-    ):
+    if may_be_non_finite(body) and (found := _non_finite(msgspec.to_builtins(message))):
         raise ProtocolError(f"malformed message: {found}")
     return message
+
+
+def may_be_non_finite(packed: bytes) -> bool:
+    """Whether a number in a MessagePack object may be infinite or undefined.
+
+    It is fast; a true answer may be wrong, a false one is right.
+    """
+    double, single = _MAYBE_NON_FINITE
+    return double.search(packed) is not None or single.search(packed) is not None
 
 
 def _non_finite(value: Any, place: str = "") -> str:

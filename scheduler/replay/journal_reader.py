@@ -23,6 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.wire.codec import may_be_non_finite
 from reshape.wire.messages import Submission
 from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
@@ -52,6 +53,7 @@ _LISTED = 20
 
 Facts: TypeAlias = dict[str, bool | int | float | str]
 _encoder = msgspec.json.Encoder()
+_packer = msgspec.msgpack.Encoder()
 _event = msgspec.json.Decoder(Event)
 _order = msgspec.json.Decoder(Order)
 _facts = msgspec.json.Decoder(dict[str, bool | int | float | str | None])
@@ -66,7 +68,7 @@ def encode_event(event: Event) -> bytes:
     ValueError : a number in it is not finite, which JSON cannot hold.
     """
     blob = _encoder.encode(event)
-    if b"null" in blob:
+    if b"null" in blob and may_be_non_finite(_packer.encode(event)):
         try:
             _event.decode(blob)
         except msgspec.ValidationError as error:

@@ -32,7 +32,8 @@ class Admission:
         idle = config.idle(report_error).principal
         self._selection = idle.scenario.selection
         self._machine = idle.machine  # with all nodes up and idle
-        self._kept = config.processors - idle.machine.processors  # of the redirection group
+        self._processors = config.processors
+        self._kept = self._processors - idle.machine.processors  # of the redirection group
 
     def admit(self, submission: Submission) -> JobSpec:
         """Return the specification of a job for a submission.
@@ -69,7 +70,7 @@ class Admission:
             raise ReshapeError("no program to run: give it after --")
         if n < 1:
             raise ReshapeError(f"a job needs at least 1 processor, got {n}")
-        there = self._config.processors
+        there = self._processors
         if n > there:
             raise ReshapeError(
                 f"the job asks for {n} processors, the machine has {there}: ask for fewer"
@@ -101,7 +102,7 @@ class Admission:
         """Return the largest size that the job may have and the machine has processors for."""
         if submission.max_processors is None:
             return None
-        return max(submission.processors, min(submission.max_processors, self._config.processors))
+        return max(submission.processors, min(submission.max_processors, self._processors))
 
     def _check_resources(self, submission: Submission) -> None:
         pools = self._machine.pools
