@@ -200,8 +200,7 @@ class Driver:
         if job is None:
             self._startup.remove_remains(number)
             return self._startup.is_removed(number)
-        self._startup.arrange(job)
-        settled = self._startup.is_settled(job)
+        settled = self._startup.arrange(job)
         if settled and job.state in FINAL:
             self._settled.add(number)
         return settled

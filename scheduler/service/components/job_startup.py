@@ -61,11 +61,16 @@ class JobStartup:
         """Return the status of a group, None if its agent does not report it."""
         return self._monitor.status(self.node_of(job, group), job.id, group)
 
-    def arrange(self, job: Job) -> None:
-        """Start the groups of a job that do not run, and end those that it does not have."""
+    def arrange(self, job: Job) -> bool:
+        """Start the groups of a job that do not run, and end those that it does not have.
+
+        Returns
+        -------
+        whether exactly the groups of the job run, and no start or end is under way.
+        """
         if job.state in FINAL:
             self.remove_remains(job.id, job.why)
-            return
+            return self.is_removed(job.id)
         wanted = {} if job.state is JobState.COMPLETING else job.groups
         known = self._monitor.statuses(job.id)
         before = [(node, status) for node, status in known if status.group < job.first_group]
@@ -83,8 +88,12 @@ class JobStartup:
                     job.why or "the job does not have this group any more",
                 )
         self._sweep(job.id, {node for node, _ in before}, known)
-        if job.state is JobState.RUNNING and not before:
+        if job.state is not JobState.RUNNING:
+            return not known and job.state is JobState.PENDING
+        if not before:
             self._forget_ended(job, known)
+        alive = {status.group for _, status in known if status.alive}
+        return alive == job.groups.keys() and len(known) == len(alive)
 
     def remove_remains(self, job: int, why: str = "") -> None:
         """End what an ended job still runs, and let the agents remove what it left."""
@@ -114,16 +123,6 @@ class JobStartup:
                 ended.setdefault(node, []).append(status.group)
         for node, groups in ended.items():
             self._command(node, job.id, -1, m.ForgetGroups(job=job.id, groups=groups))
-
-    def is_settled(self, job: Job) -> bool:
-        """Whether exactly the groups of a job run, and no start or end is under way."""
-        known = self._monitor.statuses(job.id)
-        if job.state is JobState.RUNNING:
-            alive = {status.group for _, status in known if status.alive}
-            return alive == job.groups.keys() and len(known) == len(alive)
-        if job.state in FINAL:
-            return self.is_removed(job.id)
-        return not known and job.state is JobState.PENDING
 
     def kill(self, node: str, job: int, group: int, why: str, grace_s: float = GRACE_S) -> None:
         """Let an agent end a group; without grace mpiexec prints no error message either."""
