@@ -39,7 +39,7 @@ SUBCOMMANDS = {
         "simulator.commands.predict:predict", "Measure predictors of run times on a trace."
     ),
     "workload": Entry("simulator.commands.workload:workload", "Describe and convert traces."),
-    "agent": Entry("scheduler.node.agent:main", "Start and watch the processes of a node.", True),
+    "agent": Entry("scheduler.node.command:main", "Serve a node: start and watch its processes."),
 }
 
 

@@ -24,12 +24,10 @@ class Entry(NamedTuple):
     ----------
     target : "module:attribute" of the click command.
     help : its line in the list of subcommands.
-    hidden : whether the list leaves it out.
     """
 
     target: str
     help: str
-    hidden: bool = False
 
 
 class LazyGroup(click.Group):
@@ -44,7 +42,7 @@ class LazyGroup(click.Group):
         super().__init__(*args, **kwargs)
         self.entries = entries
         for name, entry in entries.items():  # for help, completion and suggestions
-            self.add_command(click.Command(name, help=entry.help, hidden=entry.hidden))
+            self.add_command(click.Command(name, help=entry.help))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the subcommands in the order of `entries`."""

@@ -31,7 +31,7 @@ class Identity:
 
     Attributes
     ----------
-    server : ZeroMQ endpoint of the service.
+    server : ZeroMQ endpoint of the service, or path of an access file.
     job : number of the job.
     group : number of the process's group within the job.
     token : the job token.

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from reshape.errors import ProtocolError, ServiceUnavailable
 from reshape.topology import Topology
-from reshape.wire.client import Client
+from reshape.wire.client import Client, connect
 from reshape.wire.identity import Identity
 from reshape.wire.messages import (
     Abandon,
@@ -65,7 +65,8 @@ class Link:
     @property
     def _client(self) -> Client:
         if self._opened is None:
-            self._opened = Client(self._who.server)
+            server = self._who.server
+            self._opened = connect(server) if server.startswith("/") else Client(server)
         return self._opened
 
     def hello(self, size: int, topology: Topology | None) -> Welcome | None:

@@ -6,7 +6,8 @@ malformed message, is :class:`Failure`.
 
     from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
-    from a node agent         AgentHello, at each change and as a heartbeat
+    from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
+                              heartbeat
     to a node agent           StartGroup, KillGroup, WatchJoin, CancelAccept, SweepJob, AgentStop
     from commands             Submit, CheckSubmission, Cancel, ListJobs, Explain, Wait, ServerInfo,
                               Stop
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from reshape.topology import Topology
+from reshape.wire.access import AccessFile
 from reshape.wire.outcome import ResizeTimes
 
 
@@ -170,6 +172,14 @@ class AgentHello(_Message):
     It repeats how groups ended until ForgetGroups or SweepJob, so that a service that restarts
     receives it too. `folders` lists all jobs that have shared memory on the node, `restart_points`
     those of them that have a restart point, which means that they are within a resize.
+
+    Attributes
+    ----------
+    host : name of the host of the agent; empty: the host of the service.
+    incarnation : identifies this process among all agents of the node, on any host; empty: `pid`
+        does.
+    address : address under which other hosts of the service reach this host.
+    ends : whether the agent ends after this report.
     """
 
     node: str
@@ -178,6 +188,33 @@ class AgentHello(_Message):
     groups: list[GroupStatus]
     restart_points: list[int]
     folders: list[int] = []
+    host: str = ""
+    incarnation: str = ""
+    address: str = ""
+    ends: bool = False
+
+
+class AgentArrival(_Message):
+    """The agent of another host asks how to serve its node; answered by AgentSettings."""
+
+    node: str
+    host: str
+    release: str
+
+
+class AgentSettings(_Message):
+    """How an agent on another host serves its node.
+
+    Attributes
+    ----------
+    memory : name of the folder in /dev/shm for the shared memory of jobs, the same on all hosts.
+    heartbeat_s : interval of reports without a change, seconds.
+    job_access : what the processes of jobs need to reach the service.
+    """
+
+    memory: str
+    heartbeat_s: float
+    job_access: AccessFile
 
 
 # ---------------------------------------------------------------- service -> agent
@@ -445,6 +482,8 @@ class Info(_Message):
     Attributes
     ----------
     resources : (amount, free) of resources besides processors, by name.
+    awaited : nodes whose agents the service starts and that have not reported, each with the fault
+        of the last start, if any.
     unreadable : records of the journal that the service ignores because it cannot read them.
     refused : number of refused connections and messages by kind: "connection" (no or broken
         handshake), "key" (unknown, revoked or expired), "message" (malformed or too large),
@@ -465,6 +504,7 @@ class Info(_Message):
     version: str
     resources: dict[str, tuple[int, int]] = {}
     unreadable: list[str] = []
+    awaited: dict[str, str] = {}
     refused: dict[str, int] = {}
 
 
@@ -498,6 +538,8 @@ Message: TypeAlias = (
     | Connect
     | Abandon
     | AgentHello
+    | AgentArrival
+    | AgentSettings
     | StartGroup
     | KillGroup
     | ForgetGroups

@@ -64,14 +64,14 @@ def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
 def _await_answer(
     place: ServiceDirectory, process: subprocess.Popen[bytes], log: Path, written: int
 ) -> None:
-    """Wait until the service answers and its nodes are up.
+    """Wait until the service answers and its nodes are up, except those that cannot be started.
 
     The time limit begins with the first answer, because a recovery may take longer than the start
     of the agents. Until then messages say that the service has not answered.
     """
     began = time.monotonic()
     until, report_at = inf, began + PROGRESS_S
-    missing: list[str] = []
+    missing: dict[str, str] = {}
     while process.poll() is None and time.monotonic() < until:
         if not missing and time.monotonic() >= report_at:
             report_at += PROGRESS_S
@@ -81,18 +81,19 @@ def _await_answer(
         with contextlib.suppress(ServiceUnavailable):
             info = service_info(place.path, timeout=1.0)
             if info.pid == process.pid:  # else an older service still answers
-                missing = [node for node, _, state in info.nodes if state != "up"]
-                if not missing:
+                missing = info.awaited
+                if all(missing.values()):  # the others are up; the service tries these again
+                    for node, fault in missing.items():
+                        print(f"reshape: node {node} is not up: {fault}", file=sys.stderr)
                     return
                 until = min(until, time.monotonic() + START_S)
         time.sleep(0.02)
     if process.poll() is not None:
         text = _last_line(log, written).removeprefix("reshape: error: ")
         raise ReshapeError(f"the service ended with exit code {process.poll()}: {text}")
-    text = _last_line(place.log(f"agent-{missing[0]}"))
-    raise ReshapeError(
-        f"the agent of node {missing[0]} does not report within {START_S:g} s: {text}"
-    )
+    node = next(node for node, fault in missing.items() if not fault)
+    text = _last_line(place.log(f"agent-{node}"))
+    raise ReshapeError(f"the agent of node {node} does not report within {START_S:g} s: {text}")
 
 
 def _last_line(log: Path, begin: int = 0) -> str:

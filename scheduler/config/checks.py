@@ -22,6 +22,7 @@ def check(tree: Located, config: ServeConfig) -> None:
     ------
     ConfigError : the first error found, with its origin and a way to correct it.
     """
+    _check_launchers(tree, config)
     base = _build_scenario(tree, (), config.scenario, config.parameters)
     _check_redirection(tree, config, base)
     for name in config.priorities:
@@ -60,6 +61,17 @@ def check(tree: Located, config: ServeConfig) -> None:
         wrong: FieldPath = ("parameters", str(error.field)) if given else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""
         tree.fail(wrong, f"{error.message}{hint}")
+
+
+def _check_launchers(tree: Located, config: ServeConfig) -> None:
+    """Agents on other hosts need a TCP socket of the service."""
+    remote = [node.name for node in config.nodes if node.launcher != "local"]
+    if remote and config.listen is None:
+        tree.fail(
+            ("nodes",),
+            f"node {remote[0]} is on another host, whose agent connects over TCP: add listen:"
+            " HOST:PORT, or --listen HOST:PORT",
+        )
 
 
 def _check_redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> None:

@@ -8,6 +8,7 @@
     shared_per_node: {memory_bandwidth: 6000}   # used by all processes of the node together
     shared_penalty: excess    # or ratio; see docs/sharing.md
     exclusive: false          # true: a job gets whole nodes
+    launcher: local           # how the service starts agents: local, ssh, or none (by hand)
     network:                  # without it the machine is flat
       topology: tree          # a k-ary n-tree
       k: 4
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -34,6 +35,7 @@ from scheduler.model.sharing import PenaltyRule, SharedCapacity
 from scheduler.text.counts import counted
 from scheduler.text.located import Located
 
+Launcher: TypeAlias = Literal["local", "ssh", "none"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1)]
@@ -57,6 +59,7 @@ class MachineFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_per_node: dict[str, Count] = {}
     shared_penalty: PenaltyRule = "excess"
     exclusive: bool = False
+    launcher: Launcher = "local"
     network: NetworkFields | None = None
 
 
@@ -73,6 +76,7 @@ class Platform(msgspec.Struct, frozen=True):
     resources_per_node : further resources of each node, by name.
     shared_per_node : capacity of each node for resources that its processes share, by name.
     shared_penalty : "excess" or "ratio", see `SharedCapacity`.
+    launcher : how a service starts the agents of the nodes.
     """
 
     leaves: ProcSet
@@ -83,6 +87,7 @@ class Platform(msgspec.Struct, frozen=True):
     resources_per_node: Mapping[str, int] = {}
     shared_per_node: Mapping[str, int] = {}
     shared_penalty: PenaltyRule = "excess"
+    launcher: Launcher = "local"
 
     @property
     def resources(self) -> dict[str, int]:
@@ -182,7 +187,9 @@ def read(file: Path) -> Platform:
     exclusive = fields.exclusive
     if network is None:
         leaves = ProcSet.span(0, count)
-        return Platform(leaves, per_node, exclusive, None, names, resources, *shared)
+        return Platform(
+            leaves, per_node, exclusive, None, names, resources, *shared, fields.launcher
+        )
     try:
         shape = Tree(network.k, network.levels, per_node)
     except ValueError as error:
@@ -213,4 +220,4 @@ def read(file: Path) -> Platform:
             f" and {counted(shape.levels, 'level')}; add levels",
         )
     leaves = leaves.first(count)
-    return Platform(leaves, per_node, exclusive, shape, names, resources, *shared)
+    return Platform(leaves, per_node, exclusive, shape, names, resources, *shared, fields.launcher)

@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from reshape.errors import ConfigError, nearest
+from scheduler.config.machine_file import Launcher
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
@@ -24,13 +25,25 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 #: File names contain the names of nodes.
 NodeName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 
+#: It must not look like an option of ssh.
+HostName = Annotated[str, msgspec.Meta(pattern=r"^([^-\s][^\s]*)?$", max_length=255)]
+
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node, its number of processors, and its amounts of further resources, by name."""
+    """A node, its number of processors, and its amounts of further resources, by name.
+
+    Parameters
+    ----------
+    launcher : how its agent is started: "local", on the host of the service; "ssh", on another
+        host; "none", by hand.
+    host : destination of ssh; empty: the name of the node.
+    """
 
     name: NodeName
     processors: Count
     resources: dict[str, Amount] = {}
+    launcher: Launcher = "local"
+    host: HostName = ""
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,6 +58,7 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     move_bytes_per_s : lowest acceptable rate of moving data; bytes / rate is added to `join_s`.
     exit_s : for the processes of a group that left to end.
     node_lost_s : how long an agent may be silent before its node counts as lost.
+    heartbeat_s : how often an agent on another host reports without a change.
     """
 
     start_s: Positive = 60.0
@@ -52,7 +66,8 @@ class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join_s: Positive = 15.0
     move_bytes_per_s: Positive = 50e6
     exit_s: Positive = 10.0
-    node_lost_s: Positive = 30.0
+    node_lost_s: Positive = 60.0
+    heartbeat_s: Positive = 1.0
 
 
 class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +112,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    nodes : the nodes, each with an agent on this machine.
+    nodes : the nodes, each with an agent, on this host or on another one.
     scenario : name of a registered scenario.
     parameters : values for the scenario's fields, by dotted name.
     kill_at_walltime : whether to end jobs that exceed their walltime.
@@ -111,6 +126,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network : the network of the nodes, from a machine file; None: flat.
     places : processor numbers of each node, from a machine file.
     listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
+    ssh : command for nodes with the launcher ssh, with options such as ``-F FILE``.
     """
 
     nodes: Annotated[tuple[NodeConfig, ...], msgspec.Meta(min_length=1)]
@@ -128,6 +144,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Tree | None = None
     places: dict[str, ProcSet] = {}
     listen: str | None = None
+    ssh: Annotated[str, msgspec.Meta(min_length=1)] = "ssh"
 
     @property
     def by_node(self) -> dict[str, int]:

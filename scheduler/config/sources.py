@@ -21,6 +21,7 @@ An example of a file (every field is optional):
     redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
     verify: true
     listen: 0.0.0.0:7077      # TCP with CURVE besides the socket in the service directory
+    ssh: ssh                  # command that starts agents on nodes with the launcher ssh
     deadlines: {start_s: 60, join_s: "0:15"}
     journal: {keep_resize_points: 200000, keep_days: null}
 
@@ -180,6 +181,7 @@ def _expand_machine(tree: Located) -> Platform | None:
     contents = {
         "processors": platform.processors_per_node,
         "resources": platform.resources_per_node,
+        "launcher": platform.launcher,
     }
     tree.override(("nodes",), [{"name": name, **contents} for name in platform.places], origin)
     return platform

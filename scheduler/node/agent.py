@@ -15,26 +15,29 @@ process of its own opens the files of each group that it starts.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import secrets
 import shutil
 import signal
+import socket
 import time
-from pathlib import Path
 
-import click
 import zmq
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.private_folder import make_private
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
+from reshape.wire.client import use_keys
 from reshape.wire.codec import decode, encode, is_other_release, start_of
 from scheduler.launchers.local import start_mpiexec
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.logs import RefusalLog, log_to_file
+from scheduler.node.host_place import HostPlace, own_address
+from scheduler.node.logs import RefusalLog
 from scheduler.node.mpi_files import MpiFiles
 from scheduler.node.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree, wake_on_child
 from scheduler.node.stand_ins import STAND_IN_S, StandIns
@@ -59,7 +62,8 @@ class Agent:
 
     Parameters
     ----------
-    directory : the directory of the service, which holds its endpoint and its secret.
+    directory : the directory of the service, which holds its endpoint and its secret; on another
+        host what the agent has instead.
     node : name of this node.
     start_s : time limit in seconds for opening the files of a group.
     stand_in_s : time limit in seconds of a stand-in.
@@ -71,13 +75,21 @@ class Agent:
 
     def __init__(
         self,
-        directory: ServiceDirectory,
+        directory: ServiceDirectory | HostPlace,
         node: str,
         start_s: float = START_S,
         stand_in_s: float = STAND_IN_S,
     ) -> None:
         self.directory = directory
         self.node = node
+        self._remote = directory if isinstance(directory, HostPlace) else None
+        self._incarnation = secrets.token_hex(8)
+        self._heartbeat_s = HEARTBEAT_S
+        self._address = ""
+        if self._remote is not None:
+            self._heartbeat_s = self._remote.settings.heartbeat_s
+            self._address = own_address(directory.endpoint)
+            self._remote.write_job_access()
         self.start_s = start_s
         self.mark = f"{directory.memory.name}/{node}"
         self.groups: dict[tuple[int, int], GroupProcesses] = {}
@@ -102,6 +114,9 @@ class Agent:
         # A report holds the complete state, so old reports need no queue.
         self._socket.setsockopt(zmq.SNDHWM, 10)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        if self._remote is not None:
+            use_keys(self._socket, self._remote.access)
+            self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)  # milliseconds
         self._socket.connect(self.directory.endpoint)
 
     # ------------------------------------------------------------------ the loop
@@ -119,7 +134,7 @@ class Agent:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
         while not (self.stopping and not self._is_busy):
-            if self._changed or time.monotonic() - self._reported > HEARTBEAT_S:
+            if self._changed or time.monotonic() - self._reported > self._heartbeat_s:
                 self._report()
             for ready, _event in poller.poll(self._poll_ms()):
                 if ready == wake:
@@ -131,7 +146,7 @@ class Agent:
             self._tick()
             if self._may_exit():
                 break
-        self._report()
+        self._report(ends=True)
         self._remove_memory()
         self._socket.close(linger=500)
 
@@ -156,12 +171,12 @@ class Agent:
         if self._other_release:
             log.info("no group runs, and the service is of another release: ending")
             return True
-        if time.monotonic() - self._heard > IDLE_EXIT_S:
+        if self._remote is None and time.monotonic() - self._heard > IDLE_EXIT_S:
             log.info("no group runs, and there is no service: ending")
             return True
         return False
 
-    def _report(self) -> None:
+    def _report(self, *, ends: bool = False) -> None:
         self._reported, self._changed = time.monotonic(), False
         folders = self.directory.jobs_with_folder()
         hello = m.AgentHello(
@@ -171,6 +186,10 @@ class Agent:
             groups=[group.report() for group in self.groups.values()],
             restart_points=[job for job in folders if has_restart_point(self.directory.shm(job))],
             folders=folders,
+            host="" if self._remote is None else socket.gethostname(),
+            incarnation=self._incarnation,
+            address=self._address,
+            ends=ends,
         )
         try:
             self._socket.send_multipart(encode(hello), zmq.NOBLOCK)
@@ -382,10 +401,12 @@ class Agent:
         self._mpi_files.finish()
         for job in self.directory.jobs_with_folder() if self.stopping else ():
             shutil.rmtree(self.directory.shm(job), ignore_errors=True)
-        try:
+        if self._remote is not None:
+            self._remote.remove(self.node)
+        if self.stopping:
+            self.directory.job_access.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is in use
             self.directory.memory.rmdir()
-        except OSError:
-            log.debug("%s is in use", self.directory.memory)
 
     # ------------------------------------------------------------------ resizes
 
@@ -408,18 +429,3 @@ class Agent:
         self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
         self._changed = True  # the next life of the job may wait for this
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)
-
-
-@click.command()
-@click.option("--dir", "directory", required=True, type=click.Path(path_type=Path))
-@click.option("--node", required=True, help="Name of this node.")
-def main(directory: Path, node: str) -> None:
-    """Run the agent of one node; the service starts it."""
-    place = ServiceDirectory(directory)
-    log_to_file(place.log(f"agent-{node}"))
-    with place.agent_lock(node) as locked:
-        if not locked:
-            log.info("an agent of %s is already running", node)
-            return
-        log.info("agent of %s pid=%d", node, os.getpid())
-        Agent(place, node).run()

@@ -20,21 +20,20 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
-import re
 import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 
 from reshape.errors import ReshapeError
 from reshape.private_folder import make_private
+from scheduler.node.job_folders import MEMORY, JobFolders
 
 _LONGEST_SOCKET_PATH = 100
 
 
-class ServiceDirectory:
+class ServiceDirectory(JobFolders):
     """Paths and locks of one service.
 
     Parameters
@@ -44,6 +43,7 @@ class ServiceDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(os.path.abspath(Path(path).expanduser()))
+        self._memory: Path | None = None
 
     def create(self) -> None:
         """Create the directory for its user only, or verify an existing one.
@@ -132,35 +132,12 @@ class ServiceDirectory:
         """Return the log file of the service or of an agent."""
         return self.path / f"{name}.log"
 
-    @cached_property
+    @property
     def memory(self) -> Path:
-        """Folder in /dev/shm for the shared memory of all jobs of this service on this node."""
-        return Path("/dev/shm") / self._read("memory-folder")
-
-    def shm(self, job: int) -> Path:
-        """Return the shared-memory folder of a job; `make_job_folder` creates it."""
-        return self.memory / f"job-{job}"
-
-    def make_job_folder(self, job: int) -> None:
-        """Create the shared-memory folder of a job, or verify the existing one.
-
-        Raises
-        ------
-        ReshapeError : the folder cannot be created, or other users have access to it.
-        """
-        try:
-            make_private(self.memory)
-            make_private(self.shm(job))
-        except OSError as error:
-            raise ReshapeError(f"cannot create {self.shm(job)}: {error.strerror}") from None
-
-    def jobs_with_folder(self) -> list[int]:
-        """Return the numbers of all jobs that have a shared-memory folder on this node."""
-        try:
-            names = os.listdir(self.memory)
-        except OSError:
-            return []
-        return sorted(int(name[4:]) for name in names if re.fullmatch(r"job-\d+", name))
+        """Folder in /dev/shm for the shared memory of all jobs of this service on this host."""
+        if self._memory is None:
+            self._memory = MEMORY / self._read("memory-folder")
+        return self._memory
 
     def read_secret(self) -> str:
         """Return the secret with which agents prove that they belong to the service."""

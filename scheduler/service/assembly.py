@@ -63,8 +63,9 @@ def assemble(
     core, launches = recover(journal, config, errors.report)
     clock = Clock(journal.clock_anchor(), core.now)
     journal.note_clock_anchor(clock.anchor)
-    patience_s = config.deadlines.node_lost_s
-    monitor = SystemMonitor(directory, config.nodes, send, reserved(config), journal, patience_s)
+    monitor = SystemMonitor(
+        directory, config.nodes, send, reserved(config), journal, config.deadlines, config.ssh
+    )
     startup = JobStartup(core, monitor, directory, launches)
     transactions = Transactions(journal, clock)
     remap = RemapScheduler(core, transactions, monitor, startup, config.deadlines, send, clock)

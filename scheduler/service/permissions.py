@@ -28,6 +28,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.Facts: _JOB,
     m.GroupReady: _JOB,
     m.AgentHello: frozenset(("agent",)),
+    m.AgentArrival: frozenset(("agent",)),
     m.Submit: _PEOPLE,
     m.CheckSubmission: _PEOPLE,
     m.Cancel: _PEOPLE,  # users: their own jobs

@@ -12,6 +12,7 @@ import msgspec
 
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire import messages as m
+from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, decode
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
@@ -140,7 +141,10 @@ class RequestHandler:
                 self._answer_later(peer, message.id, lambda: instruct(job, message))
                 return None
             case m.AgentHello():
-                return self._on_agent(peer, message)
+                return self._on_agent(peer, message, sender)
+            case m.AgentArrival():
+                access = read_access(self._components.directory.path / "access" / "job.json")
+                return self._monitor.settings_for(message, access)
             case m.Hello():
                 return self._on_program(message)
             case m.GroupReady():
@@ -160,13 +164,16 @@ class RequestHandler:
             case _:
                 return self._on_command(peer, message, sender)
 
-    def _on_agent(self, peer: bytes, hello: m.AgentHello) -> m.Message:
+    def _on_agent(self, peer: bytes, hello: m.AgentHello, sender: Sender) -> m.Message:
         unwanted = [
             status
             for status in hello.groups
             if status.alive and not self._is_wanted(status.job, status.group)
         ]
-        events = self._monitor.on_agent_hello(peer, hello, unwanted, self._components.clock())
+        now = self._components.clock()
+        events = self._monitor.on_agent_hello(
+            peer, hello, unwanted, now, is_remote=sender.is_remote
+        )
         for event in events:  # one by one: a node is lost before it joins again
             self._driver.decide([event])
         return m.Done()
@@ -273,6 +280,7 @@ class RequestHandler:
             processors=config.processors,
             free=machine.free_count,
             nodes=nodes,
+            awaited=self._monitor.awaited(),
             queued=queued,
             running=len(jobs) - queued,
             ended=self._applications.last - len(jobs),

@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which a command is repeated if the agent does not report its effect.
 REPEAT_S = 3.0
+#: Variables of a job that its submission may set otherwise. Each rank has one processor, so a BLAS
+#: with a thread per core would oversubscribe them. UCX warns of requests that a group leaves behind
+#: when it disconnects from another host, which does no harm.
+DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error"}
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 2.0
 
@@ -51,6 +55,9 @@ class JobStartup:
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._launches = launches
+        # A process of a job finds the same path on every host.
+        remote = any(map(monitor.is_remote, monitor.nodes))
+        self._server = str(directory.job_access) if remote else directory.endpoint
         self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
 
     def node_of(self, job: Job, group: int) -> str:
@@ -151,12 +158,11 @@ class JobStartup:
             role = "restart"
             sizes = (f"{number}:{len(held)}" for number, held in job.groups.items())
             world["RESHAPE_GROUPS"] = " ".join(sizes)
-        # Each rank has one processor, so a BLAS with a thread per core would oversubscribe them.
         environment = (
-            {"OMP_NUM_THREADS": "1"}
+            DEFAULTS
             | self.environment(job.id)
             | {
-                "RESHAPE_SERVER": self._directory.endpoint,
+                "RESHAPE_SERVER": self._server,
                 "RESHAPE_JOB": str(job.id),
                 "RESHAPE_GROUP": str(group),
                 "RESHAPE_TOKEN": launch.token,

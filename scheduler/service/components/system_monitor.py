@@ -1,24 +1,26 @@
 """The system monitor: agents, nodes, and the status of every group (PRIO 2, System Monitor).
 
-It keeps the latest report of every agent and starts the agents of this machine. What follows from
-the end of a group is decided in :mod:`scheduler.service.components.job_ends`.
+It keeps the latest report of every agent and has missing ones started. What follows from the end of
+a group is decided in :mod:`scheduler.service.components.job_ends`.
 """
 
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from math import inf
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
-from scheduler.config.settings import NodeConfig
+from reshape.wire.access import AccessFile
+from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory
+from scheduler.service.components.agent_starts import AgentStarts
+from scheduler.service.record.clock import boot_id
 from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -26,20 +28,24 @@ log = logging.getLogger(__name__)
 #: Seconds of silence that one tick counts at most. Ticks come four times a second; a longer time
 #: between two of them is a stall of the service itself, in which it could not hear its agents.
 STEP_S = 1.0
-#: Seconds between two attempts to start the agent of a node.
-RESTART_S = 5.0
+#: Seconds for which the end of agents on other hosts is awaited.
+STOP_S = 5.0
 
 
 @dataclass
 class AgentState:
     """The latest report of an agent; `groups` is by job, then by group.
 
-    `heard_at` is a reading of the monitor's listening time.
+    `heard_at` is a reading of the monitor's listening time. `name` identifies the agent among all
+    that the node ever had; `host` and `address` are empty on the host of the service.
     """
 
     identity: bytes
     pid: int
     heard_at: float
+    name: str = ""
+    host: str = ""
+    address: str = ""
     groups: dict[int, dict[int, m.GroupStatus]] = field(default_factory=dict)
     restart_points: set[int] = field(default_factory=set)
     folders: set[int] = field(default_factory=set)
@@ -53,7 +59,8 @@ class SystemMonitor:
     send : queues a message for a peer, named by its socket identity.
     reserved : processors of nodes that belong to the redirection group, by name.
     journal : keeps the process number of each node's agent across restarts of the service.
-    node_lost_s : an agent that is silent for longer has lost its node, seconds.
+    ssh : command that starts programs on other hosts.
+    deadlines : how long an agent may be silent, and how often it reports.
 
     Attributes
     ----------
@@ -67,24 +74,25 @@ class SystemMonitor:
         send: Callable[[bytes, m.Message], None],
         reserved: Mapping[str, int],
         journal: Journal,
-        node_lost_s: float,
+        deadlines: Deadlines,
+        ssh: str,
     ) -> None:
         self._directory = directory
         self._secret = directory.read_secret()
         self._send = send
         self._reserved = reserved
         self._journal = journal
-        self._node_lost_s = node_lost_s
+        self._node_lost_s, self._heartbeat_s = deadlines.node_lost_s, deadlines.heartbeat_s
         self._nodes = {node.name: node for node in nodes}
         self.nodes = {node.name: node.processors for node in self._nodes.values()}
         self.agents: dict[str, AgentState] = {}
         self.changed_jobs: set[int] = set()
         self._listened_s = 0.0  # time in which the service was able to hear its agents
         self._ticked_at = time.monotonic()
-        self._started_at: dict[str, float] = {}
+        self._starts = AgentStarts(directory, self._nodes.values(), ssh)
+        self._stopping_since: float | None = None
         # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
         self._missing_since = dict.fromkeys(self.nodes, 0.0)
-        self._children: list[subprocess.Popen[bytes]] = []
 
     # ------------------------------------------------------------------ agents
 
@@ -94,6 +102,8 @@ class SystemMonitor:
         hello: m.AgentHello,
         unwanted: Sequence[m.GroupStatus],
         now: float,
+        *,
+        is_remote: bool = False,
     ) -> list[Event]:
         """Note the report of an agent and return the events of its node.
 
@@ -101,18 +111,24 @@ class SystemMonitor:
         ----------
         unwanted : living groups of the report that the core does not have (any more). A node that
             joins does so only after they have ended, because its processors are not free before.
+        is_remote : whether the key of the connection proves that the sender is an agent.
 
         Raises
         ------
         ReshapeError : the agent is refused.
         """
-        self._check(hello)
+        self._check(hello, is_remote=is_remote)
         events: list[Event] = []
-        known = self.agents.get(hello.node)
+        known, name = self.agents.get(hello.node), agent_name(hello)
         if known is not None:
-            replaced = known.pid != hello.pid
+            replaced = known.name != name
+            if replaced and known.host != hello.host and self._silent_s(known) < self._node_lost_s:
+                raise ReshapeError(
+                    f"node {hello.node} is served by an agent on {known.host or 'this host'}, and"
+                    f" not on {hello.host or 'this host'}: end one, or give each its own node"
+                )
         else:
-            replaced = self._journal.has_other_agent(hello.node, hello.pid)
+            replaced = self._journal.has_other_agent(hello.node, name)
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
             points = tuple(hello.restart_points)
@@ -125,23 +141,70 @@ class SystemMonitor:
                     job=status.job, group=status.group, grace_s=0, why="its node was lost"
                 )
                 self._send(identity, kill)
-            self._journal.note_agent(hello.node, hello.pid)
+            self._journal.note_agent(hello.node, name)
             if unwanted:
                 return events
-            log.info("agent reports node=%s pid=%d", hello.node, hello.pid)
+            log.info("agent reports node=%s host=%s pid=%d", hello.node, hello.host, hello.pid)
             events.append(self.joined_event(hello.node, now))
         self._note(identity, hello, known)
+        if hello.ends:
+            log.info("agent ends node=%s", hello.node)
+            events.append(self._lose(hello.node, now, ()))
         return events
 
-    def _check(self, hello: m.AgentHello) -> None:
-        if hello.secret != self._secret:
+    def settings_for(self, arrival: m.AgentArrival, access: AccessFile) -> m.AgentSettings:
+        """Return how an agent on another host serves its node.
+
+        Parameters
+        ----------
+        access : what the processes of jobs need to reach the service.
+
+        Raises
+        ------
+        ReshapeError : the agent is refused.
+        """
+        self._check_node(arrival.node, is_remote=True)
+        if arrival.release != version("reshape-mpi"):
+            raise ReshapeError(
+                f"the agent of {arrival.node} on {arrival.host} is of release {arrival.release},"
+                f" the service of {version('reshape-mpi')}: install the same release there"
+            )
+        return m.AgentSettings(
+            memory=self._directory.memory.name, heartbeat_s=self._heartbeat_s, job_access=access
+        )
+
+    def _check(self, hello: m.AgentHello, *, is_remote: bool) -> None:
+        if not is_remote and hello.secret != self._secret:
             raise ReshapeError(
                 f"the agent of {hello.node} shows another secret: its directory is not this one"
             )
-        if hello.node not in self.nodes:
+        self._check_node(hello.node, is_remote=is_remote)
+
+    def _check_node(self, node: str, *, is_remote: bool) -> None:
+        if node not in self.nodes:
             raise ReshapeError(
-                f"node {hello.node!r} is not configured; there are {', '.join(self.nodes)}"
+                f"node {node!r} is not configured; there are {', '.join(self.nodes)}"
             )
+        if is_remote and self._starts.is_local(node):
+            raise ReshapeError(
+                f"node {node} has the launcher local, so the service starts its agent on its own"
+                " host: set the launcher of the node to none or ssh"
+            )
+
+    def _silent_s(self, agent: AgentState) -> float:
+        return self._listened_s - agent.heard_at
+
+    def is_remote(self, node: str) -> bool:
+        """Whether a node is on another host than the service."""
+        return not self._starts.is_local(node)
+
+    def awaited(self) -> dict[str, str]:
+        """Nodes whose agents the service starts and that have not reported, and why if known."""
+        return {
+            name: self._starts.faults.get(name, "")
+            for name, node in self._nodes.items()
+            if node.launcher != "none" and name not in self.agents
+        }
 
     def _note(self, identity: bytes, hello: m.AgentHello, known: AgentState | None) -> None:
         groups: dict[int, dict[int, m.GroupStatus]] = {}
@@ -158,7 +221,15 @@ class SystemMonitor:
             if groups.get(job) != before.groups.get(job)
         )
         self.agents[hello.node] = AgentState(
-            identity, hello.pid, self._listened_s, groups, restart_points, folders
+            identity,
+            hello.pid,
+            self._listened_s,
+            agent_name(hello),
+            hello.host,
+            hello.address,
+            groups,
+            restart_points,
+            folders,
         )
 
     def joined_event(self, node: str, now: float) -> NodeJoined:
@@ -180,56 +251,42 @@ class SystemMonitor:
         moment = time.monotonic()
         self._listened_s += min(moment - self._ticked_at, STEP_S)
         self._ticked_at = moment
-        self._children = [child for child in self._children if child.poll() is None]
         for node in self.nodes:
             agent = self.agents.get(node)
             if agent is not None:
-                silent_s = self._listened_s - agent.heard_at
-                if not heard_all or (silent_s < self._node_lost_s and self._is_held(node)):
-                    continue
-                log.error(
-                    "node lost node=%s pid=%d: its agent is silent for %.0f s",
-                    *(node, agent.pid, silent_s),
-                )
-                del self.agents[node]
-                self.changed_jobs |= agent.groups.keys()
-                # The next agent reports the restart points, if it comes in time.
-                restart_points = None if start_agents and not self._is_held(node) else ()
-                events.append(NodeLost(now, node, restart_points))
-                self._missing_since[node] = self._listened_s
+                silent_s, gone = self._silent_s(agent), self._starts.is_gone(node)
+                if heard_all and (silent_s >= self._node_lost_s or gone):
+                    log.error(
+                        "node lost node=%s pid=%d: its agent is silent for %.0f s",
+                        *(node, agent.pid, silent_s),
+                    )
+                    # The next agent reports the restart points, if it comes in time.
+                    awaits = start_agents and gone
+                    events.append(self._lose(node, now, None if awaits else ()))
             elif self._listened_s - self._missing_since[node] >= self._node_lost_s:
                 self._missing_since[node] = inf
                 events.append(NodeLost(now, node))
-            if not start_agents:
-                continue
-            # A starting agent takes the lock itself, so the lock is not tried meanwhile.
-            since_start = moment - self._started_at.get(node, -RESTART_S)
-            if since_start >= RESTART_S and not self._is_held(node):
-                self._start_agent(node)
+            if start_agents:
+                self._starts.keep_started(node, is_silent=node not in self.agents)
         return events
 
+    def _lose(self, node: str, now: float, restart_points: tuple[int, ...] | None) -> NodeLost:
+        self.changed_jobs |= self.agents.pop(node).groups.keys()
+        self._missing_since[node] = self._listened_s
+        return NodeLost(now, node, restart_points)
+
     def stop_agents(self) -> bool:
-        """Tell all agents to end; return whether all have, also those that were just starting."""
+        """Tell all agents to end; return whether all have, also those that were just starting.
+
+        An agent on another host is awaited for `STOP_S`: a host may be out of reach.
+        """
         self.send_to_all(m.AgentStop())
-        self._children = [child for child in self._children if child.poll() is None]
-        return not self._children and not any(map(self._is_held, self.nodes))
-
-    def _is_held(self, node: str) -> bool:
-        with self._directory.agent_lock(node) as free:
-            return not free
-
-    def _start_agent(self, node: str) -> None:
-        self._started_at[node] = time.monotonic()
-        with self._directory.log(f"agent-{node}").open("ab") as output:
-            argv = [sys.executable, "-m", "reshape", "agent"]
-            child = subprocess.Popen(
-                [*argv, "--dir", str(self._directory.path), "--node", node],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # the agent outlives the service
-            )
-        self._children.append(child)
+        moment = time.monotonic()
+        if self._stopping_since is None:
+            self._stopping_since = moment
+        overdue = moment - self._stopping_since > STOP_S
+        remote = [node for node in self.agents if self.is_remote(node)]
+        return self._starts.all_ended() and (overdue or not remote)
 
     def send_to(self, node: str, message: m.Message) -> None:
         """Send a message to the agent of a node, if there is one."""
@@ -269,3 +326,8 @@ class SystemMonitor:
         return {
             job for agent in self.agents.values() for job in agent.groups.keys() | agent.folders
         }
+
+
+def agent_name(hello: m.AgentHello) -> str:
+    """Name that identifies an agent among all that its node ever had."""
+    return hello.incarnation or f"{hello.pid} {boot_id()}"

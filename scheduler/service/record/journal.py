@@ -34,7 +34,7 @@ from scheduler.replay.journal_reader import (
     encode_order,
     reading,
 )
-from scheduler.service.record.clock import ClockAnchor, boot_id
+from scheduler.service.record.clock import ClockAnchor
 from scheduler.state.records import SiteRecord, encode_job, encode_site
 
 #: Ended jobs are listed by the time of their end; each index answers filters by its columns alone.
@@ -307,13 +307,13 @@ class Journal(JournalReader):
         """Note the anchor of the clock."""
         self._note(_META, "clock", json.encode(anchor).decode())
 
-    def has_other_agent(self, node: str, pid: int) -> bool:
-        """Whether the latest agent of a node was another process, possibly before a reboot."""
-        return self.meta(f"agent {node}") not in (None, f"{pid} {boot_id()}")
+    def has_other_agent(self, node: str, agent: str) -> bool:
+        """Whether the latest agent of a node was another one than that of this name."""
+        return self.meta(f"agent {node}") not in (None, agent)
 
-    def note_agent(self, node: str, pid: int) -> None:
-        """Note the process number of a node's agent."""
-        self._note(_META, f"agent {node}", f"{pid} {boot_id()}")
+    def note_agent(self, node: str, agent: str) -> None:
+        """Note the name of a node's agent."""
+        self._note(_META, f"agent {node}", agent)
 
     def note_meta(self, key: str, value: str) -> None:
         """Note a value of the table `meta`."""

@@ -144,12 +144,12 @@ def test_facts_of_an_earlier_release_without_a_value_are_dropped(
 
 def test_the_latest_agent_of_a_node_is_known_to_the_next_service(path: Path) -> None:
     first = Journal(path)
-    assert not first.has_other_agent("local", 7)
-    first.note_agent("local", 7)
+    assert not first.has_other_agent("local", "a7")
+    first.note_agent("local", "a7")
     first.close()
     second = Journal(path)
-    assert not second.has_other_agent("local", 7)
-    assert second.has_other_agent("local", 8)
+    assert not second.has_other_agent("local", "a7")
+    assert second.has_other_agent("local", "a8")
     second.close()
 
 

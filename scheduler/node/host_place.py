@@ -1,0 +1,121 @@
+"""An agent on a host that does not have the directory of its service.
+
+The agent reaches the service over TCP with an access file of the role agent. First it asks how to
+serve its node (:class:`~reshape.wire.messages.AgentArrival`), until the service answers. The name
+of the folder for shared memory is random and the same on all hosts, so that paths in it, which are
+in the environment of a job's processes, hold on every host.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from reshape.errors import ServiceUnavailable
+from reshape.private_folder import make_private
+from reshape.wire import messages as m
+from reshape.wire.access import AccessFile, write_private
+from reshape.wire.client import Client
+from scheduler.node.job_folders import MEMORY, JobFolders
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 5.0
+#: Seconds between two log lines about a service that does not answer.
+SILENCE_LOG_S = 30.0
+
+
+class HostPlace(JobFolders):
+    """What an agent on another host has instead of the directory of its service.
+
+    Parameters
+    ----------
+    access : access file of the role agent.
+    settings : answer of the service to the arrival of the agent.
+    """
+
+    def __init__(self, access: AccessFile, settings: m.AgentSettings) -> None:
+        self.access, self.settings = access, settings
+        self.endpoint = access.endpoint
+        self._memory = MEMORY / settings.memory
+
+    @property
+    def memory(self) -> Path:
+        """Folder in /dev/shm for the shared memory of all jobs of this service on this host."""
+        return self._memory
+
+    def read_secret(self) -> str:
+        """Return no secret: the key of the connection proves what this agent is."""
+        return ""
+
+    def write_job_access(self) -> None:
+        """Write the access file for the processes of jobs.
+
+        Raises
+        ------
+        ReshapeError : the folder for shared memory is not safe to use, or is full.
+        """
+        make_private(self.memory)
+        write_private(self.job_access, self.settings.job_access)
+
+    @contextmanager
+    def agent_lock(self, node: str) -> Iterator[bool]:
+        """Hold the lock of a node's agent on this host; yields False if another agent holds it."""
+        make_private(self.memory)
+        with (self.memory / f"agent-{node}.lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def remove(self, node: str) -> None:
+        """Remove the files of the agent of a node; the folder too, if nothing else is in it."""
+        (self.memory / f"agent-{node}.lock").unlink(missing_ok=True)
+        self.job_access.unlink(missing_ok=True)
+        with suppress(OSError):  # another agent of this service uses it
+            self.memory.rmdir()
+
+
+def arrive(access: AccessFile, node: str) -> HostPlace:
+    """Ask the service how to serve a node, until it answers.
+
+    Raises
+    ------
+    AccessRefused : the service refuses the key.
+    ReshapeError : the service refuses this agent; the message is its reason.
+    """
+    arrival = m.AgentArrival(node=node, host=socket.gethostname(), release=version("reshape-mpi"))
+    logged = float("-inf")
+    while True:
+        with Client(access.endpoint, access) as client:
+            try:
+                answer = client.request(arrival, ANSWER_S)
+            except ServiceUnavailable as error:
+                if time.monotonic() - logged > SILENCE_LOG_S:
+                    logged = time.monotonic()
+                    log.warning("waiting for the service: %s", error)
+                time.sleep(0.2)
+                continue
+        assert isinstance(answer, m.AgentSettings)
+        return HostPlace(access, answer)
+
+
+def own_address(endpoint: str) -> str:
+    """Return the address of this host on the network by which it reaches a TCP endpoint."""
+    parts = urlsplit(endpoint)
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(found[4])  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()

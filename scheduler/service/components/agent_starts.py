@@ -1,0 +1,166 @@
+"""Starts the agents of nodes, by the launcher of each node.
+
+    local   a process on the host of the service; a lock in its directory shows that it runs
+    ssh     ``reshape agent --background`` on another host, through the ssh command
+    none    started by hand: ``reshape agent --connect DIR/access/agent.json --node NODE``
+
+The access file goes to another host through the standard input of ssh, so that it is in no argument
+list and needs no shared directory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from scheduler.config.settings import NodeConfig
+from scheduler.node.directory import ServiceDirectory
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two attempts to start the agent of a node; those of ssh double up to the last.
+RESTART_S = 5.0
+MOST_RESTART_S = 60.0
+#: Seconds that ssh may take to connect.
+CONNECT_S = 10
+
+
+@dataclass
+class _Attempts:
+    """The attempts to start the agent of a node; `next_at` in monotonic seconds."""
+
+    next_at: float = 0.0
+    failures: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    output: BinaryIO | None = None
+
+
+class AgentStarts:
+    """Starts agents, and tells which of those on this host run.
+
+    Parameters
+    ----------
+    ssh : the ssh command with its options.
+
+    Attributes
+    ----------
+    faults : why the agent of a node could not be started, by node.
+    """
+
+    def __init__(self, directory: ServiceDirectory, nodes: Iterable[NodeConfig], ssh: str) -> None:
+        self._directory, self._ssh = directory, shlex.split(ssh)
+        self._nodes = {node.name: node for node in nodes}
+        self._attempts = {name: _Attempts() for name in self._nodes}
+        self.faults: dict[str, str] = {}
+
+    def is_local(self, node: str) -> bool:
+        """Whether a node is on the host of the service."""
+        return self._nodes[node].launcher == "local"
+
+    def is_gone(self, node: str) -> bool:
+        """Whether a node is local and no agent of it runs; of other hosts nothing is known."""
+        return self.is_local(node) and not self._is_held(node)
+
+    def keep_started(self, node: str, *, is_silent: bool) -> None:
+        """Start the agent of a node unless one runs, as far as that is known.
+
+        Parameters
+        ----------
+        is_silent : whether no agent of the node reports.
+        """
+        attempts, launcher = self._attempts[node], self._nodes[node].launcher
+        self._reap(node, attempts)
+        if launcher == "none" or not is_silent or attempts.process is not None:
+            return
+        # A starting agent takes the lock itself, so the lock is not tried meanwhile.
+        if time.monotonic() < attempts.next_at or (launcher == "local" and self._is_held(node)):
+            return
+        wait_s = min(RESTART_S * 2**attempts.failures, MOST_RESTART_S)
+        attempts.next_at = time.monotonic() + wait_s
+        if launcher == "local":
+            self._start_local(node, attempts)
+        else:
+            self._start_by_ssh(node, attempts)
+
+    def all_ended(self) -> bool:
+        """Whether no agent runs on this host, and none is being started."""
+        for node, attempts in self._attempts.items():
+            self._reap(node, attempts)
+        starting = any(attempts.process is not None for attempts in self._attempts.values())
+        return not starting and all(map(self.is_gone, filter(self.is_local, self._nodes)))
+
+    def _is_held(self, node: str) -> bool:
+        with self._directory.agent_lock(node) as free:
+            return not free
+
+    def _start_local(self, node: str, attempts: _Attempts) -> None:
+        with self._directory.log(f"agent-{node}").open("ab") as output:
+            argv = [sys.executable, "-m", "reshape", "agent"]
+            attempts.process = subprocess.Popen(
+                [*argv, "--dir", str(self._directory.path), "--node", node],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # the agent outlives the service
+            )
+
+    def _start_by_ssh(self, node: str, attempts: _Attempts) -> None:
+        host = self._nodes[node].host or node
+        agent = ["-m", "reshape", "agent", "--connect", "-", "--node", node, "--background"]
+        command = [sys.executable, *agent]
+        if "PYTHONPATH" in os.environ:
+            command = ["env", f"PYTHONPATH={os.environ['PYTHONPATH']}", *command]
+        ssh = [*self._ssh, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "--", host]
+        attempts.output = self._directory.log(f"start-{node}").open("w+b")
+        try:
+            with self._agent_access.open("rb") as access:
+                attempts.process = subprocess.Popen(
+                    [*ssh, shlex.join(command)],
+                    stdin=access,
+                    stdout=attempts.output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._failed(node, attempts, f"cannot start {ssh[0]}: {error.strerror}")
+
+    @property
+    def _agent_access(self) -> Path:
+        return self._directory.path / "access" / "agent.json"
+
+    def _reap(self, node: str, attempts: _Attempts) -> None:
+        """Note how the start of an agent has ended; a local agent itself is the process."""
+        process = attempts.process
+        if process is None or (code := process.poll()) is None:
+            return
+        attempts.process = None
+        if self.is_local(node):
+            return
+        if code == 0:
+            attempts.failures = 0
+            self.faults.pop(node, None)
+            if attempts.output is not None:
+                attempts.output.close()
+            return
+        text = ""
+        if attempts.output is not None:
+            attempts.output.seek(0)
+            text = attempts.output.read().decode(errors="replace").strip()
+        lines = text.splitlines() or ["no message"]
+        host = self._nodes[node].host or node
+        self._failed(node, attempts, f"ssh {host} ended with exit code {code}: {lines[-1]}")
+
+    def _failed(self, node: str, attempts: _Attempts, why: str) -> None:
+        attempts.failures += 1
+        self.faults[node] = why
+        if attempts.output is not None:
+            attempts.output.close()
+        log.error("cannot start the agent of %s: %s", node, why)

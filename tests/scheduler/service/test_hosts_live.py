@@ -1,0 +1,185 @@
+"""Agents on other hosts: they connect over TCP, and hosts are namespaces without common memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from command_line import reshape
+from hosts import NETWORK, NoHosts
+
+from reshape.wire import messages as m
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _can_make_hosts() -> None:
+    try:
+        with Cluster.hosts_only(1):
+            pass
+    except NoHosts as reason:
+        pytest.skip(str(reason))
+
+
+def synthetic(iterations: int) -> list[str]:
+    argv = [sys.executable, "-m", "apps.synthetic", "--iterations", str(iterations)]
+    return [*argv, "--seconds", "0.1", "--speedup", "amdahl:serial=0", "--mib", "8"]
+
+
+def started_agent(cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run an agent that the service is expected to refuse."""
+    command = cluster.hosts["n2"].command([sys.executable, "-m", "reshape", "agent", *options])
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_a_job_grows_onto_another_host_and_leaves_the_one_it_began_on(tmp_path: Path) -> None:
+    steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=4 2/1 4"]
+    options = ["--verify", *steps, "--set", "resizing.hold=5"]
+    with Cluster(tmp_path, hosts=2, processors=2, options=options) as cluster:
+        job = cluster.submit(synthetic(40), 2, max_processors=4)
+        cluster.until(lambda: cluster.job(job).size == 4)
+        assert cluster.job(job).nodes == "n1,n2"
+        cluster.until(lambda: cluster.job(job).nodes == "n2")
+        info = cluster.wait(job)
+        assert info.state == "COMPLETED", cluster.output(job)
+        assert info.facts["verified"] is True
+        assert [resize.outcome for resize in info.resizes] == ["done"] * 3
+        assert info.resizes[0].moved_bytes > 0  # hosts have no common memory
+        cluster.until(lambda: not any(left for _, left in _memory_of(cluster)))
+
+
+def _memory_of(cluster: Cluster) -> list[tuple[str, str]]:
+    """Job folders in the shared memory of each host."""
+    found = []
+    for name, host in cluster.hosts.hosts.items():
+        command = host.command(["sh", "-c", "ls -d /dev/shm/reshape-*/job-* 2>/dev/null"])
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)
+        found.append((name, listed.stdout))
+    return found
+
+
+def test_jobs_outlive_a_partition_and_a_restart_of_the_service(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        script = "import time; time.sleep(8); print('done')"
+        first = cluster.submit([sys.executable, "-c", script], 2)
+        second = cluster.submit([sys.executable, "-c", script], 2)
+        cluster.until(lambda: cluster.job(second).state == "RUNNING")
+        cluster.hosts.cut("n2")
+        cluster.kill_service()
+        cluster.start_service()
+        cluster.until_up("n1")
+        cluster.hosts.join("n2")
+        for job in (first, second):
+            assert cluster.wait(job).state == "COMPLETED"
+            assert cluster.output(job) == "done\n" * 2
+
+
+def test_a_node_that_was_declared_lost_ends_its_processes_when_it_returns(tmp_path: Path) -> None:
+    config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
+    with Cluster(tmp_path, hosts=2, processors=2, config=config) as cluster:
+        cluster.wait(cluster.submit(["true"], 1))
+        jobs = [cluster.submit(["sleep", "600"], 2) for _ in range(2)]
+        cluster.until(lambda: cluster.job(jobs[1]).state == "RUNNING")
+        cluster.hosts.cut("n2")
+        cluster.until(lambda: cluster.job(jobs[1]).state == "NODE_FAIL")
+        assert "n2" in cluster.job(jobs[1]).reason
+        assert cluster.job(jobs[0]).state == "RUNNING"
+        assert _sleeps(cluster, "n2") == 2
+        cluster.hosts.join("n2")
+        cluster.until_up("n2")
+        assert _sleeps(cluster, "n2") == 0
+        assert cluster.wait(cluster.submit(["true"], 2)).state == "COMPLETED"
+
+
+def _sleeps(cluster: Cluster, name: str) -> int:
+    """Number of processes of jobs on a host."""
+    command = cluster.hosts[name].command(["pgrep", "-cf", "^sleep 600"])
+    return int(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+
+
+def test_an_agent_that_dies_ends_its_jobs_and_the_next_one_serves_again(tmp_path: Path) -> None:
+    config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
+    with Cluster(tmp_path, hosts=2, processors=2, config=config) as cluster:
+        job = cluster.submit(["sleep", "600"], 2)
+        cluster.until(lambda: cluster.job(job).state == "RUNNING")
+        cluster.kill_agent("n1")
+        cluster.start_agent("n1")  # another process on the same host, at once
+        assert cluster.wait(job).state == "NODE_FAIL"
+        cluster.until_up("n1")
+        assert _sleeps(cluster, "n1") == 0
+        assert cluster.wait(cluster.submit(["true"], 2)).state == "COMPLETED"
+
+
+def test_agents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        access = cluster.directory / "access"
+        agent = str(access / "agent.json")
+        done = started_agent(cluster, "--connect", agent, "--node", "n7")
+        assert done.returncode == 1
+        assert "node 'n7' is not configured; there are n1, n2" in done.stderr
+        done = started_agent(cluster, "--connect", str(access / "job.json"), "--node", "n2")
+        assert "has the role job: an agent needs one of the role agent" in done.stderr
+        done = started_agent(cluster, "--connect", agent, "--node", "n2")
+        assert "an agent of n2 already runs on this host" in done.stderr
+        reshape("access", "revoke", "--dir", cluster.directory, "--user", cluster.place.owner)
+        done = started_agent(cluster, "--connect", agent, "--node", "n2")
+        assert "refuses the key of the access file" in done.stderr
+        assert "Traceback" not in done.stderr
+        answer = cluster.ask(m.ServerInfo())
+        assert isinstance(answer, m.Info)
+        assert answer.refused["key"] > 0
+        cluster.kill_agent("n1")  # the service cannot tell them to stop any more
+        cluster.kill_agent("n2")
+
+
+class SshCluster(Cluster):
+    """A cluster whose agents the service starts through a real sshd on each host."""
+
+    def prepare_hosts(self) -> None:
+        ssh = self.folder / "ssh"
+        ssh.mkdir(mode=0o700)
+        Path("/run/sshd").mkdir(exist_ok=True)
+        for name in ("host", "user"):
+            key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh / name)]
+            subprocess.run(key, check=True)
+        (ssh / "authorized").write_text((ssh / "user.pub").read_text())
+        (ssh / "known").write_text(f"{NETWORK}.1 {(ssh / 'host.pub').read_text()}")
+        (ssh / "config").write_text(
+            f"IdentityFile {ssh}/user\nUserKnownHostsFile {ssh}/known\n"
+            "StrictHostKeyChecking yes\nLogLevel ERROR\n"
+        )
+        (ssh / "sshd").write_text(
+            f"HostKey {ssh}/host\nAuthorizedKeysFile {ssh}/authorized\nStrictModes no\n"
+            "PermitRootLogin yes\nUsePAM no\nPidFile none\n"
+        )
+        for host in self.hosts.hosts.values():
+            server = host.start("/usr/sbin/sshd", "-D", "-e", "-f", str(ssh / "sshd"))
+            self.agents[f"sshd {host.name}"] = server
+
+    def _end(self) -> None:
+        for host in self.hosts.hosts.values():
+            host.start("pkill", "-x", "sshd").wait(10)
+        super()._end()
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/sshd").exists(), reason="there is no sshd")
+def test_the_service_starts_agents_by_ssh(tmp_path: Path) -> None:
+    ssh = f"ssh: ssh -F {tmp_path}/ssh/config"
+    with SshCluster(tmp_path, hosts=1, config=ssh, launcher="ssh") as cluster:
+        job = cluster.submit(["hostname"], 2)
+        assert cluster.wait(job).state == "COMPLETED"
+        assert cluster.output(job) == "n1\n" * 2
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/sshd").exists(), reason="there is no sshd")
+def test_a_host_key_that_is_not_known_is_named(tmp_path: Path) -> None:
+    ssh = f"ssh: ssh -F {tmp_path}/ssh/config -o UserKnownHostsFile=/dev/null"
+    cluster = SshCluster(tmp_path, hosts=1, config=ssh, launcher="ssh", awaits=False)
+    with cluster:
+        fault = f"ssh {NETWORK}.1 ended with exit code 255: Host key verification failed."
+        assert fault in cluster.warnings
+        assert cluster.nodes() == {"n1": "down"}

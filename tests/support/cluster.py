@@ -1,0 +1,204 @@
+"""A service whose nodes are hosts made of namespaces (`hosts`), with agents started by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from hosts import HEAD, NETWORK, Hosts
+
+from reshape.wire import messages as m
+from scheduler.client import background
+from scheduler.client.asking import ask, wait_for
+from scheduler.node.directory import ServiceDirectory
+
+SUPPORT = Path(__file__).parent
+BIN = Path(sys.executable).parent
+PORT = 7077
+
+
+class Cluster:
+    """A service and hosts, one node each, until the end of the block.
+
+    Parameters
+    ----------
+    folder : for the service directory and the output of jobs.
+    config : lines of the configuration file, besides nodes and address.
+    launcher : that of all nodes.
+    awaits : whether to wait until all nodes are up.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        hosts: int = 3,
+        processors: int = 4,
+        config: str = "",
+        options: Sequence[str] = (),
+        launcher: str = "none",
+        awaits: bool = True,
+    ) -> None:
+        self.folder, self.directory = folder, folder / "service"
+        self.place = ServiceDirectory(self.directory)
+        self.hosts = Hosts(hosts)
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.names = [f"n{i}" for i in range(1, hosts + 1)]
+        self._launcher, self._awaits = launcher, awaits
+        self.warnings = ""  # of the service, at its last start
+        nodes = "\n".join(
+            f"  - {{name: {name}, processors: {processors}, launcher: {launcher},"
+            f" host: {NETWORK}.{name[1:]}}}"
+            for name in self.names
+        )
+        self._config = f"listen: {HEAD}:{PORT}\nnodes:\n{nodes}\n{config}\n"
+        self._options = list(options)
+
+    @staticmethod
+    def hosts_only(count: int) -> Hosts:
+        """Return hosts without a service."""
+        return Hosts(count)
+
+    def __enter__(self) -> Cluster:
+        """Start the service and an agent on each host."""
+        self.hosts.__enter__()
+        try:
+            (self.folder / "config.yaml").write_text(self._config)
+            self.prepare_hosts()
+            self.start_service()
+            for name in self.names if self._launcher == "none" else ():
+                self.start_agent(name)
+            if self._awaits:
+                self.until_up(*self.names)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the service, the agents and the hosts."""
+        if error is not None:
+            self._print_logs()
+        self._end()
+
+    def prepare_hosts(self) -> None:
+        """Do what is to be done on the hosts before the service starts."""
+
+    def start_service(self) -> None:
+        """Start the service, or start it again."""
+        serve = ["serve", "--dir", str(self.directory), "--background"]
+        serve += ["--config", str(self.folder / "config.yaml"), *self._options]
+        command = self.hosts.on_head(sys.executable, "-m", "reshape", *serve)
+        path = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]  # policies of tests
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+        )
+        assert done.returncode == 0, done.stderr
+        self.warnings = done.stderr
+
+    def kill_service(self) -> None:
+        """Kill the service."""
+        answer = self.ask(m.ServerInfo())
+        assert isinstance(answer, m.Info)
+        os.kill(answer.pid, 9)
+
+    def start_agent(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        """Start the agent of a node on its host."""
+        access = self.directory / "access" / "agent.json"
+        agent = ["agent", "--connect", str(access), "--node", name, *options]
+        with (self.folder / f"agent-{name}.log").open("ab") as log:
+            process = self.hosts[name].start(
+                sys.executable, "-m", "reshape", *agent, stdout=log, stderr=log
+            )
+        self.agents[name] = process
+        return process
+
+    def kill_agent(self, name: str) -> None:
+        """Kill the agent of a node."""
+        self.hosts[name].start("pkill", "-9", "-f", "reshape agent").wait(10)
+        self.agents[name].wait(10)
+
+    def ask(self, message: m.Message, timeout: float = 20.0) -> m.Message:
+        """Send a request to the service."""
+        return ask(self.directory, message, timeout)
+
+    def nodes(self) -> dict[str, str]:
+        """State of each node."""
+        answer = self.ask(m.ServerInfo())
+        assert isinstance(answer, m.Info)
+        return {name: state for name, _, state in answer.nodes}
+
+    def until_up(self, *names: str) -> None:
+        """Wait until nodes are up."""
+        self.until(lambda: all(self.nodes()[name] == "up" for name in names))
+
+    def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+        """Wait until a condition holds."""
+        end = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < end, "the time limit has passed"
+            time.sleep(0.05)
+
+    def submit(self, argv: Sequence[str], processors: int = 1, **more: object) -> int:
+        """Submit a job."""
+        submission = m.Submission(
+            argv=list(argv),
+            processors=processors,
+            walltime_s=600.0,
+            cwd=str(self.folder),
+            environment={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
+            **more,  # type: ignore[arg-type]
+        )
+        answer = self.ask(m.Submit(submission=submission))
+        assert isinstance(answer, m.Submitted)
+        return answer.job
+
+    def job(self, number: int) -> m.JobInfo:
+        """Return a job."""
+        answer = self.ask(m.ListJobs(job=number))
+        assert isinstance(answer, m.Jobs)
+        return answer.jobs[0]
+
+    def wait(self, number: int, timeout: float = 60.0) -> m.JobInfo:
+        """Wait for the end of a job."""
+        info = wait_for(self.directory, number, time.monotonic() + timeout)
+        assert info is not None, f"{self.job(number)}\n{self.output(number)}"
+        return info
+
+    def output(self, number: int) -> str:
+        """Return what a job has printed."""
+        path = self.folder / f"reshape-{number}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _end(self) -> None:
+        try:
+            if (self.directory / "server.json").exists():
+                background.stop(self.directory, kill=True)
+        finally:
+            for agent in self.agents.values():
+                try:
+                    agent.wait(10)
+                except subprocess.TimeoutExpired:
+                    agent.kill()
+                    agent.wait()
+            self.hosts.__exit__(None, None, None)
+
+    def _print_logs(self) -> None:
+        for log in [*self.folder.glob("*.log"), *self.directory.glob("*.log")]:
+            print(f"--- {log}\n{log.read_text()[-4000:]}")
+        for output in self.folder.glob("*.out"):
+            print(f"--- {output}\n{output.read_text()[-2000:]}")
