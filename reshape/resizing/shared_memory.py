@@ -43,7 +43,7 @@ def shared_epoch(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> int |
         array.segment is not None and array.segment.outlives
         for array in (job.arrays.values() if is_source else ())
     )
-    identity = _identity(job.folder) if can_be_mapped else None
+    identity = folder_identity(job.folder) if can_be_mapped else None
     gathered: list[tuple[FolderIdentity | None, int | None]]
     gathered = comm.allgather((identity, job.epoch if is_source else None))
     if identity is None or any(other != identity for other, _ in gathered):
@@ -70,7 +70,7 @@ def source_finder(
     return find
 
 
-def _identity(folder: Path | None) -> FolderIdentity | None:
+def folder_identity(folder: Path | None) -> FolderIdentity | None:
     """Identity of a folder among those of all nodes; None if it does not exist."""
     try:
         # Device and inode number files of one kernel only; another boot is another kernel.

@@ -34,6 +34,7 @@ from reshape.resizing.move import Move, relay, timed
 from reshape.resizing.ragged_moves import pack_all
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import RestartPoint
+from reshape.resizing.shared_memory import folder_identity
 from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave
 from reshape.wire.outcome import ResizeOutcome
@@ -160,7 +161,9 @@ def stop(job: JobContext) -> bytes:
         array.segment is not None and array.segment.outlives for array in job.arrays.values()
     )
     # After this call no process changes its data; only then may rank 0 write the restart point.
-    outlives = job.comm.allreduce(outlives, MPI.LAND)
+    # It can be used only where all processes have one folder, which is on one host.
+    places = job.comm.allgather(folder_identity(job.folder) if outlives else None)
+    outlives = places[0] is not None and places.count(places[0]) == len(places)
     state, why = b"", ""
     if job.comm.rank == 0:
         try:
@@ -174,8 +177,8 @@ def stop(job: JobContext) -> bytes:
         if not outlives and not job.warned_no_restart:
             job.warned_no_restart = True
             log.warning(
-                "no restart point is written, because not all arrays are in shared memory: if "
-                "processes die within a resize, the job is lost"
+                "no restart point is written, because not all arrays are in the shared memory of "
+                "one host: if processes die within a resize, the job is lost"
             )
     agree(job.comm, why)
     return state
