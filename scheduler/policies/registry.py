@@ -60,6 +60,7 @@ from scheduler.predictions.classification import Classification
 from scheduler.predictions.estimates import Constant, Tsafrir, UserEstimates
 from scheduler.predictions.hybrid import Hybrid
 from scheduler.predictions.iterations import Iterations
+from scheduler.predictions.online import Online
 from scheduler.predictions.statistical import Regression, Statistical
 
 GROUP = "reshape.policies"
@@ -105,6 +106,7 @@ _known: dict[str, dict[str, Any]] = {
         "constant": Constant,
         "hybrid": Hybrid,
         "iterations": Iterations,
+        "online": Online,
         "regression": Regression,
         "statistical": Statistical,
         "tsafrir": Tsafrir,

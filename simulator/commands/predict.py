@@ -28,7 +28,7 @@ from simulator.traces.files import check_place, replace_all
 from simulator.traces.normalise import LABELS, NEEDED, TraceJobs, machine_size, normalise
 
 EXACT = "exact"
-DEFAULT = ("user", "tsafrir", "statistical", "regression", "classification", "hybrid")
+DEFAULT = ("user", "tsafrir", "statistical", "regression", "online", "classification", "hybrid")
 
 
 @click.command()
