@@ -22,8 +22,9 @@ An installed package offers its own under the entry point group ``reshape.polici
 
 The kind of a policy follows from its method: `decide` makes a resizing policy, `key` a queue order,
 `select` a processor selection and `predictor` a source of estimates; an instance of `Scenario` is a
-scenario. A name may also be written ``module:Class``, so that a single file on Python's path needs
-no package. The entry points are read when a name is neither built in nor registered.
+scenario. `assign` makes a task assignment policy, which chooses between sites (docs/sites.md). A
+name may also be written ``module:Class``, so that a single file on Python's path needs no package.
+The entry points are read when a name is neither built in nor registered.
 """
 
 from __future__ import annotations
@@ -38,6 +39,20 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
+from scheduler.policies.assignment.basic import CentralQueue, HomeSite, LessSubmittedJobs, Random
+from scheduler.policies.assignment.by_length import SitaE, SitaUFair, SitaUOpt
+from scheduler.policies.assignment.by_metric import (
+    LeastLoad,
+    LessCostSld,
+    LessJobsInQueue,
+    LessSlowdown,
+    LessWaitTime,
+    LessWaitTimePred,
+    LessWorkLeft,
+    MultipleRequests,
+    PerUser,
+    Weighted,
+)
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Lxwf, Sjf
@@ -69,9 +84,29 @@ _KINDS = {
     "order": "key",
     "selection": "select",
     "estimates": "predictor",
+    "assignment": "assign",
 }
 
 _known: dict[str, dict[str, Any]] = {
+    "assignment": {
+        "central-queue": CentralQueue,
+        "least-load": LeastLoad,
+        "less-cost-sld": LessCostSld,
+        "less-jobsinqueue": LessJobsInQueue,
+        "less-slowdown": LessSlowdown,
+        "less-submittedjobs": LessSubmittedJobs,
+        "less-waittime": LessWaitTime,
+        "less-waittime-pred": LessWaitTimePred,
+        "less-workleft": LessWorkLeft,
+        "multiple-requests": MultipleRequests,
+        "origin": HomeSite,
+        "per-user": PerUser,
+        "random": Random,
+        "sita-e": SitaE,
+        "sita-u-fair": SitaUFair,
+        "sita-u-opt": SitaUOpt,
+        "weighted": Weighted,
+    },
     "scenario": {
         "fcfs": Scenario("fcfs", backfill=Backfill(reservations=0)),
         "easy": Scenario("easy"),
@@ -139,7 +174,7 @@ def temporary_registrations() -> Iterator[None]:
 
 
 def known(kind: str) -> list[str]:
-    """Names of a kind ("scenario", "resizing", "order", "selection", "estimates"), sorted.
+    """Names of a kind ("scenario", "resizing", "order", "selection", ...), sorted.
 
     A resizing policy counts as the scenario that adds it to EASY.
     """

@@ -45,8 +45,8 @@ class SiteMachine(Protocol):
         """Divide a set of processors by node, in the order of their numbers."""
 
 
-class Site(Protocol):
-    """A scheduler that a driver supplies with events and whose orders the driver carries out."""
+class Driven(Protocol):
+    """What the loop of the virtual clock uses of a site; several centres together have it, too."""
 
     @property
     def now(self) -> float:
@@ -64,6 +64,13 @@ class Site(Protocol):
     def machine(self) -> SiteMachine:
         """Nodes and processors."""
 
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Apply the events of one instant and return the orders that follow from them."""
+
+
+class Site(Driven, Protocol):
+    """A scheduler that a driver supplies with events and whose orders the driver carries out."""
+
     @property
     def scenario(self) -> Scenario:
         """The scenario that decides; it may be replaced between two instants."""
@@ -77,9 +84,6 @@ class Site(Protocol):
 
     @kill_at_walltime.setter
     def kill_at_walltime(self, kill: bool) -> None: ...
-
-    def handle(self, events: Sequence[Event]) -> list[Order]:
-        """Apply the events of one instant and return the orders that follow from them."""
 
     def reason_pending(self, job: int) -> Reason:
         """Return why a queued job does not run yet.

@@ -19,7 +19,7 @@ from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start, WakeAt
 from scheduler.model.procset import ProcSet
-from scheduler.sites.site import Site
+from scheduler.sites.site import Driven
 from scheduler.virtual_clock.agenda import Agenda
 
 #: Called as watch(time, events, orders) after each call of the site.
@@ -59,7 +59,7 @@ class EventLoop:
 
     Parameters
     ----------
-    site : core or groups with their machines; it must be new, or have `earlier` jobs.
+    site : core, groups or centres with their machines; it must be new, or have `earlier` jobs.
     submit_times : in ascending order, seconds.
     specs : request of each job.
     agenda, physics : the agenda into which the physics enters what jobs do.
@@ -81,7 +81,7 @@ class EventLoop:
 
     def __init__(
         self,
-        site: Site,
+        site: Driven,
         submit_times: list[float],
         specs: list[JobSpec],
         agenda: Agenda,
@@ -104,8 +104,14 @@ class EventLoop:
         self._submit_times, self._specs, self._earlier = submit_times, specs, earlier
         self._agenda, self._physics, self._watch = agenda, physics, watch
 
-    def run(self, until: float = inf) -> None:
-        """Run to the end of the last job that can run, or to the last instant by `until`, s."""
+    def run(self, until: float = inf, awaited: int = 0) -> None:
+        """Run to the end of the last job that can run.
+
+        Parameters
+        ----------
+        until : the last instant is at or before this time, s.
+        awaited : number of a job with whose start the run ends; 0: there is none.
+        """
         handle, physics, watch = self.site.handle, self._physics, self._watch
         submit_times, specs = self._submit_times, self._specs
         agenda, times = self._agenda, self._agenda.times
@@ -135,6 +141,8 @@ class EventLoop:
             physics.end_instant(events)
             if watch is not None:
                 watch(now, sorted(events, key=instant_order), orders)
+            if awaited and not isnan(self.started[awaited - 1]):
+                return
 
     def _next_at(self, submitted: int) -> float:
         """Time of the next instant after so many submissions, seconds; there is one."""

@@ -14,12 +14,14 @@ from reshape.cli.helptext import example
 from reshape.cli.options import FiniteRange
 from reshape.errors import nearest
 from scheduler.config import machine_file as platform
+from scheduler.config.centres_file import names_centres
 from scheduler.config.machine_file import Platform
 from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import known
 from scheduler.policies.scenario import Scenario
 from scheduler.text import json_text
 from scheduler.virtual_clock.collection import no_collection
+from simulator.commands.centres import APPLICABLE, simulate_centres
 from simulator.commands.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.commands.resizable_options import resizability, resizable_options
 from simulator.commands.usage import Usage
@@ -49,6 +51,7 @@ OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
      "kill_at_reservation", "fields", "tau", "out", "as_json", "seed")
 )  # fmt: skip
+OF_CENTRES = frozenset(("assign", "dispatch"))
 OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
 OF_RIGID = OF_SHARING | frozenset(
     ("event_order", "select", "machine_file", "contiguity_speedup", "sharing", "paraver")
@@ -83,8 +86,10 @@ WITH_RESIZABLE = frozenset(
     "--machine",
     "machine_file",
     type=click.Path(path_type=Path),
-    help="Nodes and network; see docs/machines.md.",
+    help="Nodes and network, see docs/machines.md; or several centres, see docs/sites.md.",
 )
+@click.option("--assign", default="less-waittime", show_default=True, help="Centre of each job.")
+@click.option("--dispatch", multiple=True, metavar="FIELD=VALUE", help="Of the dispatcher.")
 @click.option(
     "--contiguity-speedup",
     type=FiniteRange(min=0, max=1, max_open=True),
@@ -131,6 +136,7 @@ WITH_RESIZABLE = frozenset(
     "reshape simulate trace.swf --policy fcfs-pr --resizable 0.5 --speedup amdahl:serial=0.02",
     "reshape simulate workload.yaml --policy fcfs-pr",
     "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
+    "reshape simulate fusion.swf --machine centres.yaml --assign less-waittime --dispatch ask=2",
     "reshape simulate demands.swf --machine nodes.yaml --sharing table --backfill-order sjf",
 )
 @no_collection()
@@ -146,11 +152,18 @@ def simulate(trace: Path, **options: Any) -> None:
     if of_file or options["resizable"]:
         _simulate_resizable(trace, options, usage)
         return
+    if options["machine_file"] is not None and names_centres(options["machine_file"]):
+        _check_centres()
+        numbers = simulate_centres(trace, options, usage)
+        click.echo(json_text.dumps(numbers) if options["as_json"] else as_text(numbers, None))
+        return
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
     if options["sharing"] is not None and options["select"] == COUNT:
         options["select"] = FIRST_FIT
     chosen = chosen_scenario(options, rules)
     machine_file: Path | None = options["machine_file"]
+    for name in OF_CENTRES & _given().keys():
+        raise click.UsageError(f"--{name} needs a --machine file that names several centres")
     machine = None if machine_file is None else platform.read(machine_file)
     out: Path | None = options["out"]
     if options["paraver"] and out is None:
@@ -273,15 +286,32 @@ def _check_places(options: Mapping[str, Any]) -> None:
             check_place(place, make_parent=place.parent == out)
 
 
-def _check_kind(of_file: bool, made_resizable: bool) -> None:
-    """Refuse options that do not apply to this kind of workload."""
+def _given() -> dict[str | None, str]:
+    """Options on the command line: name of the parameter -> option."""
     context = click.get_current_context()
-    given = {
+    return {
         parameter.name: parameter.opts[0]
         for parameter in context.command.params
         if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     }
+
+
+def _check_centres() -> None:
+    """Refuse options that do not apply to a machine of several centres."""
+    for name, option in _given().items():
+        if name not in APPLICABLE and not (name or "").startswith("rule_"):
+            raise click.UsageError(
+                f"{option} does not apply to several centres; leave it out, or set it for each"
+                " centre in the machine file"
+            )
+
+
+def _check_kind(of_file: bool, made_resizable: bool) -> None:
+    """Refuse options that do not apply to this kind of workload."""
+    given = _given()
     for name, option in given.items():
+        if name in OF_CENTRES and "machine_file" not in given:
+            raise click.UsageError(f"{option} needs --machine with several centres")
         if of_file and name not in OF_FILES:
             raise click.UsageError(f"{option} does not apply to a workload file; leave it out")
         if made_resizable and name in OF_RIGID:

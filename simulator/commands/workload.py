@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from simulator.commands.generate import generate
 from simulator.commands.options import rule_options, rules_of
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
+from simulator.traces.merge import merge as merged_trace
 from simulator.traces.normalise import NEEDED, CleaningReport, TraceJobs, machine_size, normalise
 from simulator.traces.weeks import choose, cut
 from simulator.workloads.demands import CAPACITY, LEVELS, MIXES, NAME, Demands
@@ -171,6 +173,34 @@ def demands(
     check_place(to)
     swf.write(to, model.of(swf.read(trace, lenient=lenient), seed))
     click.echo(f"{to}: demands for {name}, {mix}, seed {seed}")
+
+
+@workload.command()
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Trace.")
+@click.option("--days", type=FiniteRange(min=0, min_open=True), help="The first ones of each.")
+@click.option("--name", "names", multiple=True, help="Of the partition of a trace, in their order.")
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@example("reshape workload merge CTC.swf.gz SDSC.swf.gz --days 120 -o fusion.swf.gz")
+def merge(
+    traces: tuple[Path, ...], out: Path, days: float | None, names: tuple[str, ...], lenient: bool
+) -> None:
+    """Merge TRACES into one, each from time 0 on; the partition of a job tells its trace.
+
+    See docs/sites.md for simulations of several centres.
+    """
+    if not out.name.removesuffix(".gz").endswith(".swf"):
+        raise click.UsageError(f"{out} does not end in .swf or .swf.gz")
+    if names and len(names) != len(traces):
+        raise click.UsageError(
+            f"{counted(len(names), 'name')} for {counted(len(traces), 'trace')}; give --name once"
+            " for each trace, in their order"
+        )
+    check_place(out)
+    read = [swf.read(trace, lenient=lenient) for trace in traces]
+    merged = merged_trace(read, names, inf if days is None else days)
+    swf.write(out, merged)
+    click.echo(f"{out}: {counted(len(merged), 'job')} of {counted(len(traces), 'trace')}")
 
 
 def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:

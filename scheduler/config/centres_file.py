@@ -1,0 +1,124 @@
+"""Machine files that name several centres.
+
+.. code-block:: yaml
+
+    centres:
+      - name: CTC
+        processors: 412           # or nodes and processors_per_node
+        cpu_factor: 1.5           # run times are 1.5 times as long (default 1)
+        units_per_hour: 420       # allocation units of a processor for an hour (default 1)
+        cost_per_unit: 1.12       # (default 0)
+        scenario: easy            # (default easy)
+        set: {backfill_order: sjf}    # fields of the scenario
+      - {name: SDSC, processors: 128, scenario: fcfs}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
+from scheduler.text.located import Located
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class CentreFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a centre; the module docstring describes them."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    processors: Count | None = None
+    nodes: Count | None = None
+    processors_per_node: Count = 1
+    cpu_factor: Positive = 1.0
+    units_per_hour: NotNegative = 1.0
+    cost_per_unit: NotNegative = 0.0
+    scenario: str = "easy"
+    set: dict[str, Any] = {}
+
+
+class CentresFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a file of several centres."""
+
+    centres: Annotated[list[CentreFields], msgspec.Meta(min_length=1)]
+
+
+class CentreDescription(msgspec.Struct, frozen=True):
+    """A centre as described by a machine file.
+
+    Parameters
+    ----------
+    name : of the centre.
+    processors : number of processors.
+    scenario : rules by which the centre schedules.
+    cpu_factor : factor of all run times; 2 is half as fast as 1.
+    units_per_hour : allocation units that a processor costs for an hour.
+    cost_per_unit : cost of an allocation unit.
+    """
+
+    name: str
+    processors: int
+    scenario: Scenario
+    cpu_factor: float = 1.0
+    units_per_hour: float = 1.0
+    cost_per_unit: float = 0.0
+
+    @property
+    def price(self) -> float:
+        """Cost of a processor for an hour."""
+        return self.units_per_hour * self.cost_per_unit
+
+
+def names_centres(file: Path) -> bool:
+    """Whether a machine file names several centres.
+
+    Raises
+    ------
+    ConfigError : the file cannot be read or is not YAML.
+    """
+    return "centres" in Located.read(file).values
+
+
+def read_centres(file: Path) -> list[CentreDescription]:
+    """Read a machine file of several centres.
+
+    Raises
+    ------
+    ConfigError : the file is invalid; the message names file, line and field.
+    """
+    tree = Located.read(file)
+    fields = tree.convert(CentresFields).centres
+    found: list[CentreDescription] = []
+    for i, each in enumerate(fields):
+        place = ("centres", i)
+        if any(each.name == other.name for other in fields[:i]):
+            tree.fail((*place, "name"), f"two centres are named {each.name!r}; rename one")
+        if (each.processors is None) == (each.nodes is None):
+            tree.fail(place, "needs either processors or nodes; give one of them")
+        count = each.processors or (each.nodes or 0) * each.processors_per_node
+        try:
+            chosen = scenario(each.scenario, each.set)
+        except ConfigError as error:
+            field = "scenario" if error.field == "scenario" else "set"
+            tree.fail((*place, field), error.message)
+        for field, given in (("resizing", chosen.resizing), ("redirection", chosen.redirection)):
+            if given is not None:
+                tree.fail((*place, "scenario"), f"centres have rigid jobs; leave {field} out")
+        found.append(
+            CentreDescription(
+                each.name,
+                count,
+                chosen,
+                each.cpu_factor,
+                each.units_per_hour,
+                each.cost_per_unit,
+            )
+        )
+    return found

@@ -1,0 +1,316 @@
+"""Several centres as one site on one agenda.
+
+At an instant the ends come first, centre by centre, each with a scheduling pass. Then each
+submitted job is assigned by its dispatcher and handed to its centre, one after the other, as at
+live services. A job that was submitted to several centres stays at the one that starts it first;
+the other submissions are revoked before those centres handle anything else.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+
+import msgspec
+
+from scheduler.config.centres_file import CentreDescription
+from scheduler.dispatch.centre import Centre
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.model.events import Event, JobCancelled, JobEnded, JobSubmitted, Wakeup
+from scheduler.model.job import Job
+from scheduler.model.machine import Node
+from scheduler.model.orders import Order, Start, WakeAt
+from scheduler.model.procset import ProcSet
+from scheduler.policies.assignment.interface import SiteRequest
+
+
+class Redispatch(msgspec.Struct, frozen=True):
+    """When jobs that wait at one centre are moved to another one.
+
+    Parameters
+    ----------
+    every_s : seconds between two examinations of the queues; 0: whenever processors were released.
+    at_once : move a job only where it starts at once, as the global controller of GUIM 8.2, model
+        1, which backfills jobs at other centres. Otherwise its quote must be better.
+    gain : share of the present quote that the other quote may have at most.
+    least_s : seconds that the other quote must be earlier at least.
+    depth : number of jobs of each queue that are examined.
+
+    Raises
+    ------
+    ValueError : a number is out of range.
+    """
+
+    every_s: float = 0.0
+    at_once: bool = True
+    gain: float = 0.5
+    least_s: float = 60.0
+    depth: int = 20
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not (self.every_s >= 0 and self.least_s >= 0 and 0 <= self.gain <= 1):
+            raise ValueError(f"every_s and least_s must be >= 0 and gain from 0 to 1, got {self}")
+        if self.depth < 1:
+            raise ValueError(f"depth must be >= 1, got {self.depth}")
+
+
+class CentresMachine:
+    """The processors of all centres together, for reading."""
+
+    def __init__(self, centres: Sequence[Centre]) -> None:
+        self._centres = centres
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Nodes by name: a centre counts as one."""
+        return {c.name: node for c in self._centres for node in c.core.machine.nodes.values()}
+
+    @property
+    def processors(self) -> int:
+        """Number of processors."""
+        return sum(centre.processors for centre in self._centres)
+
+    installed = processors
+
+    @property
+    def free_count(self) -> int:
+        """Number of processors that no job holds."""
+        return sum(centre.core.machine.free_count for centre in self._centres)
+
+    @property
+    def resources(self) -> dict[str, tuple[int, int]]:
+        """Return nothing: centres count processors alone."""
+        return {}
+
+    def by_node(self, processors: ProcSet) -> dict[str, ProcSet]:
+        """Refuse: the processors of centres are counted.
+
+        Raises
+        ------
+        NotImplementedError : always.
+        """
+        raise NotImplementedError("the processors of centres are counted and have no numbers")
+
+
+class Centres:
+    """Several centres with dispatchers, driven as one site.
+
+    Parameters
+    ----------
+    descriptions : of the centres; their names differ.
+    dispatcher : assigns jobs.
+    origins, max_costs : home centre and cost limit of each job, by its number from 1; empty: none.
+    redispatch : when waiting jobs are moved; None: never.
+    scale_estimates : see `Centre`.
+
+    Attributes
+    ----------
+    now : time of the latest instant, s.
+    centres : the centres.
+    ran_at : job number -> index of the centre at which the job started.
+    cpu_factors : job number -> CPU factor of that centre, where it is not 1.
+    moved : number of moves of waiting jobs.
+    """
+
+    def __init__(
+        self,
+        descriptions: Iterable[CentreDescription],
+        dispatcher: Dispatcher,
+        *,
+        origins: Sequence[str] = (),
+        max_costs: Sequence[float] = (),
+        redispatch: Redispatch | None = None,
+        scale_estimates: bool = True,
+    ) -> None:
+        self.now = -inf
+        self.centres = [
+            Centre(each, self._present, scale_estimates=scale_estimates) for each in descriptions
+        ]
+        self.machine = CentresMachine(self.centres)
+        self.ran_at: dict[int, int] = {}
+        self.cpu_factors: dict[int, float] = {}
+        self.moved = 0
+        self._dispatcher = dispatcher
+        self._origins, self._max_costs = origins, max_costs
+        self._redispatch = redispatch
+        self._examined = -inf
+        self._places = {centre.name: i for i, centre in enumerate(self.centres)}
+        self._running: dict[int, Centre] = {}
+        self._queued_at: dict[int, list[Centre]] = {}
+        self._requests: dict[int, tuple[float, SiteRequest]] = {}  # of queued jobs, submission time
+        self._held: dict[int, SiteRequest] = {}  # in the queue of the dispatcher
+        self._revoked: dict[str, list[Event]] = {}
+        self._wakes: dict[float, dict[str, None]] = {}  # centres that asked for a wake-up
+
+    @property
+    def jobs(self) -> Mapping[int, Job]:
+        """Jobs by number, without ended ones; of several submissions of a job one."""
+        return ChainMap(*(centre.core.jobs for centre in self.centres))
+
+    @property
+    def live(self) -> Mapping[int, Job]:
+        """The jobs that hold processors, by number."""
+        return ChainMap(*(centre.core.live for centre in self.centres))
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Apply the events of one instant and return the orders that follow from them."""
+        orders: list[Order] = []
+        submitted: list[JobSubmitted] = []
+        for event in events:
+            if event.at > self.now:
+                self.now = event.at
+        given = self._by_centre(events, submitted)
+        for place in sorted(given):
+            self._give(self.centres[place], given[place], orders)
+        for submission in submitted:
+            self._submit(submission, orders)
+        if self._held and (given or submitted):
+            self._pull(orders)
+        if self._redispatch is not None and given:
+            self._examine(self._redispatch, orders)
+        return orders
+
+    def _present(self) -> float:
+        return self.now
+
+    def _by_centre(
+        self, events: Sequence[Event], submitted: list[JobSubmitted]
+    ) -> dict[int, list[Event]]:
+        """Divide events by the index of their centre; submissions are put apart."""
+        given: dict[int, list[Event]] = {}
+        for event in events:
+            if type(event) is JobSubmitted:
+                submitted.append(event)
+            elif type(event) is JobEnded:
+                centre = self._running.pop(event.job)
+                given.setdefault(self._places[centre.name], []).append(event)
+                self._dispatcher.ended(event.job, event.at)
+            elif type(event) is Wakeup:
+                for name in self._wakes.pop(event.at, ()):
+                    given.setdefault(self._places[name], []).append(event)
+        return given
+
+    def _give(self, centre: Centre, events: list[Event], orders: list[Order]) -> None:
+        """Let a centre handle events, and revoke what other centres need not start any more."""
+        self._handle(centre, events, orders)
+        while self._revoked:
+            name = next(iter(self._revoked))
+            self._handle(self.centres[self._places[name]], [], orders)
+
+    def _handle(self, centre: Centre, events: list[Event], orders: list[Order]) -> None:
+        """Let a centre handle events together with the submissions that are revoked there."""
+        revoked = self._revoked.pop(centre.name, ())
+        for order in centre.core.handle([*events, *revoked]):
+            if type(order) is WakeAt:
+                if order.at in self._wakes:
+                    self._wakes[order.at][centre.name] = None
+                    continue
+                self._wakes[order.at] = {centre.name: None}
+            elif type(order) is Start:
+                self._start(order.job, centre)
+            orders.append(order)
+        for event in revoked:
+            if isinstance(event, JobCancelled):
+                centre.core.forget(event.job)
+
+    def _start(self, job: int, centre: Centre) -> None:
+        """Note the start of a job, and revoke its other submissions."""
+        self._running[job] = centre
+        self.ran_at[job] = self._places[centre.name]
+        if centre.cpu_factor != 1.0:
+            self.cpu_factors[job] = centre.cpu_factor
+        centre.left_queue(job)
+        submitted_at, request = self._requests.pop(job)
+        wait_s = self.now - submitted_at
+        self._dispatcher.started(job, self.now, wait_s, request.spec.processors, centre)
+        for other in self._queued_at.pop(job):
+            if other is not centre:
+                self._revoke(job, other)
+
+    def _revoke(self, job: int, centre: Centre) -> None:
+        centre.left_queue(job)
+        cancelled = JobCancelled(self.now, job, "started at another centre")
+        self._revoked.setdefault(centre.name, []).append(cancelled)
+
+    def _submit(self, event: JobSubmitted, orders: list[Order]) -> None:
+        """Assign a job and hand it to its centre; a job that fits nowhere is dropped."""
+        spec, number = event.spec, event.job
+        able = [centre for centre in self.centres if centre.processors >= spec.processors]
+        if not able:
+            return
+        request = SiteRequest(
+            number,
+            spec,
+            self._dispatcher.expected_s(Job(number, spec, event.at)),
+            self._origins[number - 1] if self._origins else "",
+            self._max_costs[number - 1] if self._max_costs else inf,
+        )
+        self._requests[number] = event.at, request
+        if self._dispatcher.pulls:
+            self._held[number] = request
+            return
+        self._hand_over(request, self._dispatcher.choose(request, able, self.now), orders)
+
+    def _hand_over(self, request: SiteRequest, chosen: list[Centre], orders: list[Order]) -> None:
+        """Submit a job to centres, until one starts it."""
+        number = request.job
+        queued_at = self._queued_at[number] = []
+        for centre in chosen:
+            spec = centre.spec(request)
+            centre.was_submitted(number, spec)
+            queued_at.append(centre)
+            self._give(centre, [JobSubmitted(self.now, number, spec)], orders)
+            if number in self._running:
+                return
+
+    def _pull(self, orders: list[Order]) -> None:
+        """Assign held jobs in their order, to centres where no earlier job has to wait."""
+        waiting: set[str] = set()
+        for number, request in list(self._held.items()):
+            size = request.spec.processors
+            able = [c for c in self.centres if c.processors >= size and c.name not in waiting]
+            starting = [centre for centre in able if centre.free() >= size]
+            if starting:
+                del self._held[number]
+                chosen = self._dispatcher.choose(request, starting, self.now)
+                self._hand_over(request, chosen, orders)
+            else:
+                waiting.update(centre.name for centre in able)
+                if len(waiting) == len(self.centres):
+                    return
+
+    def _examine(self, rules: Redispatch, orders: list[Order]) -> None:
+        """Move jobs that wait to centres that quote an earlier start."""
+        if self.now < self._examined + rules.every_s:
+            return
+        self._examined = self.now
+        for centre in self.centres:
+            for job in list(centre.core.queue)[: rules.depth]:
+                if job.id in centre.core.queue:  # a job that moved may have let it start
+                    better = self._better(self._requests[job.id][1], centre, rules)
+                    if better is not None:
+                        self._move(job.id, centre, better, orders)
+
+    def _better(self, request: SiteRequest, centre: Centre, rules: Redispatch) -> Centre | None:
+        """Centre to which a waiting job is moved; None if it stays."""
+        size = request.spec.processors
+        others = [c for c in self.centres if c is not centre and c.processors >= size]
+        if rules.at_once:
+            free = (c for c in others if c.free() >= size)
+            return next((c for c in free if c.wait_s(request) == 0.0), None)
+        present_s = centre.wait_of(request.job)
+        waits = [(other.wait_s(request), i) for i, other in enumerate(others)]
+        if not waits:
+            return None
+        best_s, best = min(waits)
+        clearly = best_s <= rules.gain * present_s and best_s <= present_s - rules.least_s
+        return others[best] if clearly else None
+
+    def _move(self, number: int, centre: Centre, to: Centre, orders: list[Order]) -> None:
+        self.moved += 1
+        _, request = self._requests[number]
+        self._revoke(number, centre)
+        self._give(centre, [], orders)
+        self._hand_over(request, [to], orders)

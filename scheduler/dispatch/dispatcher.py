@@ -1,0 +1,225 @@
+"""The dispatcher of a job: which sites it asks, how old their answers are, and who chooses.
+
+One `Dispatcher` serves all jobs of a simulation, but it keeps nothing of one job for the next,
+except predictions of run times and, if answers may be old, the answers (GUIM 8.4 and 9.1).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from scheduler.model.job import COMPLETED, Job
+from scheduler.policies.assignment.interface import AskedSite, Assignment, Choice, SiteRequest
+from scheduler.predictions.estimates import Estimates
+from scheduler.predictions.predictor import Predictor
+
+S = TypeVar("S", bound=AskedSite)
+
+
+class DispatchRules(msgspec.Struct, frozen=True):
+    """What a dispatcher does besides choosing.
+
+    Parameters
+    ----------
+    ask : number of sites that are asked, drawn among those that can run the job; None: all.
+    affinity : draw sites with the job's origin always among them.
+    stale_s : answers of a site may be this old, s; 0: each is asked anew.
+    waits : ask the sites for a "quote", or take the mean wait of the latest jobs of a site of
+        about the same size from "history", for sites that give no quotes.
+    seed : of the draws.
+
+    Raises
+    ------
+    ValueError : a number is out of range.
+    """
+
+    ask: int | None = None
+    affinity: bool = False
+    stale_s: float = 0.0
+    waits: Literal["quote", "history"] = "quote"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if self.ask is not None and self.ask < 1:
+            raise ValueError(f"ask must be >= 1, got {self.ask}")
+        if not self.stale_s >= 0:
+            raise ValueError(f"stale_s must be >= 0, got {self.stale_s}")
+
+
+class Dispatcher:
+    """Assigns jobs to sites.
+
+    Parameters
+    ----------
+    assignment : task assignment policy.
+    rules : see `DispatchRules`.
+    estimates : source of predictions, for policies that use them.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        rules: DispatchRules | None = None,
+        estimates: Estimates | None = None,
+    ) -> None:
+        self._assignment = assignment
+        self._rules = DispatchRules() if rules is None else rules
+        self._generator = random.Random(self._rules.seed)
+        self._predictor: Predictor | None = None
+        if getattr(assignment, "predicts", False) and estimates is not None:
+            self._predictor = estimates.predictor()
+        self._running: dict[int, tuple[Job, float]] = {}  # predicted jobs, CPU factors
+        self._old: dict[str, OldAnswers] = {}
+        self._history: dict[str, PastWaits] = {}
+
+    @property
+    def pulls(self) -> bool:
+        """Whether jobs wait in a queue of the dispatcher; see `Assignment`."""
+        return bool(getattr(self._assignment, "pulls", False))
+
+    def expected_s(self, job: Job) -> float:
+        """Run time to expect of a job that is being submitted, on CPU factor 1, s."""
+        if self._predictor is None:
+            return job.spec.walltime_s
+        self._predictor.submitted(job)
+        self._running[job.id] = job, 1.0
+        return max(1.0, self._predictor.predict(job))
+
+    def choose(self, request: SiteRequest, sites: Sequence[S], now: float) -> list[S]:
+        """Sites to which a job is submitted, of those that can run it; there is at least one.
+
+        Parameters
+        ----------
+        now : present time, s.
+        """
+        asked: list[S] = list(sites)
+        rules = self._rules
+        if rules.ask is not None and rules.ask < len(asked):
+            asked = self._drawn(request, asked, rules.ask)
+        answering: Sequence[AskedSite] = asked
+        if rules.stale_s:
+            answering = [self._old_answers(site, now) for site in asked]
+        elif rules.waits == "history":
+            answering = [self._past_waits(site) for site in asked]
+        choice: Choice = self._assignment.assign(request, answering)
+        chosen = list(choice) if isinstance(choice, Sequence) else [choice]
+        by_name = {site.name: site for site in asked}
+        return [by_name[site.name] for site in chosen]
+
+    def started(self, job: int, at: float, wait_s: float, processors: int, site: AskedSite) -> None:
+        """Note that a job started at a site, at a time (s) and after a wait (s)."""
+        if self._rules.waits == "history":
+            self._past_waits(site).add(processors, wait_s)
+        if job in self._running:
+            found = self._running[job][0]
+            found.started_at = at
+            self._running[job] = found, site.cpu_factor
+
+    def ended(self, job: int, at: float) -> None:
+        """Learn the run time of a job, as on CPU factor 1."""
+        if self._predictor is None or job not in self._running:
+            return
+        found, cpu_factor = self._running.pop(job)
+        assert found.started_at is not None
+        found.ended_at = found.started_at + (at - found.started_at) / cpu_factor
+        found.state = COMPLETED
+        self._predictor.ended(found)
+
+    def _drawn(self, request: SiteRequest, sites: list[S], count: int) -> list[S]:
+        """Draw so many of the sites; they keep their order."""
+        always = [site for site in sites if self._rules.affinity and site.name == request.origin]
+        others = [site for site in sites if site not in always]
+        drawn = always + self._generator.sample(others, count - len(always))
+        return [site for site in sites if site in drawn]
+
+    def _old_answers(self, site: AskedSite, now: float) -> OldAnswers:
+        """Answers of a site that are not older than allowed."""
+        found = self._old.get(site.name)
+        if found is None or now - found.at > self._rules.stale_s:
+            found = self._old[site.name] = OldAnswers(site, now)
+        return found
+
+    def _past_waits(self, site: AskedSite) -> PastWaits:
+        found = self._history.get(site.name)
+        if found is None:
+            found = self._history[site.name] = PastWaits(site)
+        return found
+
+
+class PastWaits:
+    """A site whose waits are predicted from those of its latest jobs.
+
+    Sizes between two powers of 2 form a class; a class without jobs has a wait of 0.
+    """
+
+    LATEST = 20
+
+    def __init__(self, site: AskedSite) -> None:
+        self._waits: dict[int, deque[float]] = {}
+        self.name, self.processors = site.name, site.processors
+        self.cpu_factor, self.price = site.cpu_factor, site.price
+        self.submitted, self.queued = site.submitted, site.queued
+        self.work_left, self.load, self.free = site.work_left, site.load, site.free
+
+    def add(self, processors: int, wait_s: float) -> None:
+        """Add the wait of a job that started, s."""
+        kind = processors.bit_length()
+        self._waits.setdefault(kind, deque(maxlen=self.LATEST)).append(wait_s)
+
+    def wait_s(self, request: SiteRequest) -> float:
+        """Mean wait of the latest jobs of this size class, s."""
+        waits = self._waits.get(request.spec.processors.bit_length())
+        return sum(waits) / len(waits) if waits else 0.0
+
+
+class OldAnswers:
+    """A site whose answers are those of an earlier time.
+
+    Its quote for a request is that of the last request of the same number of processors.
+
+    Parameters
+    ----------
+    at : time of the answers, s.
+    """
+
+    def __init__(self, site: AskedSite, at: float) -> None:
+        self._site = site
+        self.at = at
+        self.name, self.processors = site.name, site.processors
+        self.cpu_factor, self.price = site.cpu_factor, site.price
+        self._numbers = site.submitted(), site.queued(), site.free()
+        self._measures = site.work_left(), site.load()
+        self._waits: dict[int, float] = {}
+
+    def submitted(self) -> int:
+        """Number of submitted jobs at that time."""
+        return self._numbers[0]
+
+    def queued(self) -> int:
+        """Number of queued jobs at that time."""
+        return self._numbers[1]
+
+    def free(self) -> int:
+        """Number of free processors at that time."""
+        return self._numbers[2]
+
+    def work_left(self) -> float:
+        """Work of the queued jobs at that time, processor-seconds."""
+        return self._measures[0]
+
+    def load(self) -> float:
+        """Load at that time."""
+        return self._measures[1]
+
+    def wait_s(self, request: SiteRequest) -> float:
+        """Wait of the first request of this size since that time, s."""
+        size = request.spec.processors
+        if size not in self._waits:
+            self._waits[size] = self._site.wait_s(request)
+        return self._waits[size]

@@ -1,0 +1,113 @@
+"""Grid-Backfilling: one queue and one backfilling for all centres (GUIM chapter 9).
+
+A centralised model for comparison: the centres have no queues. One core has the processors of all
+centres, numbered centre by centre, and its processor selection keeps a job within one centre. The
+head of the queue has a reservation at the centre where it can start first; other jobs may start
+anywhere before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import inf
+
+import msgspec
+
+from scheduler.config.centres_file import CentreDescription
+from scheduler.core.core import Core
+from scheduler.model.events import Event
+from scheduler.model.job import Job
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Order, Start
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+from scheduler.policies.scenario import Scenario
+
+
+class WithinCentre(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Select processors of one centre, the first that has enough free ones.
+
+    Parameters
+    ----------
+    firsts : first processor number of each centre, then the number behind the last one.
+    """
+
+    firsts: tuple[int, ...]
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose the lowest free numbers of the first centre that has enough."""
+        free = space.free
+        for first, behind in zip(self.firsts, self.firsts[1:], strict=False):
+            if behind - first >= processors:
+                part = free.between(first, behind - 1)
+                if part.count() >= processors:
+                    return part.first(processors)
+        return None
+
+
+class GridBackfilling:
+    """All centres under one core, driven as one site.
+
+    Parameters
+    ----------
+    descriptions : of the centres; their own scenarios are not used.
+    scenario : rules of the one core: FCFS or EASY, with any order of backfilling.
+
+    Attributes
+    ----------
+    ran_at : job number -> index of the centre at which the job started.
+    cpu_factors : job number -> CPU factor of that centre, where it is not 1.
+    moved : 0, as no job waits at a centre.
+    """
+
+    def __init__(self, descriptions: Sequence[CentreDescription], scenario: Scenario) -> None:
+        self._firsts = (0, *accumulate(each.processors for each in descriptions))
+        self._factors = [each.cpu_factor for each in descriptions]
+        selection = WithinCentre(self._firsts)
+        self.core = Core(
+            msgspec.structs.replace(scenario, selection=selection),
+            Machine([(each.name, each.processors) for each in descriptions]),
+            kill_at_walltime=False,
+            keep_ended=False,
+        )
+        self.machine = self.core.machine
+        self.ran_at: dict[int, int] = {}
+        self.cpu_factors: dict[int, float] = {}
+        self.moved = 0
+
+    @property
+    def now(self) -> float:
+        """Time of the latest instant, s."""
+        return max(-inf, self.core.now)
+
+    @property
+    def jobs(self) -> Mapping[int, Job]:
+        """Jobs by number, without ended ones."""
+        return self.core.jobs
+
+    @property
+    def live(self) -> Mapping[int, Job]:
+        """The jobs that hold processors, by number."""
+        return self.core.live
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Apply the events of one instant and return the orders that follow from them.
+
+        The estimate of a job that starts is multiplied by the CPU factor of its centre, so that
+        later reservations expect its end there.
+        """
+        orders = self.core.handle(events)
+        for order in orders:
+            if type(order) is Start:
+                first = order.processors.intervals[0][0]
+                place = bisect_right(self._firsts, first) - 1
+                self.ran_at[order.job] = place
+                factor = self._factors[place]
+                if factor != 1.0:
+                    self.cpu_factors[order.job] = factor
+                    job = self.core.live[order.job]
+                    job.estimate_s *= factor
+                    self.core.state.expect(job)
+        return orders

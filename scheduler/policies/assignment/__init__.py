@@ -1,0 +1,1 @@
+"""Task assignment: to which of several sites a job is submitted."""

@@ -1,0 +1,220 @@
+"""Task assignment by a metric that the sites answer: the site with the least value is chosen.
+
+Sites with equal values, such as several that would start the job at once, are chosen in their
+order, or by the parameter `ties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from scheduler.policies.assignment.interface import AskedSite, Choice, SiteRequest, cost, slowdown
+
+Ties: TypeAlias = Literal["order", "load", "largest"]
+Metric: TypeAlias = Callable[[AskedSite], float]
+
+
+def least(sites: Sequence[AskedSite], metric: Metric, ties: Ties) -> AskedSite:
+    """Site with the least value of a metric, which is never negative.
+
+    Parameters
+    ----------
+    metric : by "order" it is not computed for the sites behind one with a value of 0.
+    ties : of sites with equal values take the first ("order"), the one with the least load or the
+        one with the most processors.
+    """
+    values = []
+    for site in sites:
+        values.append(metric(site))
+        if values[-1] == 0.0 and ties == "order":
+            return site
+    best = min(values)
+    equal = [site for site, value in zip(sites, values, strict=True) if value == best]
+    if len(equal) == 1 or ties == "order":
+        return equal[0]
+    if ties == "load":
+        return min(equal, key=lambda site: site.load())
+    return max(equal, key=lambda site: site.processors)
+
+
+class ByMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the policies that compare one metric.
+
+    Parameters
+    ----------
+    ties : see `least`.
+    """
+
+    ties: Ties = "order"
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose the site with the least value."""
+        return least(sites, lambda site: self.metric(request, site), self.ties)
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Value of a site for a job."""
+        raise NotImplementedError(f"{type(self).__name__} has no method metric")
+
+
+class LessJobsInQueue(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Least number of queued jobs."""
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Count the queued jobs."""
+        return site.queued()
+
+
+class LessWorkLeft(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Least work of the queued jobs, not divided by the size of the site (GUIM 8.5.2)."""
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask for the work of the queued jobs."""
+        return site.work_left()
+
+
+class LeastLoad(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Least instantaneous load, the first algorithm of Sabin et al. (GUIM 8.2)."""
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask for the load."""
+        return site.load()
+
+
+class LessWaitTime(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Least quoted wait, by the users' estimates (GUIM 8.5)."""
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask for a quote."""
+        return site.wait_s(request)
+
+
+class LessWaitTimePred(LessWaitTime, frozen=True, forbid_unknown_fields=True):
+    """Least quoted wait, by predicted run times (GUIM 8.6.4)."""
+
+    predicts: ClassVar[bool] = True
+
+
+class LessSlowdown(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Least expected slowdown, by predicted run times and quoted waits (GUIM 8.6.5)."""
+
+    predicts: ClassVar[bool] = True
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask for a quote, and divide by the run time."""
+        return slowdown(request, site)
+
+
+class LessCostSld(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Least product of expected slowdown and cost, among the sites within the cost limit.
+
+    If no site is within the limit of the request, the cheapest is chosen. GUIM 8.6.6 prints the
+    order as slowdown ratio over cost ratio above 1, which would prefer the larger product; its text
+    describes the smaller one. Its printed filter omits the processors of the job.
+    """
+
+    predicts: ClassVar[bool] = True
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose within the limit, or the cheapest site."""
+        within = [site for site in sites if cost(request, site) <= request.max_cost]
+        if not within:
+            return least(sites, lambda site: cost(request, site), self.ties)
+        return least(within, lambda site: self.metric(request, site), self.ties)
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask for a quote, and multiply slowdown and cost."""
+        return slowdown(request, site) * cost(request, site)
+
+
+class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Several metrics at once: least weighted sum of their ratios to the best site (GUIM 9.1).
+
+    Parameters
+    ----------
+    wait, slowdown, cost : weights. A wait counts from one minute on, so that two short waits are
+        alike.
+    ties : see `least`.
+
+    Raises
+    ------
+    ValueError : a weight is negative, or all are 0.
+    """
+
+    wait: float = 1.0
+    slowdown: float = 1.0
+    cost: float = 1.0
+    ties: Ties = "order"
+
+    def __post_init__(self) -> None:
+        """Check the weights."""
+        weights = (self.wait, self.slowdown, self.cost)
+        if min(weights) < 0 or not max(weights) > 0:
+            raise ValueError(f"weights must be >= 0 and not all 0, got {weights}")
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Compare all metrics that have a weight."""
+        sums = dict.fromkeys((site.name for site in sites), 0.0)
+        metrics: list[tuple[float, Metric]] = [
+            (self.wait, lambda site: max(60.0, site.wait_s(request))),
+            (self.slowdown, lambda site: slowdown(request, site)),
+            (self.cost, lambda site: cost(request, site)),
+        ]
+        for weight, metric in metrics:
+            if weight:
+                values = {site.name: metric(site) for site in sites}
+                best = min(values.values())
+                for name, value in values.items():
+                    ratio = 1.0 if value == best else value / best if best else inf
+                    sums[name] += weight * ratio
+        return least(sites, lambda site: sums[site.name], self.ties)
+
+
+class MultipleRequests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Submit to the k sites with the least load; the first that starts the job keeps it.
+
+    The second algorithm of Sabin et al. (GUIM 8.2). The other submissions are revoked.
+
+    Parameters
+    ----------
+    k : number of sites.
+
+    Raises
+    ------
+    ValueError : k is below 1.
+    """
+
+    k: int = 3
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        if self.k < 1:
+            raise ValueError(f"k must be >= 1, got {self.k}")
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose the sites, the least loaded first."""
+        return sorted(sites, key=lambda site: site.load())[: self.k]
+
+
+class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Users with different metrics: each user always has the same one of the three (GUIM 9.1).
+
+    Parameters
+    ----------
+    ties : see `least`.
+    """
+
+    ties: Ties = "order"
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose by the metric of the user: quoted wait, queued jobs, or cost."""
+        user = request.spec.user
+        kinds: tuple[Metric, ...] = (
+            lambda site: site.wait_s(request),
+            lambda site: site.queued(),
+            lambda site: cost(request, site),
+        )
+        return least(sites, kinds[sum(user.encode()) % len(kinds)], self.ties)

@@ -1,0 +1,107 @@
+"""The interface of task assignment: what a dispatcher asks sites, and how it chooses.
+
+A dispatcher belongs to one job. It asks the sites that can run the job for what its task assignment
+policy needs, and the policy chooses (GUIM 8.4). There is no central server: a policy sees one job
+and the answers of the sites. The same classes choose between simulated centres and between live
+services.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from scheduler.model.events import JobSpec
+
+
+class SiteRequest(msgspec.Struct, frozen=True):
+    """A job that is to be assigned.
+
+    Parameters
+    ----------
+    job : its number, 0 if it has none yet.
+    spec : what the user requests, with the walltime on a site of CPU factor 1.
+    run_s : expected run time on a site of CPU factor 1, s: the walltime, or a prediction.
+    origin : name of the site at which the user would submit it; "" if there is none.
+    max_cost : limit of the cost of the job; inf if there is none.
+    """
+
+    job: int
+    spec: JobSpec
+    run_s: float
+    origin: str = ""
+    max_cost: float = inf
+
+
+class AskedSite(Protocol):
+    """A site as a task assignment policy sees it; methods are questions to the site."""
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+
+    @property
+    def processors(self) -> int:
+        """Number of processors."""
+
+    @property
+    def cpu_factor(self) -> float:
+        """Factor of all run times on the site: 2 is half as fast as 1."""
+
+    @property
+    def price(self) -> float:
+        """Cost of a processor for an hour."""
+
+    def submitted(self) -> int:
+        """Number of jobs that were submitted to the site so far."""
+
+    def queued(self) -> int:
+        """Number of queued jobs."""
+
+    def free(self) -> int:
+        """Number of free processors."""
+
+    def work_left(self) -> float:
+        """Processors times estimate, summed over the queued jobs, processor-seconds."""
+
+    def load(self) -> float:
+        """Processors that live and queued jobs hold or request, divided by those of the site."""
+
+    def wait_s(self, request: SiteRequest) -> float:
+        """Wait that the site quotes for a job, s; inf if it gives no quote."""
+
+
+#: One site, or several to which the job is submitted and of which the first to start it keeps it.
+Choice: TypeAlias = AskedSite | Sequence[AskedSite]
+
+
+class Assignment(Protocol):
+    """Task assignment policy: a class with typed parameters, registered under a name.
+
+    An attribute `predicts` that is true replaces the users' estimates by predictions, both in
+    `SiteRequest.run_s` and as estimates of the sites that run the jobs. With an attribute `pulls`
+    that is true, jobs wait in one queue of the dispatcher: in its order, a job is assigned when it
+    would start at once, to one of the sites where no earlier job waits (centralised models alone).
+    """
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose between the sites that can run a job, of which there is at least one."""
+
+
+def run_s(request: SiteRequest, site: AskedSite) -> float:
+    """Expected run time of a job on a site, s."""
+    return request.run_s * site.cpu_factor
+
+
+def cost(request: SiteRequest, site: AskedSite) -> float:
+    """Expected cost of a job on a site (GUIM 8.6.3): price times processors times hours."""
+    return site.price * request.spec.processors * run_s(request, site) / 3600.0
+
+
+def slowdown(request: SiteRequest, site: AskedSite) -> float:
+    """Expected slowdown of a job on a site (GUIM 8.6.5): (run time + wait) / run time."""
+    expected_s = run_s(request, site)
+    return (expected_s + site.wait_s(request)) / expected_s

@@ -1,0 +1,67 @@
+"""``reshape simulate --machine FILE`` for a file that names several centres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.config.centres_file import read_centres
+from scheduler.text import json_text
+from simulator.commands.options import rules_of, set_fields
+from simulator.commands.usage import Usage
+from simulator.many_centres.jobs_table import jobs_csv
+from simulator.many_centres.run import rules_named, run_centres
+from simulator.traces import swf
+from simulator.traces.files import check_place, replace_all
+
+#: Options of `simulate` that apply to several centres; the others are refused.
+APPLICABLE = frozenset(
+    ("trace", "machine_file", "assign", "dispatch", "estimates", "jobs", "tau", "lenient", "out",
+     "as_json")
+)  # fmt: skip
+JOBS = "jobs.csv"
+
+
+def simulate_centres(trace: Path, options: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
+    """Simulate a trace at several centres, and write the files of ``--out``.
+
+    Returns
+    -------
+    numbers of the run, see `simulator.many_centres.schedule.CentresSchedule.numbers`
+
+    Raises
+    ------
+    click.UsageError : an option has a wrong value.
+    """
+    centres = read_centres(options["machine_file"])
+    name = options["assign"]
+    try:
+        rules = rules_named(name, set_fields(options["dispatch"]))
+    except ConfigError as error:
+        raise click.UsageError(f"--assign {name}: {error}") from None
+    exact = options["estimates"] == "exact"
+    if options["estimates"] not in (None, "exact", "user"):
+        raise click.UsageError(
+            f"--estimates {options['estimates']}: centres take the users' estimates, or those of a"
+            " policy that predicts; write exact or user"
+        )
+    out: Path | None = options["out"]
+    if out is not None:
+        check_place(out / JOBS, make_parent=True)
+    read = swf.read(trace, lenient=options["lenient"])
+    found = run_centres(
+        read, centres, rules, rules_of(dict(options), exact=exact), first=options["jobs"]
+    )
+    result: dict[str, Any] = {"trace": read.path, "assign": name}
+    result |= {"processors": found.schedule.processors} | found.numbers() | {"moved": found.moved}
+    if found.schedule.report is not None:
+        result |= {"report": msgspec.structs.asdict(found.schedule.report)}
+    if out is not None:
+        text = json_text.dumps(result, indent=2) + "\n"
+        replace_all({out / JOBS: jobs_csv(found), out / "metrics.json": text.encode()})
+    return result | usage.so_far(len(found.schedule.jobs))

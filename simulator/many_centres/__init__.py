@@ -1,0 +1,1 @@
+"""Simulations of several centres: runs, their results, and centralised models for comparison."""

@@ -1,0 +1,196 @@
+"""Simulate the jobs of a trace at several centres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ConfigError
+from scheduler.config.centres_file import CentreDescription
+from scheduler.dispatch.centres import Centres, Redispatch
+from scheduler.dispatch.dispatcher import Dispatcher, DispatchRules
+from scheduler.dispatch.grid_backfilling import GridBackfilling
+from scheduler.policies.assignment.interface import Assignment
+from scheduler.policies.registry import find
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import scenario
+from scheduler.predictions.classification import Classification
+from scheduler.predictions.estimates import Estimates
+from scheduler.text.located import converted
+from scheduler.virtual_clock.agenda import Agenda
+from scheduler.virtual_clock.collection import no_collection
+from scheduler.virtual_clock.loop import EventLoop
+from simulator.engine.centre_jobs import CentreJobs
+from simulator.many_centres.cutoffs import fitted
+from simulator.many_centres.schedule import CentresSchedule
+from simulator.results.outcomes import Result
+from simulator.results.schedule import Schedule
+from simulator.traces.merge import origins as origins_of
+from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
+from simulator.traces.swf import Trace
+
+#: Centralised models that are no task assignment policies: names beside those of the registry.
+GRID_BACKFILLING, MIGRATION = "grid-backfilling", "migration"
+
+
+class CentresRules(msgspec.Struct, frozen=True):
+    """How jobs are distributed over centres.
+
+    Parameters
+    ----------
+    assignment : task assignment policy; None for Grid-Backfilling.
+    dispatch : what a dispatcher does besides choosing.
+    redispatch : when waiting jobs are moved; None: never.
+    scale_estimates : whether estimates are multiplied by the CPU factor, as run times are.
+    grid : scenario of Grid-Backfilling.
+    estimates : source of predictions, for policies that use them.
+    fit_share : share of the jobs, the first ones, to which cut-offs are fitted.
+    """
+
+    assignment: Assignment | None
+    dispatch: DispatchRules = DispatchRules()
+    redispatch: Redispatch | None = None
+    scale_estimates: bool = True
+    grid: Scenario = scenario("easy", {"backfill_order": "sjf"})
+    estimates: Estimates = Classification()
+    fit_share: float = 0.1
+
+
+def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresRules:
+    """Rules for the name of a policy.
+
+    Parameters
+    ----------
+    name : of a task assignment policy, ``module:Class``, "grid-backfilling" or "migration" (jobs go
+        to their origin and are moved to where they start at once, GUIM 8.2, model 1).
+    parameters : fields of `DispatchRules` and of the policy, `redispatch` ("at-once" or "quote")
+        and `scale_estimates`; numbers may be texts.
+
+    Raises
+    ------
+    ConfigError : a name or a value is unknown.
+    """
+    given = dict(parameters or {})
+    scale = converted(given.pop("scale_estimates", True), bool, "scale_estimates")
+    moves = given.pop("redispatch", "at-once" if name == MIGRATION else None)
+    fields = {f: given.pop(f) for f in DispatchRules.__struct_fields__ if f in given}
+    dispatch = converted(fields, DispatchRules, "dispatch")
+    if moves not in (None, "at-once", "quote"):
+        raise ConfigError(f"must be at-once or quote, got {moves!r}", field="redispatch")
+    redispatch = None
+    if moves is not None:
+        at_once = moves == "at-once"
+        redispatch = Redispatch(at_once=at_once, every_s=0.0 if at_once else 600.0)
+    assignment = None
+    if name != GRID_BACKFILLING:
+        policy = find("assignment", "origin" if name == MIGRATION else name)
+        if "seed" in getattr(policy, "__annotations__", {}):
+            given["seed"] = dispatch.seed
+        assignment = converted(given, policy, "assignment")
+    elif given:
+        raise ConfigError(f"has no parameter {next(iter(given))!r}", field=GRID_BACKFILLING)
+    return CentresRules(assignment, dispatch, redispatch, scale)
+
+
+def run_centres(
+    workload: Trace,
+    centres: Sequence[CentreDescription],
+    rules: CentresRules,
+    cleaning: Rules | None = None,
+    *,
+    first: int | None = None,
+) -> CentresSchedule:
+    """Simulate the jobs of a trace at several centres.
+
+    The partition of a job in the trace is its origin, if the header names partitions and a centre
+    has that name. The cost limit of a job is the cost that its estimate has at its origin
+    (GUIM 8.6.3).
+
+    Parameters
+    ----------
+    cleaning : rules for irregular jobs; the machine is the largest centre.
+    first : number of jobs to simulate, by submission; None: all.
+
+    Raises
+    ------
+    ReshapeError : no job can run by the rules.
+    """
+    largest = max(centre.processors for centre in centres)
+    jobs, report = normalise(workload, largest, cleaning, labels=True)
+    jobs = jobs if first is None else jobs.first(first)
+    names = origins_of(workload)
+    return simulate_jobs(jobs, [names[line] for line in jobs.lines], centres, rules, report)
+
+
+def simulate_jobs(
+    jobs: TraceJobs,
+    origins: Sequence[str],
+    centres: Sequence[CentreDescription],
+    rules: CentresRules,
+    report: CleaningReport | None = None,
+) -> CentresSchedule:
+    """Simulate jobs at several centres; see `run_centres`.
+
+    Parameters
+    ----------
+    origins : name of the home centre of each job; "" if it has none.
+    """
+    max_costs = cost_limits(jobs, origins, centres)
+    assignment = rules.assignment
+    site: Centres | GridBackfilling
+    if assignment is None:
+        site = GridBackfilling(centres, rules.grid)
+    else:
+        if getattr(assignment, "cutoffs_s", None) == ():
+            assignment = _fitted(assignment, jobs, origins, centres, rules)
+        site = Centres(
+            centres,
+            Dispatcher(assignment, rules.dispatch, rules.estimates),
+            origins=origins,
+            max_costs=max_costs,
+            redispatch=rules.redispatch,
+            scale_estimates=rules.scale_estimates,
+        )
+    agenda = Agenda()
+    physics = CentreJobs(agenda, jobs.run_times(), site.cpu_factors)
+    loop = EventLoop(site, jobs.submit_times(), jobs.specs(), agenda, physics)
+    with no_collection():
+        loop.run()
+    result = Result([], site.machine.processors, None, [], loop.started, loop.ended, loop.killed)
+    ran_at = np.full(len(jobs), -1)
+    for number, place in site.ran_at.items():
+        ran_at[number - 1] = place
+    return CentresSchedule(
+        Schedule.of(result, jobs, report), list(centres), ran_at, origins, max_costs, site.moved
+    )
+
+
+def cost_limits(
+    jobs: TraceJobs, origins: Sequence[str], centres: Sequence[CentreDescription]
+) -> list[float]:
+    """Cost of each job at its origin by its estimate; inf without an origin."""
+    prices = {centre.name: centre.price for centre in centres}
+    work = (jobs.estimate * jobs.processors / 3600.0).tolist()
+    pairs = zip(work, origins, strict=True)
+    return [hours * prices[name] if name in prices else inf for hours, name in pairs]
+
+
+def _fitted(
+    assignment: Assignment,
+    jobs: TraceJobs,
+    origins: Sequence[str],
+    centres: Sequence[CentreDescription],
+    rules: CentresRules,
+) -> Assignment:
+    """Policy with cut-offs fitted to the first jobs."""
+    part = jobs.first(max(2, int(len(jobs) * rules.fit_share)))
+
+    def simulated(tried: Assignment) -> CentresSchedule:
+        changed = msgspec.structs.replace(rules, assignment=tried)
+        return simulate_jobs(part, origins[: len(part)], centres, changed)
+
+    return fitted(assignment, part, [centre.processors for centre in centres], simulated)

@@ -1,0 +1,151 @@
+"""The schedule of a simulation of several centres, and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.config.centres_file import CentreDescription
+from simulator.results.schedule import Schedule
+
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+#: Run times below this bound count as the bound in the bounded slowdown, seconds (GUIM).
+TAU_S = 60.0
+
+
+class CentresSchedule(msgspec.Struct, frozen=True):
+    """What became of the jobs, and where.
+
+    Parameters
+    ----------
+    schedule : of all jobs.
+    centres : in their order.
+    ran_at : (n,) int64, index of the centre of each job; -1 if it did not start.
+    origins : name of the home centre of each job; "" if it has none.
+    max_costs : cost limit of each job; inf if it has none.
+    moved : number of moves of waiting jobs.
+    """
+
+    schedule: Schedule
+    centres: list[CentreDescription]
+    ran_at: NDArray[np.int64]
+    origins: Sequence[str]
+    max_costs: Sequence[float]
+    moved: int = 0
+
+    @property
+    def ran(self) -> Bools:
+        """Whether each job ended, (n,) bool."""
+        return ~np.isnan(self.schedule.ended)
+
+    @property
+    def run_s(self) -> Floats:
+        """Run time of each job where it ran, (n,) float64, seconds."""
+        return self.schedule.ended - self.schedule.started
+
+    @property
+    def slowdown(self) -> Floats:
+        """(wait + run time) / run time, (n,) float64; run times below 1 s count as 1 s."""
+        return (self.schedule.wait + self.run_s) / np.maximum(self.run_s, 1.0)
+
+    @property
+    def bounded_slowdown(self) -> Floats:
+        """(wait + run time) / max(run time, 60 s), at least 1, (n,) float64."""
+        bounded = (self.schedule.wait + self.run_s) / np.maximum(self.run_s, TAU_S)
+        return np.maximum(1.0, bounded)
+
+    @property
+    def cost(self) -> Floats:
+        """Cost of each job where it ran (GUIM 8.6.3), (n,) float64."""
+        prices = np.array([*(centre.price for centre in self.centres), np.nan])[self.ran_at]
+        return prices * self.schedule.jobs.processors * self.run_s / 3600.0
+
+    def numbers(self, jobs: Bools | None = None) -> dict[str, Any]:
+        """Compute the numbers of GUIM 8.5.2 and 8.6.7.
+
+        Parameters
+        ----------
+        jobs : (n,) bool, the jobs to which means and percentiles refer; None: all that ended.
+        """
+        chosen = self.ran if jobs is None else jobs & self.ran
+        found: dict[str, Any] = {"jobs": int(chosen.sum()), "unstarted": int((~self.ran).sum())}
+        for name, values in (
+            ("bounded_slowdown", self.bounded_slowdown),
+            ("slowdown", self.slowdown),
+            ("wait_s", self.schedule.wait),
+        ):
+            found |= _spread(name, values[chosen])
+        places = self.ran_at[chosen]
+        found["jobs_by_centre"] = {
+            centre.name: int((places == i).sum()) for i, centre in enumerate(self.centres)
+        }
+        cost = self.cost[chosen]
+        found["cost"] = float(cost.sum())
+        found["p95_job_cost"] = float(np.percentile(cost, 95)) if len(cost) else None
+        limits = np.array(self.max_costs)[chosen]
+        limited = np.isfinite(limits)
+        within = cost[limited] <= limits[limited] * (1 + 1e-12)
+        found["within_cost_limit_pct"] = 100.0 * float(within.mean()) if limited.any() else None
+        return found | self._use()
+
+    def of_origin(self, name: str) -> Bools:
+        """Whether each job has this home centre, (n,) bool."""
+        return np.array([origin == name for origin in self.origins], dtype=np.bool_)
+
+    def queues(self, every_s: float) -> dict[str, list[int]]:
+        """Number of queued jobs of each centre over time, by name.
+
+        Parameters
+        ----------
+        every_s : seconds between two values; the first is at the first submission.
+        """
+        times = self.times(every_s)
+        found: dict[str, list[int]] = {}
+        for i, centre in enumerate(self.centres):
+            here = self.ran_at == i
+            came = np.sort(self.schedule.jobs.submitted[here])
+            left = np.sort(self.schedule.started[here])
+            waiting = np.searchsorted(came, times, "right") - np.searchsorted(left, times, "right")
+            found[centre.name] = waiting.tolist()
+        return found
+
+    def times(self, every_s: float) -> Floats:
+        """Times of `queues`, (m,) float64, seconds."""
+        submitted = self.schedule.jobs.submitted
+        return np.arange(submitted[0], submitted[-1] + every_s, every_s)
+
+    def _use(self) -> dict[str, float | None]:
+        """95th percentile over time of the processors in use, and the utilization."""
+        ran, sizes = self.ran, self.schedule.jobs.processors
+        started, ended = self.schedule.started[ran], self.schedule.ended[ran]
+        if not len(started) or ended.max() <= started.min():
+            return {"p95_processors": None, "utilization_pct": None}
+        times = np.concatenate([started, ended])
+        changes = np.concatenate([sizes[ran], -sizes[ran]])
+        order = np.argsort(times, kind="stable")
+        used, lengths = np.cumsum(changes[order])[:-1], np.diff(times[order])
+        ascending = np.argsort(used, kind="stable")
+        passed = np.cumsum(lengths[ascending])
+        p95 = used[ascending][np.searchsorted(passed, 0.95 * passed[-1])]
+        makespan = float(ended.max() - self.schedule.jobs.submitted[ran].min())
+        held_s = float(((ended - started) * sizes[ran]).sum())
+        return {
+            "p95_processors": float(p95),
+            "utilization_pct": 100.0 * held_s / (self.schedule.processors * makespan),
+        }
+
+
+def _spread(name: str, values: Floats) -> dict[str, float | None]:
+    """Mean, standard deviation and 95th percentile; None if there are no values."""
+    if not len(values):
+        return {f"{part}_{name}": None for part in ("mean", "sd", "p95")}
+    return {
+        f"mean_{name}": float(values.mean()),
+        f"sd_{name}": float(values.std()),
+        f"p95_{name}": float(np.percentile(values, 95)),
+    }
