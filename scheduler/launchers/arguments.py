@@ -19,9 +19,9 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
     ------
     ReshapeError : a text contains a null character, or a variable has an invalid name.
     """
-    texts = "".join((*argv, *environment, *environment.values()))
-    has_valid_names = all(environment) and "=" not in "".join(environment)
-    if has_valid_names and "\0" not in texts and _is_encodable(texts):
+    names = "".join(environment)
+    texts = ("".join(argv), names, "".join(environment.values()))
+    if all(environment) and "=" not in names and all(map(_is_valid, texts)):
         return
     for word in argv:
         _check_text(word, f"the argument {word!r}")
@@ -40,6 +40,10 @@ def _check_text(text: str, what: str) -> None:
         raise ReshapeError(f"{what} contains a null character: remove it")
     if not _is_encodable(text):
         raise ReshapeError(f"{what} is not UTF-8 text")
+
+
+def _is_valid(text: str) -> bool:
+    return "\0" not in text and (text.isascii() or _is_encodable(text))
 
 
 def _is_encodable(text: str) -> bool:

@@ -48,7 +48,7 @@ TURN_MESSAGES = 256
 PROBE_S = 5.0
 #: Thresholds of the cyclic garbage collector: a service creates many lasting objects and few
 #: cycles, so that the default thresholds cost a sixth of its processor time.
-GARBAGE_THRESHOLDS = 20_000, 20, 20
+GARBAGE_THRESHOLDS = 20_000, 100, 100
 #: A service that failed this often within so many seconds ends instead of recovering once more.
 FAILURES, FAILURES_S = 5, 60.0
 
