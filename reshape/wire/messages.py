@@ -180,6 +180,7 @@ class AgentHello(_Message):
         does.
     address : address under which other hosts of the service reach this host.
     ends : whether the agent ends after this report.
+    max_memory_mib : largest memory of the processes of each job on the node together, MiB.
     """
 
     node: str
@@ -192,6 +193,7 @@ class AgentHello(_Message):
     incarnation: str = ""
     address: str = ""
     ends: bool = False
+    max_memory_mib: dict[int, int] = {}
 
 
 class AgentArrival(_Message):
@@ -396,6 +398,7 @@ class JobInfo(msgspec.Struct):
     processor_seconds_by_size : the same as (size, processor-seconds), by the size on which the job
         computed meanwhile.
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
+    max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
     """
 
     job: int
@@ -432,6 +435,7 @@ class JobInfo(msgspec.Struct):
     processor_seconds_by_size: list[tuple[int, float]] = []
     resize_count: int = 0
     pause_s: float = 0.0
+    max_memory_mib: int = 0
 
 
 class Jobs(_Message):

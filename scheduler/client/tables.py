@@ -34,7 +34,10 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
 def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
     """List ended jobs as sacct does."""
     return Table(
-        ["JOBID", "NAME", "USER", "STATE", "EXITCODE", "SUBMIT", "WAIT", "RUN", "SIZES", "REASON"],
+        [
+            *("JOBID", "NAME", "USER", "STATE", "EXITCODE", "SUBMIT", "WAIT", "RUN", "SIZES"),
+            *("MAXMEM", "REASON"),
+        ],
         [
             (
                 str(job.job),
@@ -46,11 +49,17 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
                 format_time(waited_s(job, now)),
                 format_time(running_s(job, now)),
                 sizes_text(job),
+                memory_text(job),
                 job.reason,
             )
             for job in jobs
         ],
     )
+
+
+def memory_text(job: JobInfo) -> str:
+    """Write the largest memory of a job, such as ``512M``; ``-`` if it was not measured."""
+    return f"{job.max_memory_mib}M" if job.max_memory_mib else "-"
 
 
 def resize_table(job: JobInfo) -> Table:
@@ -135,6 +144,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Restarts": str(job.restarts),
         "Held": held_text(job),
         "Resizes": f"{job.resize_count}, which stopped it for {job.pause_s:.3f} s",
+        "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "-",
         "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
         "Command": " ".join(job.argv),
         "Output": job.output,

@@ -38,6 +38,7 @@ from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.host_place import HostPlace, own_address
 from scheduler.node.logs import RefusalLog
+from scheduler.node.memory_use import MemoryUse
 from scheduler.node.mpi_files import MpiFiles
 from scheduler.node.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree, wake_on_child
 from scheduler.node.stand_ins import STAND_IN_S, StandIns
@@ -105,6 +106,7 @@ class Agent:
         make_private(directory.memory)
         self._mpi_files = MpiFiles(directory.memory / f"mpi-files-{node}")
         self._stand_ins = StandIns(self.mark, self._mpi_files, stand_in_s)
+        self._memory_use = MemoryUse()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._connect()
 
@@ -179,6 +181,7 @@ class Agent:
     def _report(self, *, ends: bool = False) -> None:
         self._reported, self._changed = time.monotonic(), False
         folders = self.directory.jobs_with_folder()
+        self._memory_use.sample((g.job, g.tree) for g in self.groups.values() if not g.gone)
         hello = m.AgentHello(
             node=self.node,
             pid=os.getpid(),
@@ -190,6 +193,7 @@ class Agent:
             incarnation=self._incarnation,
             address=self._address,
             ends=ends,
+            max_memory_mib=self._memory_use.report(),
         )
         try:
             self._socket.send_multipart(encode(hello), zmq.NOBLOCK)
@@ -373,6 +377,7 @@ class Agent:
             tree.start.close()
         if code != 0:
             self._mpi_files.remove_later(tree)
+        self._memory_use.ended(group.job, tree.largest_process)
         group.gone = self._changed = True
         log.info(
             "end job=%d group=%d code=%d signal=%d %s",
@@ -388,13 +393,13 @@ class Agent:
         by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             if pid in by_pid:  # other children are orphans that this agent has adopted
-                by_pid[pid].reaped(status)
+                by_pid[pid].reaped(status, usage.ru_maxrss << 10)
 
     def _remove_memory(self) -> None:
         """Remove all shared memory before this agent ends, except that of jobs that may restart."""
@@ -426,6 +431,7 @@ class Agent:
             return
         self.watches.pop(job, None)
         self._forgotten.pop(job, None)
+        self._memory_use.forget(job)
         self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
         self._changed = True  # the next life of the job may wait for this
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)

@@ -14,6 +14,7 @@ import psutil
 from reshape.wire import messages as m
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node import mpi_memory
+from scheduler.node.proc import stat_of
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"
@@ -34,7 +35,9 @@ class ProcessTree:
     looked : monotonic time at which descendants were searched last.
     looked_at : wall time of this or, before the first search, of the start; Unix seconds.
     started_at : wall time of the start, Unix seconds.
+    present : start times of the descendants that the last search found, by process number.
     status : wait status of mpiexec; None while it has not been reaped.
+    largest_process : largest memory of any single process, once mpiexec has been reaped; bytes.
     mpi_files : names of files in shared memory that the processes mapped.
     """
 
@@ -45,7 +48,9 @@ class ProcessTree:
     looked: float = 0.0
     looked_at: float = field(default_factory=time.time)
     started_at: float = field(default_factory=time.time)
+    present: dict[int, int] = field(default_factory=dict)
     status: int | None = None
+    largest_process: int = 0
     mpi_files: set[str] = field(default_factory=set)
 
     @property
@@ -67,16 +72,31 @@ class ProcessTree:
         self.looked, looked_at = time.monotonic(), time.time()
         if self.start is None or self.status is not None:
             return
+        found: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
-            for process in psutil.Process(self.pid).children(recursive=True):
-                self.seen.setdefault(process.pid, process)
+            found = psutil.Process(self.pid).children(recursive=True)
+        stats = {process.pid: stat_of(process.pid) for process in found}
+        self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
+        for process in found:
+            self.seen.setdefault(process.pid, process)
         self.mpi_files |= mpi_memory.mapped_by(self.seen)
         self.looked_at = looked_at
 
-    def reaped(self, status: int) -> None:
-        """Record the end of mpiexec; its process number may be reused from now on."""
+    def resident_bytes(self) -> int:
+        """Add up the resident memory of the descendants that the last search found."""
+        stats = ((stat_of(pid), started) for pid, started in self.present.items())
+        return sum(s.resident for s, started in stats if s is not None and s.started == started)
+
+    def reaped(self, status: int, largest_process: int) -> None:
+        """Record the end of mpiexec; its process number may be reused from now on.
+
+        Parameters
+        ----------
+        status : wait status.
+        largest_process : largest memory of any of its processes, bytes.
+        """
         assert self.start is not None
-        self.status = status
+        self.status, self.largest_process = status, largest_process
         self.start.process.returncode = os.waitstatus_to_exitcode(status)
 
     def send_signal(self, number: int) -> None:

@@ -359,6 +359,14 @@ class JournalReader:
             return {name: value for name, value in facts.items() if value is not None}
         return {}
 
+    def max_memory_mib(self, job: int) -> int:
+        """Return the largest memory of a job, MiB; 0 if it was not measured."""
+        try:
+            row = next(self.rows("SELECT mib FROM memory WHERE job=?", job), None)
+        except sqlite3.OperationalError:  # an earlier release did not have the table
+            return 0
+        return 0 if row is None else int(row[0])
+
     def _decoded(
         self, records: Iterable[tuple[str, bytes]], decoder: msgspec.json.Decoder[T]
     ) -> Iterator[T]:

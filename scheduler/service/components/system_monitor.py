@@ -49,6 +49,7 @@ class AgentState:
     groups: dict[int, dict[int, m.GroupStatus]] = field(default_factory=dict)
     restart_points: set[int] = field(default_factory=set)
     folders: set[int] = field(default_factory=set)
+    max_memory_mib: dict[int, int] = field(default_factory=dict)
 
 
 class SystemMonitor:
@@ -230,7 +231,21 @@ class SystemMonitor:
             groups,
             restart_points,
             folders,
+            hello.max_memory_mib,
         )
+        if hello.max_memory_mib != before.max_memory_mib:
+            self._note_memory(before.max_memory_mib, hello.max_memory_mib)
+
+    def _note_memory(self, before: Mapping[int, int], now: Mapping[int, int]) -> None:
+        """Note the largest memory of the jobs of which an agent reports another amount.
+
+        The amounts of several nodes are added. What an earlier agent reported is not lost.
+        """
+        for job in now:
+            if now[job] != before.get(job):
+                mib = sum(agent.max_memory_mib.get(job, 0) for agent in self.agents.values())
+                if mib > self._journal.max_memory_mib(job):
+                    self._journal.note_memory(job, mib)
 
     def joined_event(self, node: str, now: float) -> NodeJoined:
         """Return the event of a configured node that is up."""

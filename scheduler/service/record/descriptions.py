@@ -99,6 +99,7 @@ def describe(
         processor_seconds_by_size=sorted(by_size.items()),
         resize_count=len(job.times),
         pause_s=sum(times.pause_s for times in job.times),
+        max_memory_mib=journal.max_memory_mib(job.id),
     )
 
 

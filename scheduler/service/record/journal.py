@@ -62,6 +62,7 @@ CREATE TABLE IF NOT EXISTS phases (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL
                                    serial INTEGER NOT NULL, at REAL NOT NULL,
                                    phase TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (job INTEGER PRIMARY KEY, facts BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS memory (job INTEGER PRIMARY KEY, mib INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL,
                                     user TEXT NOT NULL, name TEXT NOT NULL,
                                     submitted_at REAL NOT NULL, ended_at REAL,
@@ -84,6 +85,7 @@ _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?,
 _JOB = "INSERT INTO jobs VALUES (?, ?, ?)"
 _PHASE = "INSERT INTO phases (job, serial, at, phase, detail) VALUES (?, ?, ?, ?, ?)"
 _FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_MEMORY = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
 _META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _RECORD = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SITE = "INSERT OR REPLACE INTO site VALUES (1, ?)"
@@ -247,6 +249,10 @@ class Journal(JournalReader):
         known = self.facts(job)
         known.update(facts)
         self._note(_FACTS, job, json.encode(known))
+
+    def note_memory(self, job: int, mib: int) -> None:
+        """Note the largest memory of a job, MiB."""
+        self._note(_MEMORY, job, mib)
 
     def add_settings(self, settings: bytes) -> None:
         """Note the settings (JSON) that decisions follow from the next batch on."""

@@ -47,6 +47,7 @@ _NO_JOB = (
     "DELETE FROM orders WHERE job=?",
     "DELETE FROM phases WHERE job=?",
     "DELETE FROM facts WHERE job=?",
+    "DELETE FROM memory WHERE job=?",
     "DELETE FROM sums WHERE job=?",
     "DELETE FROM summaries WHERE job=?",
     "DELETE FROM jobs WHERE job=?",

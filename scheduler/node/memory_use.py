@@ -1,0 +1,79 @@
+"""The memory that the jobs of a node use: the largest amount seen, from samples of their processes.
+
+The resident memory of all processes of a job is added up in each sample, as Slurm does by default;
+memory that processes share counts for each of them. Between two samples, and in groups that end
+before the first one, the kernel still tells the largest memory of any single process.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterable
+from math import ceil
+
+from scheduler.node.processes import ProcessTree
+
+#: Seconds between two samples.
+SAMPLE_S = 1.0
+#: A new maximum is reported if it is larger by this factor, so that few reports differ.
+GROWTH = 1.1
+_MIB = 1 << 20
+
+
+class MemoryUse:
+    """The largest memory of each job on this node.
+
+    Parameters
+    ----------
+    sample_s : time between two samples, seconds.
+    """
+
+    def __init__(self, sample_s: float = SAMPLE_S) -> None:
+        self._sample_s = sample_s
+        self._sampled = float("-inf")
+        self._largest: dict[int, int] = {}  # job -> bytes
+        self._reported: dict[int, int] = {}  # job -> bytes
+
+    def sample(self, trees: Iterable[tuple[int, ProcessTree]]) -> None:
+        """Add up the memory of each job, if it is time for the next sample.
+
+        Parameters
+        ----------
+        trees : job and processes of each group.
+        """
+        now = time.monotonic()
+        if now - self._sampled < self._sample_s:
+            return
+        self._sampled = now
+        used: dict[int, int] = {}
+        for job, tree in trees:
+            used[job] = used.get(job, 0) + tree.resident_bytes()
+        for job, amount in used.items():
+            self._note(job, amount)
+            if self._largest[job] > GROWTH * self._reported.get(job, 0):
+                self._reported[job] = self._largest[job]
+
+    def ended(self, job: int, largest_process: int) -> None:
+        """Note the end of a group and the largest memory of any of its processes, bytes.
+
+        The kernel counts the memory of this process for each process that it starts, so only an
+        amount beyond that is taken from it.
+        """
+        if largest_process > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10:
+            self._note(job, largest_process)
+        if job in self._largest:
+            self._reported[job] = self._largest[job]
+
+    def forget(self, job: int) -> None:
+        """Drop a job that has ended."""
+        self._largest.pop(job, None)
+        self._reported.pop(job, None)
+
+    def report(self) -> dict[int, int]:
+        """Return the largest memory of each job, MiB."""
+        return {job: ceil(amount / _MIB) for job, amount in self._reported.items()}
+
+    def _note(self, job: int, amount: int) -> None:
+        if amount > self._largest.get(job, 0):
+            self._largest[job] = amount

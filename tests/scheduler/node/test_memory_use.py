@@ -1,0 +1,91 @@
+"""The largest memory of jobs, measured on real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from scheduler.launchers.local import MpiexecStart
+from scheduler.node.memory_use import MemoryUse
+from scheduler.node.proc import send_signal, stat_of
+from scheduler.node.processes import ProcessTree
+
+#: A parent whose child first holds 120 MB and then 20 MB, each until a line is read.
+PROGRAM = """
+import subprocess, sys
+child = "data = bytearray(120_000_000); print('up', flush=True); input(); data = None;"
+child += "data = bytearray(20_000_000); print('down', flush=True); input()"
+sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
+"""
+
+
+class Started(MpiexecStart):
+    """A program in the place of mpiexec."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], **pipes) as process:
+        yield process
+        process.kill()
+
+
+def test_the_largest_sum_is_kept(process: subprocess.Popen[bytes]) -> None:
+    tree, use = ProcessTree({}, Started(process)), MemoryUse(sample_s=0.0)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    tree.look()
+    use.sample([(5, tree)])
+    first = use.report()[5]
+    assert 115 < first < 150
+    use.sample([(5, tree), (5, tree)])
+    assert use.report()[5] == pytest.approx(2 * first, abs=2), "groups of a job are added"
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"down\n"
+    use.sample([(5, tree)])
+    assert use.report()[5] == pytest.approx(2 * first, abs=2)
+    use.forget(5)
+    assert use.report() == {}
+
+
+def test_a_process_that_has_ended_uses_no_memory(process: subprocess.Popen[bytes]) -> None:
+    tree = ProcessTree({}, Started(process))
+    assert process.stdout is not None
+    process.stdout.readline()
+    tree.look()
+    (child,) = tree.present
+    assert tree.resident_bytes() > 100e6
+    tree.present[child] += 1  # as if the number belonged to a process that started later
+    assert tree.resident_bytes() == 0
+
+
+def test_the_largest_process_counts_if_no_sample_saw_it() -> None:
+    use = MemoryUse()
+    use.ended(5, 1 << 20)
+    assert use.report() == {}, "less than this process has, of which new processes are copies"
+    use.ended(5, 1 << 40)
+    assert use.report() == {5: 1 << 20}
+
+
+def test_a_signal_reaches_only_the_process_that_had_the_number(
+    process: subprocess.Popen[bytes],
+) -> None:
+    stat = stat_of(process.pid)
+    assert stat is not None
+    assert not send_signal(process.pid, stat.started + 1, 9)
+    time.sleep(0.1)
+    assert process.poll() is None
+    assert send_signal(process.pid, stat.started, 9)
+    assert process.wait(10) == -9
+    assert not send_signal(process.pid, stat.started, 9)
+    assert stat_of(process.pid) is None
