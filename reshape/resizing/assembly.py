@@ -22,12 +22,14 @@ from reshape.resizing.transaction import accept, connect
 
 _PORT_FILE = "port-of-group-"
 _LOOK_S = 0.02
+#: Seconds that a group waits for the port of the others, which start at the same time.
+PORT_S = 120.0
 
 
 def assemble(job: JobContext, sizes: Mapping[int, int]) -> None:
     """Collective over the job.comm of all groups. Make job.comm that of the whole job.
 
-    There is no time limit: if a group ends, the service ends the others.
+    If a group ends, the service ends the others.
 
     Parameters
     ----------
@@ -35,7 +37,8 @@ def assemble(job: JobContext, sizes: Mapping[int, int]) -> None:
 
     Raises
     ------
-    ReshapeError : a group has another number of processes, or the folder cannot be used.
+    ReshapeError : a group has another number of processes, no group accepts this one within
+        `PORT_S`, or the folder cannot be used.
     """
     assert job.folder is not None
     folder, own = job.folder, job.comm
@@ -72,7 +75,8 @@ def _write_port(folder: Path, group: int, port: str) -> None:
 
 
 def _await_port(folder: Path, group: int) -> str:
-    while True:
+    until = time.monotonic() + PORT_S
+    while time.monotonic() < until:
         try:
             with open_folder(folder) as directory:
                 descriptor = open_file(directory, f"{_PORT_FILE}{group}", os.O_RDONLY)
@@ -80,6 +84,10 @@ def _await_port(folder: Path, group: int) -> str:
                     return file.read()
         except FileNotFoundError:
             time.sleep(_LOOK_S)
+    raise ReshapeError(
+        f"cannot restart: no group of the job accepts group {group} within {PORT_S:g} s; the groups"
+        " of a job that restarts must be on one host"
+    )
 
 
 def _remove_ports(folder: Path) -> None:
