@@ -1,12 +1,19 @@
-"""Time that the core takes to answer one resize point.
+"""Time that the core takes to answer one resize point, or one end or submission of a job.
 
     python benchmarks/scheduler/decision.py [--scenarios fcfs-pr pba-pr] [--rounds 5] [--json]
+    python benchmarks/scheduler/decision.py --static [easy conservative] [--queued 10000]
 
 Resizable jobs run under each scenario that resizes, on a machine with idle processors. Each job
 comes to its resize points, expands, contracts and has a history of several sizes. Only
 `core.handle` with the resize point is timed, garbage collection included, by the wall clock and by
 the processor time of this process. With queued jobs a decision also depends on the queue and on the
 reservation of the head.
+
+With ``--static`` jobs of random requests fill the machine and the queue. They end earlier than they
+estimated, and for each job that starts another one is submitted, so that the queue keeps its
+length. The ends and the submissions are timed, each of which may cause a scheduling pass. Passes
+are bounded as in a service (`passes` of its configuration); ``--unbounded`` leaves out the bounds.
+Without names, ``--static`` takes all scenarios, some with other fields.
 """
 
 from __future__ import annotations
@@ -15,20 +22,42 @@ import argparse
 import json
 import random
 import time
+from heapq import heappop, heappush
 from itertools import product
 
 import numpy as np
 
 from reshape.topology import Topology
+from scheduler.config.settings import NodeConfig, PassConfig, ServeConfig
 from scheduler.core.core import Core
-from scheduler.model.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
+from scheduler.model.events import (
+    Event,
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+)
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Contract, Expand
+from scheduler.model.orders import Contract, Expand, Start
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
+from scheduler.service.components.pass_depth import PassDepth
 
 CASES = [(100, 0), (1000, 0), (100, 10_000), (1000, 10_000)]
 START, MOST = 4, 40
+#: Scenarios besides the registered ones: name -> scenario, changed fields.
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "3 reservations": ("easy", {"backfill.reservations": 3}),
+    "3 reservations, lxwf": ("easy", {"backfill.reservations": 3, "backfill_order": "lxwf"}),
+    "easy, sjf": ("easy", {"backfill_order": "sjf"}),
+    "easy, lxwf": ("easy", {"backfill_order": "lxwf"}),
+    "easy, queue sjf": ("easy", {"order": "sjf"}),
+    "conservative, sjf": ("conservative", {"order": "sjf"}),
+    "conservative, aging": ("conservative", {"order": "aging"}),
+}
+PROCESSORS = 1000
 
 
 def prepared(name: str, running: int, queued: int) -> Core:
@@ -68,6 +97,86 @@ def decisions(core: Core, running: int, rounds: int, seed: int) -> list[tuple[fl
     return seconds
 
 
+def random_request(dice: random.Random) -> JobSpec:
+    """Request whose sizes and walltimes are like those of traces: small and round ones prevail."""
+    size = dice.choice([1, 2, 4, 8, 16, 32, 64, 128, dice.randint(1, 256)])
+    walltime_s = dice.choice([600, 1800, 3600, 14400, 43200, dice.randint(60, 86400)])
+    return JobSpec(size, walltime_s, priority=dice.choice([0.0, 100.0, 1000.0]))
+
+
+def static_decisions(
+    name: str, queued: int, count: int, seed: int, *, bounded: bool
+) -> list[float]:
+    """Let `count` jobs end while so many are queued.
+
+    Returns
+    -------
+    processor time of each answer to an end or a submission, seconds.
+    """
+    dice = random.Random(seed)
+    base, fields = VARIANTS.get(name, (name, {}))
+    passes = PassConfig() if bounded else PassConfig(max_jobs=None, longest_s=None)
+    node = NodeConfig("m", PROCESSORS)
+    core = Core(
+        ServeConfig((node,), scenario=base, parameters=fields, passes=passes).composed(),
+        Machine([(node.name, PROCESSORS)]),
+        kill_at_walltime=False,
+    )
+    depth = PassDepth(passes.longest_s, None)
+    ends: list[tuple[float, int]] = []
+    seconds: list[float] = []
+
+    def handle(event: Event) -> None:
+        examined, begin = core.state.examined, time.thread_time()
+        orders = core.handle([event])
+        took = time.thread_time() - begin
+        seconds.append(took)
+        change = depth.change(core.now, took, core.state.examined - examined)
+        if change is not None:
+            handle(change)
+        for order in orders:
+            if isinstance(order, Start):
+                length_s = core.jobs[order.job].estimate_s * dice.uniform(0.1, 1.0)
+                heappush(ends, (core.now + length_s, order.job))
+
+    filling = JobSubmitted(0.0, 1, JobSpec(PROCESSORS, 1.0))
+    handle(filling)
+    for job in range(2, queued + 2):
+        handle(JobSubmitted(0.0, job, random_request(dice)))
+    ends[:] = [(1.0, 1)]
+    handle(JobEnded(*ends.pop()))
+    seconds.clear()
+    last = queued + 1
+    for _ in range(count):
+        now, job = heappop(ends)
+        handle(JobEnded(now, job))
+        while len(core.queue) < queued:
+            last += 1
+            handle(JobSubmitted(now, last, random_request(dice)))
+    return seconds
+
+
+def static_rows(names: list[str], options: argparse.Namespace) -> list[dict[str, object]]:
+    """Rows of the table of ends and submissions."""
+    known_names = [*known("scenario"), *VARIANTS]
+    unknown = [name for name in names if name not in known_names]
+    if unknown:
+        raise SystemExit(f"unknown scenario {unknown[0]!r}; known: {', '.join(known_names)}")
+    rows = []
+    for name in names or known_names:
+        taken = static_decisions(
+            name,
+            10_000 if options.queued is None else options.queued,
+            options.ends,
+            options.seed,
+            bounded=not options.unbounded,
+        )
+        p50, p99, most = (np.percentile(taken, (50, 99, 100)) * 1e3).round(3).tolist()
+        row: dict[str, object] = {"scenario": name, "decisions": len(taken)}
+        rows.append(row | {"p50_ms": p50, "p99_ms": p99, "max_ms": most})
+    return rows
+
+
 def main() -> None:
     """Print the table, or the same as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -76,9 +185,24 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     there = [name for name in known("scenario") if scenario(name).resizing is not None]
     parser.add_argument("--scenarios", nargs="+", default=there, help=f"({' '.join(there)})")
+    parser.add_argument("--queued", type=int, help="queued jobs (0 and 10000; --static: 10000)")
+    parser.add_argument("--static", nargs="*", metavar="SCENARIO", help="time ends and submissions")
+    parser.add_argument("--ends", type=int, default=300, help="jobs that end, with --static (300)")
+    parser.add_argument("--unbounded", action="store_true", help="no bound of passes")
     options = parser.parse_args()
+    if options.static is not None:
+        show(static_rows(options.static, options), options.json)
+    else:
+        show(resize_rows(options), options.json)
+
+
+def resize_rows(options: argparse.Namespace) -> list[dict[str, object]]:
+    """Rows of the table of resize points."""
     rows = []
-    for name, (running, queued) in product(options.scenarios, CASES):
+    cases = [case for case in CASES if options.queued in (None, case[1])]
+    if not cases:
+        cases = [(running, options.queued) for running in (100, 1000)]
+    for name, (running, queued) in product(options.scenarios, cases):
         core = prepared(name, running, queued)
         taken = np.array(decisions(core, running, options.rounds, options.seed)) * 1e6
         resizes = sum(job.resizes for job in core.jobs.values())
@@ -87,12 +211,18 @@ def main() -> None:
         row |= {"running": running, "queued": queued, "decisions": len(taken), "resizes": resizes}
         row |= {"p50_us": p50, "p99_us": p99, "cpu_p50_us": cpu_p50, "cpu_p99_us": cpu_p99}
         rows.append(row)
-    if options.json:
+    return rows
+
+
+def show(rows: list[dict[str, object]], as_json: bool) -> None:
+    """Print a table, or the same as JSON."""
+    if as_json:
         print(json.dumps(rows, indent=2))
         return
-    print(" ".join(f"{name:>12}" for name in rows[0]))
+    width = max(12, *(len(str(row["scenario"])) for row in rows))
+    print(" ".join(f"{name:>{width}}" for name in rows[0]))
     for row in rows:
-        print(" ".join(f"{value!s:>12}" for value in row.values()))
+        print(" ".join(f"{value!s:>{width}}" for value in row.values()))
 
 
 if __name__ == "__main__":

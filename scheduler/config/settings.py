@@ -84,6 +84,22 @@ class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_days: Positive | None = None
 
 
+class PassConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of a scheduling pass of a service.
+
+    Parameters
+    ----------
+    max_jobs : depth of the passes of scenarios that reserve starts for more than one queued job, or
+        reserve on a reservation table, unless `parameters` has ``backfill.max_jobs``; None: no
+        bound. Other passes find their jobs by search trees or by groups of equal requests.
+    longest_s : longest processor time of a decision, s. After a longer one the depth of passes is
+        reduced; see `scheduler.service.components.pass_depth`. None: no bound.
+    """
+
+    max_jobs: Count | None = 1000
+    longest_s: Positive | None = 0.05
+
+
 class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A named queue: its users, limits, priority, and the order and resizing policy of its jobs.
 
@@ -123,6 +139,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues : named queues; the first one takes submissions that name no queue.
     verify : whether to verify all registered data by checksums around every move.
     journal : what the journal keeps.
+    passes : bounds of a scheduling pass.
     network : the network of the nodes, from a machine file; None: flat.
     places : processor numbers of each node, from a machine file.
     listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
@@ -141,6 +158,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         default_factory=lambda: {"main": QueueConfig()}
     )
     journal: JournalConfig = JournalConfig()
+    passes: PassConfig = PassConfig()
     network: Tree | None = None
     places: dict[str, ProcSet] = {}
     listen: str | None = None
@@ -190,7 +208,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ------
         ConfigError : a name or a parameter is invalid, or two of them contradict each other.
         """
-        made = scenario(self.scenario, self.parameters)
+        made = self._bounded(scenario(self.scenario, self.parameters))
         queues = {}
         for name, queue in self.queues.items():
             if queue.scenario is not None or queue.parameters:
@@ -198,6 +216,15 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 own = changed(base, queue.parameters)
                 queues[name] = QueueRules(own.order, own.resizing)
         return from_data(to_data(msgspec.structs.replace(made, queues=queues)))
+
+    def _bounded(self, made: Scenario) -> Scenario:
+        """Bound the depth of passes, unless the scenario does or its passes are short."""
+        backfill, depth = made.backfill, self.passes.max_jobs
+        many = backfill.reservations is None or backfill.reservations > 1
+        if not (many or hasattr(made.selection, "place")) or "backfill.max_jobs" in self.parameters:
+            return made
+        bounded = msgspec.structs.replace(backfill, max_jobs=backfill.max_jobs or depth)
+        return msgspec.structs.replace(made, backfill=bounded)
 
 
 def reserved(config: ServeConfig) -> dict[str, int]:

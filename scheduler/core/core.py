@@ -18,6 +18,7 @@ from scheduler.core.event_order import divide_for_passes, instant_order
 from scheduler.core.pending import reason_pending
 from scheduler.core.resizing import PolicyErrorHandler, Resizes, measure
 from scheduler.model.events import (
+    DepthChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -85,6 +86,7 @@ class Core:
         self._alarms = Alarms(self.state, kill_at_walltime)
         self._ended: list[Job] = []  # jobs that ended at this instant, for the predictor
         self._start_job = self._start  # one bound method for all passes
+        self._depth_limit: int | None = None  # of the driver
         self.view = View(self.state, 0, None)
         self._resizes = Resizes(self.state, self.view)
         self.scenario = scenario
@@ -120,6 +122,11 @@ class Core:
     def reservations(self) -> dict[int, float]:
         """Start times reserved for queued jobs as of the last pass, by job number, s."""
         return self.state.reservations
+
+    @property
+    def depth_limit(self) -> int | None:
+        """Depth of passes to which the driver has limited this core; None: no limit."""
+        return self._depth_limit
 
     @property
     def kill_at_walltime(self) -> bool:
@@ -163,8 +170,15 @@ class Core:
         self._alarms.set_predictor(self.predictor)
         self._alarms.kill_at_reservation = backfill.kill_at_reservation
         self._select_pass()
+        self._limit_depth(self._depth_limit)
         self._backfills_on_contact = backfill.moments == "contacts"
         state.backfill_allowed = not self._backfills_on_contact
+
+    def _limit_depth(self, limit: int | None) -> None:
+        """Let passes examine at most so many jobs, or fewer if the scenario demands it."""
+        self._depth_limit = limit
+        depths = [depth for depth in (limit, self._scenario.backfill.max_jobs) if depth is not None]
+        self.state.depth = min(depths, default=None)
 
     def _select_pass(self) -> None:
         """Select the scheduling pass for this scenario and the kinds of resources."""
@@ -277,6 +291,8 @@ class Core:
         state.pass_due = False
         if state.queue.ages:
             state.queue.sort(state.now)
+        if state.depth is not None or state.was_limited:
+            state.limit_pass()
         self._pass.run()
         if self._alarms.kill_at_reservation:
             for job, reason in self._scenario.backfill.kills(state):
@@ -323,6 +339,7 @@ class Core:
             reservations=dict(state.reservations),
             predictor=None if predictor is None else predictor.learned(),
             sorted_at=state.queue.sorted_at,
+            depth=self._depth_limit,
         )
 
     def restore(
@@ -345,6 +362,7 @@ class Core:
         """
         state = self.state
         state.queue.sorted_at = record.sorted_at
+        self._limit_depth(record.depth)
         recorded = list(jobs)
         for each in recorded:
             self._alarms.limit(each)
@@ -521,6 +539,11 @@ class Core:
             if hit and job.state is not S.COMPLETING and not restarts:
                 state.kill(job, S.NODE_FAIL, reason)
 
+    def on_depth_changed(self, event: DepthChanged) -> None:
+        """Limit the depth of passes; the next pass examines the queue to the new depth."""
+        self._limit_depth(event.jobs)
+        self.state.request_pass()
+
     def on_wakeup(self, event: Wakeup) -> None:
         """End overdue jobs, extend predictions, ask for the next wake-up."""
         if self._alarms.wake():
@@ -534,6 +557,7 @@ def _is_under_way(job: Job, serial: int) -> bool:
 #: Events by which a user or a job contacts the scheduler.
 _CONTACTS = frozenset({JobSubmitted, ResizePoint, ResizeDone})
 _HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
+    DepthChanged: Core.on_depth_changed,
     JobSubmitted: Core.on_job_submitted,
     JobStarted: Core.on_job_started,
     ResizeDone: Core.on_resize_done,

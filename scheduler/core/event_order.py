@@ -3,7 +3,7 @@
 Events are handled in this order, equal ones by job number, then as they came: nodes, ends, resizes
 that are done or failed, starts, submissions, cancellations, wake-ups; then one scheduling pass;
 then resize points. So a job that is submitted may use the processors of one that ends in the same
-second.
+second. A change of the depth of passes comes with the nodes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from scheduler.model.events import (
+    DepthChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -26,6 +27,7 @@ from scheduler.model.events import (
 from scheduler.model.job import Job
 
 _RANK: dict[type[Event], int] = {
+    DepthChanged: 0,
     NodeJoined: 0,
     NodeLost: 0,
     JobEnded: 1,
@@ -59,7 +61,7 @@ def divide_for_passes(
     others: list[Event | None] = []
     for event in sorted(events, key=lambda event: _RANK[type(event)]):
         job = live.get(event.job) if isinstance(event, JobEnded) else None
-        if isinstance(event, NodeJoined | NodeLost | Wakeup):
+        if isinstance(event, NodeJoined | NodeLost | Wakeup | DepthChanged):
             known.append(event)
         elif job is not None and job.estimated_end <= now:
             known.append(event)

@@ -15,7 +15,8 @@ def reason_pending(job: Job, state: SchedulerState, view: View) -> Reason:
 
     ``TooLarge``: the job requests more than the machine has. ``NoPlace``: the selection would
     accept no processors for it even if all were idle. ``Resources``: it is the head and waits for
-    processors. ``Reservation``: it is behind the head and has a reservation. ``Priority``: it is
+    processors. ``NotExamined``: the latest pass did not come to it, because the depth of passes is
+    limited. ``Reservation``: it is behind the head and has a reservation. ``Priority``: it is
     behind the head, and either it may not be backfilled or too little is free.
     """
     unit = "" if state.multi_resource else " processors"  # several resources name their units
@@ -39,6 +40,10 @@ def reason_pending(job: Job, state: SchedulerState, view: View) -> Reason:
             facts["at"] = reservation.at
             text += "; enough by {at} if walltimes hold"
         return Reason("Resources", text, facts)
+    if state.window is not None and job not in state.window:
+        facts["examined"] = len(state.window)
+        text = "the latest pass examined the first {examined} jobs and did not come to this one"
+        return Reason("NotExamined", text, facts)
     at = state.reservations.get(job.id)
     if at is not None and isfinite(at):
         facts["at"] = at

@@ -189,6 +189,17 @@ class Wakeup(msgspec.Struct, frozen=True, tag=True, gc=False):
     at: float
 
 
+class DepthChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The driver limits scheduling passes to the first `jobs` queued jobs; None: no limit.
+
+    A live driver measures passes and limits their depth so that they take no more than a given
+    time. As an event the limit is a part of the journal, so a replay decides by the same depth.
+    """
+
+    at: float
+    jobs: int | None = None
+
+
 Event: TypeAlias = (
     JobSubmitted
     | JobStarted
@@ -200,4 +211,5 @@ Event: TypeAlias = (
     | NodeJoined
     | NodeLost
     | Wakeup
+    | DepthChanged
 )

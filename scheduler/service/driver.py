@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from scheduler.model.events import (
+    DepthChanged,
     Event,
     JobCancelled,
     JobSubmitted,
@@ -24,6 +25,7 @@ from scheduler.model.events import (
 from scheduler.model.job import FINAL
 from scheduler.model.orders import Continue, Order, Requeue, WakeAt
 from scheduler.service.assembly import Components
+from scheduler.service.components.pass_depth import PassDepth
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Driver:
         self._monitor, self._startup = components.monitor, components.startup
         self._remap, self._ends = components.remap, components.ends
         self._applications = components.applications
+        self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self._policy_errors = self._core.on_policy_error = components.policy_errors
         self.events: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
@@ -68,6 +71,9 @@ class Driver:
         """Wake a recovered core at once, so that it asks for the wake-ups it needs."""
         if self._core.live:
             self._alarms = [self._clock()]
+        change = self._depth.initial_change(self._clock())
+        if change is not None:
+            self.events.append(change)
 
     def register_nodes(self, names: list[str]) -> None:
         """Number the processors of new nodes in the configured order, before any agent reports."""
@@ -96,7 +102,7 @@ class Driver:
     def decide(self, events: list[Event]) -> list[Order]:
         """Hand events to the core now, and note events and orders in the journal."""
         durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
-        orders = self._core.handle(events)
+        orders = self._handle(events)
         self._journal.record(self._policy_errors.noted(events), orders, durable=durable)
         self._note_changes(events, orders)
         for order in orders:
@@ -111,8 +117,20 @@ class Driver:
         for event in events:
             if isinstance(event, NodeJoined | NodeLost):
                 self.changed_jobs |= self._core.live.keys() | self._monitor.known_jobs()
-            elif not isinstance(event, ResizePoint | Wakeup):
+            elif not isinstance(event, ResizePoint | Wakeup | DepthChanged):
                 self.changed_jobs.add(event.job)
+        return orders
+
+    def _handle(self, events: list[Event]) -> list[Order]:
+        """Hand events to the core; limit the depth of its passes if they take too long."""
+        core = self._core
+        examined, began_s = core.examined, time.thread_time()
+        orders = core.handle(events)
+        took_s, examined = time.thread_time() - began_s, core.examined - examined
+        change = self._depth.change(self._clock(), took_s, examined)
+        if change is not None:
+            log.info("passes examine %s jobs: one of %d took %.3f s", change.jobs, examined, took_s)
+            self.events.append(change)
         return orders
 
     def _note_changes(self, events: list[Event], orders: list[Order]) -> None:

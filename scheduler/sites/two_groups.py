@@ -26,6 +26,7 @@ from scheduler.core.core import Core, EventOrder
 from scheduler.core.event_order import instant_order
 from scheduler.core.resizing import PolicyErrorHandler
 from scheduler.model.events import (
+    DepthChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -185,6 +186,16 @@ class TwoGroupSite:
         self.principal.on_policy_error = self.redirection.on_policy_error = handler
 
     @property
+    def depth_limit(self) -> int | None:
+        """Depth of passes to which the driver has limited the cores; None: no limit."""
+        return self.principal.depth_limit
+
+    @property
+    def examined(self) -> int:
+        """Number of jobs that all passes so far have examined one by one."""
+        return self.principal.state.examined + self.redirection.state.examined
+
+    @property
     def counters(self) -> Counters | None:
         """Counts of the running jobs of the principal group; None without a redirection rule."""
         return self._counters
@@ -297,7 +308,7 @@ class TwoGroupSite:
         self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
     ) -> None:
         """Add an event to the events of the group or groups that it concerns."""
-        if isinstance(event, Wakeup | NodeLost):
+        if isinstance(event, Wakeup | NodeLost | DepthChanged):
             mine.append(event)
             theirs.append(event)
             return

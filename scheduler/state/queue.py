@@ -167,6 +167,16 @@ class Queue:
         fitting = (job for job in self if job.processors <= installed)
         return next((job for job in fitting if can_run is None or can_run(job)), None)
 
+    def first_jobs(self, count: int, installed: int) -> list[Job]:
+        """First `count` jobs, in queue order, that request at most `installed` processors."""
+        found: list[Job] = []
+        for job in self.jobs.values() if self._arrived_in_order else self:
+            if len(found) >= count:
+                break
+            if job.processors <= installed:
+                found.append(job)
+        return found
+
     def arrived(self, now: float) -> list[Job]:
         """Jobs that are not in the search trees, in backfill order."""
         new = list(self._new.values())
@@ -234,11 +244,6 @@ class Queue:
         """
         assert self._candidates is not None
         return self._candidates.placeable(free, within_s, has_place, has_lasting_place)
-
-    def fitting(self, free: int, now: float) -> list[Job]:
-        """All jobs that request at most `free` processors, in backfill order."""
-        jobs = [job for job in self.jobs.values() if job.processors <= free]
-        return self.in_backfill_order(jobs, now)
 
     def backfill_position(self, job: Job, now: float) -> QueuePosition:
         """Position of a job in backfill order at a time (s)."""

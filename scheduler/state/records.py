@@ -110,6 +110,7 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     reservations : start times of queued jobs, by job number, seconds.
     predictor : what the run-time predictor has learned, in its own form; None if it has none.
     sorted_at : when a queue order that ages was last applied to all jobs, seconds.
+    depth : depth of passes to which the driver has limited the core; None: no limit.
     """
 
     nodes: list[Node] = []
@@ -117,6 +118,7 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     reservations: Mapping[int, float] = {}
     predictor: Any = None
     sorted_at: float = -inf
+    depth: int | None = None
 
 
 class SiteRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -51,6 +51,10 @@ class SchedulerState:
     compression_due : whether reservations may move to an earlier time: since the last pass
         processors were released, or their release is expected at another time.
     backfill_allowed : whether jobs may start before the head in this pass (`Backfill.moments`).
+    depth : number of queued jobs that a pass examines (`Backfill.max_jobs`); None: all.
+    window : jobs that the latest pass examined, in queue order; None: all that were queued.
+    was_limited : whether this pass or the one before it has a window.
+    examined : jobs that all passes so far have examined one by one.
     resize_costs : what the resizes of all jobs cost.
     orders : the answer to the events that are being handled.
     """
@@ -73,6 +77,10 @@ class SchedulerState:
         self.pass_due = True
         self.compression_due = False
         self.backfill_allowed = True
+        self.depth: int | None = None
+        self.window: list[Job] | None = None
+        self.was_limited = False
+        self.examined = 0
         self.resize_costs = Moves()
         self.orders: list[Order] = []
 
@@ -170,6 +178,21 @@ class SchedulerState:
         self.reservations.clear()
         self.releases_changed()
         self.pass_due = True
+
+    def limit_pass(self) -> None:
+        """Choose the jobs that the next pass examines: the first ones of the queue."""
+        depth, before = self.depth, self.window
+        self.window = None
+        if depth is not None and len(self.queue) > depth:
+            self.window = self.queue.first_jobs(depth, self.machine.installed)
+        self.was_limited = self.window is not None or before is not None
+
+    def fitting_jobs(self) -> list[Job]:
+        """Jobs that this pass examines and for which enough processors are free, in any order."""
+        jobs, free = self.queue.jobs, self.machine.free_count
+        if self.window is None:
+            return [job for job in jobs.values() if job.processors <= free]
+        return [job for job in self.window if job.processors <= free and job.id in jobs]
 
     def end_pass(self) -> None:
         """Note that reservations are up to date, unless processors are overdue.

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import (
+    DepthChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -66,7 +67,8 @@ SCENARIOS = [
     Scenario("chaos", resizing=Chaos()),
     scenario("conservative", {"resizing": "fcfs-pr"}),
     scenario("easy"),
-    scenario("easy", {"backfill.pick": "bb"}),
+    scenario("easy", {"backfill.pick": "bb", "backfill.max_jobs": 2}),
+    scenario("conservative", {"backfill.max_jobs": 3, "order": "sjf"}),
     scenario("conservative", {"backfill.pick": "bl"}),
     scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
     scenario("fcfs-pr"),
@@ -178,6 +180,10 @@ class AnyLife(RuleBasedStateMachine):
         ]
         self.waiting.append(data.draw(st.sampled_from(events), label="event"))
 
+    @rule(jobs=st.sampled_from([None, 1, 2, 4]))
+    def limit_depth(self, jobs: int | None) -> None:
+        self.waiting.append(DepthChanged(self.time, jobs))
+
     @rule(node=st.sampled_from(sorted(NODES)), lose=st.booleans())
     def nodes(self, node: str, lose: bool) -> None:
         self.waiting.append(NodeLost(self.time, node) if lose else self.joined(node))
@@ -288,6 +294,19 @@ class AnyLife(RuleBasedStateMachine):
                 assert core.state.selection.select(core.machine.space, head.spec.processors) is None
             for job in core.queue:
                 assert str(self.core.reason_pending(job.id))
+
+    @invariant()
+    def only_examined_jobs_hold_reservations(self) -> None:
+        for core in self.cores:
+            state = core.state
+            if state.window is not None and not state.pass_due:
+                assert len(state.window) <= (state.depth or 0)
+                many = core.scenario.backfill.reservations not in (0, 1)
+                assert not many or core.reservations.keys() <= {job.id for job in state.window}
+                for job in core.queue:
+                    rule = core.reason_pending(job.id).rule
+                    unseen = job not in state.window and job.processors <= core.machine.installed
+                    assert (rule == "NotExamined") <= unseen
 
     @invariant()
     def further_resources_are_held_once(self) -> None:

@@ -8,7 +8,7 @@ events of a block with the same time are handled together. An unknown word is an
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P]
     @TIME started JOB | ended JOB [exit=N] [signal=N] | cancel JOB | wake
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
-    @TIME join NODE N [reserved=N] | lose NODE
+    @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS]
     table | why JOB | forget JOB
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import (
+    DepthChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -106,6 +107,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "point": (set(), {"topology"}),
     "done": (set(), set()),
     "failed": ({"restart"}, set()),
+    "depth": (set(), set()),
     "join": (set(), {"reserved"}),
     "lose": (set(), set()),
 }
@@ -132,6 +134,8 @@ def read_event(line: str) -> Event:
     if what == "join":
         node, processors = words
         return NodeJoined(time, node, int(processors), int(named.get("reserved", 0)))
+    if what == "depth":
+        return DepthChanged(time, int(rest[0]) if rest else None)
     if what == "lose":
         (node,) = words
         return NodeLost(time, node)

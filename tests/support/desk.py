@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from reshape.wire import messages as m
 from reshape.wire.codec import encode
@@ -18,13 +19,19 @@ OWNER = owner("root")
 
 
 class Desk:
-    """A request handler whose answers a test reads; no node is up, so that jobs wait."""
+    """A request handler whose answers a test reads; no node is up, so that jobs wait.
 
-    def __init__(self, folder: Path) -> None:
+    Parameters
+    ----------
+    folder : service directory.
+    options : fields of the configuration besides `nodes`.
+    """
+
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.sent: list[tuple[bytes, m.Message]] = []
         directory = ServiceDirectory(folder)
         directory.create()
-        config = ServeConfig(nodes=(NodeConfig("local", 4),))
+        config = ServeConfig(nodes=(NodeConfig("local", 4),), **options)
         self.components = assemble(directory, config, lambda *sent: self.sent.append(sent))
         self.driver = Driver(self.components)
         self.handler = RequestHandler(self.components, self.driver, Counter())

@@ -40,7 +40,7 @@ class AmountReservation(HeadReservation):
         head: Job,
     ) -> None:
         super().__init__(state, start_job, head)
-        self.is_reusable = chooses_all
+        self.is_reusable = chooses_all and not state.was_limited
         self.at, self._extra = state.shadow(head)
         self._choose = choose
         self._candidates: list[Job] = []
@@ -52,12 +52,13 @@ class AmountReservation(HeadReservation):
             self._choose is None
             and self.state.queue.alike is not None
             and not self.state.multi_resource
+            and self.state.window is None
         ):
             self._backfill_groups(self.state.queue.alike.groups)
             return
-        free = self.state.machine.free_count
-        queued = self.state.queue.jobs.values()
-        self._backfill([job for job in queued if job.processors <= free])
+        fitting = self.state.fitting_jobs()
+        self.state.examined += len(fitting)
+        self._backfill(fitting)
 
     def backfill_arrivals(self) -> None:
         """Start those that may of the jobs that arrived since the last pass."""
@@ -80,6 +81,7 @@ class AmountReservation(HeadReservation):
         """
         first: list[tuple[QueuePosition, int, list[QueuePosition]]] = []
         for group in groups:
+            self.state.examined += 1
             if self._may_start(self.state.queue.jobs[group[0][1]]):
                 self._add_first(first, group, 0)
         while first:

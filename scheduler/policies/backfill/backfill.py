@@ -52,10 +52,13 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         running one contacts the scheduler at its resize point, which is where the steps of PRIO 3.3
         have "schedule as many waiting jobs as possible using priority-based backfill"; at other
         moments, such as the end of a job, jobs only start in queue order. For EASY alone.
+    max_jobs : depth of a pass: only so many jobs, the first of the queue in queue order, are
+        examined, and only they hold reservations; None examines all. Slurm's `bf_max_job_test`.
 
     Raises
     ------
-    ValueError : fewer than 0 reservations; `kill_at_reservation` or `moments` without EASY.
+    ValueError : fewer than 0 reservations; `max_jobs` below 1; `kill_at_reservation` or `moments`
+        without EASY.
     """
 
     reservations: int | None = 1
@@ -64,11 +67,14 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pick: Pick = "first"
     fullness: bool = True
     reserve: Literal["place", "number"] = "place"
+    max_jobs: int | None = None
 
     def __post_init__(self) -> None:
         """Check the parameters."""
         if self.reservations is not None and self.reservations < 0:
             raise ValueError(f"reservations must be >= 0 or null for all, got {self.reservations}")
+        if self.max_jobs is not None and self.max_jobs < 1:
+            raise ValueError(f"max_jobs must be >= 1 or null for all, got {self.max_jobs}")
         if self.kill_at_reservation and self.reservations != 1:
             raise ValueError("kill_at_reservation goes with 1 reservation (EASY) alone")
         if self.moments != "always" and self.reservations != 1:
@@ -77,7 +83,8 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def needs_index(self) -> bool:
         """Whether the pass asks the queue's search trees for the first job that fits."""
-        return self.reservations not in (0, None) and self.pick == "first"
+        few = self.reservations not in (0, None) and self.max_jobs is None
+        return few and self.pick == "first"
 
     @property
     def name(self) -> str:

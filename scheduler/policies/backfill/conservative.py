@@ -8,12 +8,16 @@ its estimate or was expanded) is made anew, and so are the ones behind it.
 
 With k reservations jobs are examined one by one until k of them hold a reservation; the search
 trees of the queue then find the other jobs that may start now.
+
+If the depth of passes is limited, only the first jobs of the queue are examined and hold
+reservations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf
+from typing import Final
 
 from scheduler.model.job import Job
 from scheduler.model.orders import Facts, Reason
@@ -22,6 +26,9 @@ from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
 from scheduler.state.profile import Availability
 from scheduler.state.scheduler_state import SchedulerState
+
+#: Unsuccessful searches that a compression remembers, the latest ones.
+KEPT_SEARCHES: Final = 16
 
 
 class Conservative(SchedulingPass):
@@ -48,16 +55,17 @@ class Conservative(SchedulingPass):
     def run(self) -> None:
         """Start the queued jobs that may start now, and update the reservations."""
         state, most = self.state, self._most
-        waiting: Iterator[Job]
+        examined: Iterable[Job] = state.queue
+        if state.window is not None:
+            examined = state.window
+            _drop_others(state, state.window)
         profile = state.current_profile()
         if profile is None:
             profile = Availability(state.now, state.free, state.releases)
-            _reserve_again(profile, _runnable(state, state.queue), state.reservations)
-            waiting = _runnable(state, state.queue)
-        elif state.compression_due or most is not None:
-            waiting = _runnable(state, state.queue)
-        else:
-            waiting = _runnable(state, _due_and_new(state))
+            _reserve_again(profile, _runnable(state, examined), state.reservations)
+        elif not (state.compression_due or state.was_limited) and most is None:
+            examined = _due_and_new(state)
+        waiting: Iterable[Job] = _runnable(state, examined)
         schedule = _Schedule(state, profile, self.start_job, self.name)
         if state.compression_due:
             schedule.begin_compression()
@@ -70,16 +78,19 @@ class Conservative(SchedulingPass):
         schedule.end_compression()
         state.keep_profile(profile)
 
-    def _place(self, waiting: Iterator[Job], schedule: _Schedule) -> None:
+    def _place(self, waiting: Iterable[Job], schedule: _Schedule) -> None:
         """Start jobs, move their reservations or make new ones, in queue order."""
         state, queue, reservations = self.state, self.state.queue, self.state.reservations
         most = inf if self._most is None else self._most
         later, to_examine = 0, len(reservations)  # reserved for a later time; not examined yet
+        examined = 0
         searchable = queue.has_one_order and queue.is_indexed and not state.multi_resource
+        searchable = searchable and state.window is None
         for job in waiting:
             if later >= most and not to_examine and searchable:
                 schedule.start_candidates()
                 break
+            examined += 1
             at = reservations.get(job.id)
             to_examine -= at is not None
             if at is not None and job.demand <= schedule.peak:
@@ -88,6 +99,7 @@ class Conservative(SchedulingPass):
                 later += 1
             else:
                 later += schedule.place(job, may_reserve=later < most)
+        state.examined += examined
 
 
 class _Schedule:
@@ -101,9 +113,9 @@ class _Schedule:
         self._compressing = False
         self._choice: Facts = {}  # by which the job that starts next was chosen
         self._vacated_until = -inf  # latest end of what moved reservations have left
-        #: Last job whose reservation could not be moved: demand, estimate, start of the
-        #: reservation, time before which it did not fit.
-        self._stuck: tuple[Quantity, float, float, float] | None = None
+        #: What was searched for without success: demand, estimate, start of the reservation, time
+        #: before which it does not fit. The latest is the first.
+        self._searched: list[tuple[Quantity, float, float, float]] = []
         self.peak = profile.none  # upper bound of what is free before `profile.more_free_until`
 
     def begin_compression(self) -> None:
@@ -125,7 +137,7 @@ class _Schedule:
         now, needed, estimate_s = self._state.now, job.demand, job.estimate_s
         if at is not None:
             self._profile.cancel(needed, at, estimate_s)
-            self._stuck = None
+            self._searched.clear()
             if at > now:  # `start_chosen` found that the job may start now
                 self._vacate(at + estimate_s, self._profile.peak(at + estimate_s))
         if not may_reserve and needed > self._state.free:
@@ -143,25 +155,43 @@ class _Schedule:
     def compress(self, job: Job, at: float) -> float:
         """Move a reservation to the earliest time at which it fits, and return that time (s).
 
-        A job with at least the demand and the estimate of one that could not be moved, and with a
-        reservation that is not earlier, cannot be moved to a time that was tried for the other.
+        A job with at least the demand and the estimate of another one, and with a reservation that
+        is not earlier, cannot be moved to a time at which the other did not fit.
         """
         profile, needed, estimate_s = self._profile, job.demand, job.estimate_s
-        stuck, tried_until = self._stuck, -inf
-        if stuck is not None and estimate_s >= stuck[1] and at >= stuck[2] and needed >= stuck[0]:
-            tried_until = stuck[3]
-            if tried_until >= profile.more_free_until:
-                return at
-        earlier = profile.earlier(needed, estimate_s, at, tried_until)
+        searched_until = -inf
+        for demand, length_s, start, until in self._searched:
+            if (
+                until > searched_until
+                and estimate_s >= length_s
+                and at >= start
+                and needed >= demand
+            ):
+                searched_until = until
+        if searched_until >= at or searched_until >= profile.more_free_until:
+            return at
+        earlier = profile.earlier(needed, estimate_s, at, searched_until)
         if earlier < at:
             self._reservations[job.id] = earlier
             more = profile.move(needed, estimate_s, at, earlier)
-            if stuck is not None and more >= stuck[0]:
-                self._stuck = None
+            self._search_again(max(at, earlier + estimate_s), more)
             self._vacate(at + estimate_s, more)
-        else:
-            self._stuck = needed, estimate_s, at, min(at, profile.more_free_until)
+        self._searched.insert(0, (needed, estimate_s, at, earlier))
+        if len(self._searched) > KEPT_SEARCHES:
+            self._searched.pop()
         return earlier
+
+    def _search_again(self, since: float, most: Quantity) -> None:
+        """Shorten the searches that may succeed now that more is free from a time on.
+
+        Parameters
+        ----------
+        since : time, s.
+        most : largest amount of each resource that is free at any time of what became free.
+        """
+        for i, (demand, length_s, start, until) in enumerate(self._searched):
+            if most >= demand and until > since - length_s:
+                self._searched[i] = demand, length_s, start, since - length_s
 
     def start_candidates(self) -> None:
         """Start jobs without a reservation that delay none, found by the search trees."""
@@ -235,6 +265,16 @@ def _due_and_new(state: SchedulerState) -> list[Job]:
         return new
     numbers = {job.id for job in new} | {job for job, at in reservations.items() if at <= now}
     return [job for job in state.queue if job.id in numbers]
+
+
+def _drop_others(state: SchedulerState, window: list[Job]) -> None:
+    """Cancel the reservations of jobs that this pass does not examine."""
+    numbers = {job.id for job in window}
+    others = [number for number in state.reservations if number not in numbers]
+    for number in others:
+        del state.reservations[number]
+    if others:
+        state.profile = None
 
 
 def _reserve_again(

@@ -100,6 +100,7 @@ class Easy(InOrder):
             reservation is not None
             and reservation.head is head
             and reservation.version == state.version
+            and state.window is None
             and not state.releases.any_by(state.now)
         ):
             reservation.backfill_arrivals()

@@ -26,7 +26,7 @@ class PlaceReservation(HeadReservation):
 
     def __init__(self, state: SchedulerState, start_job: StartJob, head: Job) -> None:
         super().__init__(state, start_job, head)
-        self.is_reusable = state.queue.is_indexed
+        self.is_reusable = state.queue.is_indexed and not state.was_limited
         self._place: EarliestPlace | None = None
         self._forget_places()
 
@@ -39,11 +39,13 @@ class PlaceReservation(HeadReservation):
 
     def backfill_queue(self) -> None:
         """Start all queued jobs that may start before the head."""
-        queue = self.state.queue
-        if queue.is_indexed:
+        state = self.state
+        if state.queue.is_indexed:
             super().backfill_queue()
             return
-        for job in queue.fitting(self.state.machine.free_count, self.state.now):
+        fitting = state.fitting_jobs()
+        state.examined += len(fitting)
+        for job in state.queue.in_backfill_order(fitting, state.now):
             self.start(job)
 
     def next_candidate(self) -> Job | None:

@@ -64,9 +64,12 @@ class TablePass(SchedulingPass):
         state = self.state
         if not state.machine.free_count:
             return
-        waiting = [job for job in state.queue if state.can_run(job)]
+        examined = state.queue if state.window is None else state.window
+        waiting = [job for job in examined if state.can_run(job)]
+        state.examined += len(waiting)
         ahead = [job.id for job in waiting[: len(self._reserved)]]
         is_current = state.version == self._version and not state.releases.any_by(state.now)
+        is_current = is_current and not state.was_limited
         if not is_current or ahead != self._reserved or not self._is_full:
             self._begin()
             self._place_in_order(waiting)
@@ -113,9 +116,8 @@ class TablePass(SchedulingPass):
         """Start jobs behind the reservations."""
         state = self.state
         while True:
-            jobs = state.queue.fitting(state.machine.free_count, state.now)
             found: list[tuple[float, float, Job, Allocation]] = []
-            for job in jobs:
+            for job in state.queue.in_backfill_order(state.fitting_jobs(), state.now):
                 if job.id in self._reserved or job.id in self._tried:
                     continue
                 allocation = self._find(job, state.now)

@@ -72,6 +72,7 @@ class InterruptedLife(AnyLife):
             )
         assert releases(after) == releases(before)
         assert after.state.freeing == before.state.freeing
+        assert after.state.depth == before.state.depth
         for number, job in before.jobs.items():
             assert encode_job(after.jobs[number]) == encode_job(job)
             if job.state not in FINAL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from math import inf
 
 import pytest
@@ -27,19 +28,29 @@ def jobs_of(processors: int = PROCESSORS) -> st.SearchStrategy[list[tuple[int, i
 
 
 def run(
-    jobs: list[tuple[int, int, int, int]], reservations: int | None
+    jobs: list[tuple[int, int, int, int]], reservations: int | None, depth: int | None = None
 ) -> tuple[list[float], dict[int, list[float]]]:
     """Start time of each job, and its reservations over time."""
-    ran = drive(jobs, Backfill(reservations), PROCESSORS)
+    ran = drive(jobs, Backfill(reservations, max_jobs=depth), PROCESSORS)
     return ran.starts, ran.reserved
 
 
-def slow_easy(jobs: list[tuple[int, int, int, int]], reservations: int) -> list[float]:
-    """FCFS (0 reservations) or EASY (1) by second, computed anew in each second."""
+def slow_easy(
+    jobs: list[tuple[int, int, int, int]], reservations: int, depth: int | None = None
+) -> list[float]:
+    """FCFS (0 reservations) or EASY (1), computed anew in each second with an event."""
     starts = [inf] * len(jobs)
     for now in range(1000):
         waiting = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
-        for i in waiting:
+        if not any(now in (job[0], starts[i] + job[3]) for i, job in enumerate(jobs)):
+            continue
+        for place, i in enumerate(waiting):
+            if (
+                depth is not None
+                and place >= depth
+                and any(starts[j] > now for j in waiting[:place])
+            ):
+                break
             if i == waiting[0] or all(starts[j] <= now for j in waiting[: waiting.index(i)]):
                 if jobs[i][1] <= free_at(jobs, starts, now, now):
                     starts[i] = now
@@ -115,7 +126,9 @@ def test_conservative_places_each_job_at_the_earliest_time(
     assert run(exact, None)[0] == expected
 
 
-def slow_conservative(jobs: list[tuple[int, int, int, int]]) -> list[float]:
+def slow_conservative(
+    jobs: list[tuple[int, int, int, int]], depth: int | None = None
+) -> list[float]:
     """Conservative backfilling by a table of seconds, compressed after ends."""
     free = [PROCESSORS] * 2000
     place: dict[int, int] = {}
@@ -136,12 +149,15 @@ def slow_conservative(jobs: list[tuple[int, int, int, int]]) -> list[float]:
         for i in ended:
             for second in range(now, int(starts[i]) + jobs[i][2]):
                 free[second] += jobs[i][1]
-        for i in sorted(place) if ended else []:
-            if starts[i] == inf:
-                hold(i, -1)
+        due = any(at == now and starts[i] == inf for i, at in place.items())
+        if not (ended or due or any(job[0] == now for job in jobs)):
+            continue
+        queued = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
+        for i in queued[:depth]:
+            if i not in place:
                 put(i, now)
-        for i, job in enumerate(jobs):
-            if job[0] == now:
+            elif ended:
+                hold(i, -1)
                 put(i, now)
         for i, at in place.items():
             if at == now and starts[i] == inf:
@@ -154,7 +170,38 @@ def test_conservative_equals_its_twin(jobs: list[tuple[int, int, int, int]]) -> 
     assert run(jobs, None)[0] == slow_conservative(jobs)
 
 
+@given(jobs_of(), st.integers(1, 5))
+def test_passes_of_limited_depth_equal_their_twins(
+    jobs: list[tuple[int, int, int, int]], depth: int
+) -> None:
+    assert run(jobs, 1, depth)[0] == slow_easy(jobs, 1, depth)
+    assert run(jobs, None, depth)[0] == slow_conservative(jobs, depth)
+
+
+@given(jobs_of(), st.sampled_from([1, 3, None]))
+def test_a_depth_of_all_jobs_changes_nothing(
+    jobs: list[tuple[int, int, int, int]], reservations: int | None
+) -> None:
+    assert run(jobs, reservations, len(jobs)) == run(jobs, reservations)
+
+
+def many_at_once(count: int, seed: int) -> list[tuple[int, int, int, int]]:
+    """Jobs that all wait from second 0 on, in which reservations move often."""
+    dice = random.Random(seed)
+    requests = [(dice.randint(1, PROCESSORS), dice.randint(1, 60)) for _ in range(count)]
+    return [(0, n, wall, dice.randint(1, wall)) for n, wall in requests]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_conservative_equals_its_twin_with_a_long_queue(seed: int) -> None:
+    jobs = many_at_once(60, seed)
+    assert run(jobs, None)[0] == slow_conservative(jobs)
+    assert run(jobs, None, 20)[0] == slow_conservative(jobs, 20)
+
+
 def test_invalid_numbers() -> None:
+    with pytest.raises(ValueError, match="max_jobs must be >= 1 or null for all, got 0"):
+        Backfill(max_jobs=0)
     with pytest.raises(ValueError, match="reservations must be >= 0 or null for all, got -1"):
         Backfill(-1)
 
