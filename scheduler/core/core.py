@@ -291,15 +291,33 @@ class Core:
         state.pass_due = False
         if state.queue.ages:
             state.queue.sort(state.now)
-        if state.depth is not None or state.was_limited:
-            state.limit_pass()
-        self._pass.run()
+        if state.depth is None and not state.was_limited:
+            self._pass.run()
+        else:
+            self._run_limited_pass()
         if self._alarms.kill_at_reservation:
             for job, reason in self._scenario.backfill.kills(state):
                 state.kill(job, S.TIMEOUT, reason)
         state.end_pass()
         if state.reservations:
             self._alarms.wake_for_reservations()
+
+    def _run_limited_pass(self) -> None:
+        """Run the pass for the first jobs of the queue, and for the next ones if all of them start.
+
+        So an idle machine does not wait for an event while jobs are queued.
+        """
+        state = self.state
+        while True:
+            queued = len(state.queue)
+            state.limit_pass()
+            self._pass.run()
+            window = state.window
+            if window is None or len(state.queue) == queued:
+                return
+            head = state.head
+            if head is None or head in window:
+                return
 
     def _start(self, job: Job, reason: Reason, avoiding: ProcSet = NONE) -> bool:
         """Start a job if the selection accepts processors; return whether it did."""

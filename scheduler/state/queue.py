@@ -167,13 +167,15 @@ class Queue:
         fitting = (job for job in self if job.processors <= installed)
         return next((job for job in fitting if can_run is None or can_run(job)), None)
 
-    def first_jobs(self, count: int, installed: int) -> list[Job]:
-        """First `count` jobs, in queue order, that request at most `installed` processors."""
+    def first_jobs(
+        self, count: int, installed: int, can_run: Callable[[Job], bool] | None = None
+    ) -> list[Job]:
+        """First `count` jobs, in queue order, of at most `installed` processors that `can_run`."""
         found: list[Job] = []
         for job in self.jobs.values() if self._arrived_in_order else self:
             if len(found) >= count:
                 break
-            if job.processors <= installed:
+            if job.processors <= installed and (can_run is None or can_run(job)):
                 found.append(job)
         return found
 

@@ -8,7 +8,7 @@ None when it must be computed anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from scheduler.model.history import Moves
@@ -119,8 +119,12 @@ class SchedulerState:
     @property
     def head(self) -> Job | None:
         """First job of the queue that the machine could run."""
-        check = self.can_run if self.placing or self.multi_resource else None
-        return self.queue.first(self.machine.installed, check)
+        return self.queue.first(self.machine.installed, self._check)
+
+    @property
+    def _check(self) -> Callable[[Job], bool] | None:
+        """`can_run` if it demands more than a comparison of numbers of processors."""
+        return self.can_run if self.placing or self.multi_resource else None
 
     def shadow(self, job: Job) -> tuple[float, Quantity]:
         """Earliest time by which enough is free for a job, s, and the amount left over then."""
@@ -184,7 +188,7 @@ class SchedulerState:
         depth, before = self.depth, self.window
         self.window = None
         if depth is not None and len(self.queue) > depth:
-            self.window = self.queue.first_jobs(depth, self.machine.installed)
+            self.window = self.queue.first_jobs(depth, self.machine.installed, self._check)
         self.was_limited = self.window is not None or before is not None
 
     def fitting_jobs(self) -> list[Job]:

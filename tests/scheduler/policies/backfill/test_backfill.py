@@ -40,26 +40,24 @@ def slow_easy(
 ) -> list[float]:
     """FCFS (0 reservations) or EASY (1), computed anew in each second with an event."""
     starts = [inf] * len(jobs)
+
+    def fits(job: int, now: int) -> bool:
+        return jobs[job][1] <= free_at(jobs, starts, now, now)
+
     for now in range(1000):
-        waiting = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
-        if not any(now in (job[0], starts[i] + job[3]) for i, job in enumerate(jobs)):
-            continue
-        for place, i in enumerate(waiting):
-            if (
-                depth is not None
-                and place >= depth
-                and any(starts[j] > now for j in waiting[:place])
-            ):
-                break
-            if i == waiting[0] or all(starts[j] <= now for j in waiting[: waiting.index(i)]):
-                if jobs[i][1] <= free_at(jobs, starts, now, now):
+        happens = any(now in (job[0], starts[i] + job[3]) for i, job in enumerate(jobs))
+        while happens:
+            waiting = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
+            examined = waiting[:depth]
+            while waiting and fits(waiting[0], now):
+                starts[waiting.pop(0)] = now
+            for i in [i for i in examined if i in waiting[1:]] if reservations else []:
+                promised = shadow_of(jobs, starts, waiting[0], now)
+                if fits(i, now):
                     starts[i] = now
-            elif reservations and jobs[i][1] <= free_at(jobs, starts, now, now):
-                head = next(j for j in waiting if starts[j] == inf)
-                promised = shadow_of(jobs, starts, head, now)
-                starts[i] = now
-                if shadow_of(jobs, starts, head, now) > promised:
-                    starts[i] = inf
+                    if shadow_of(jobs, starts, waiting[0], now) > promised:
+                        starts[i] = inf
+            happens = bool(waiting and examined) and all(starts[i] <= now for i in examined)
     return starts
 
 
@@ -152,16 +150,19 @@ def slow_conservative(
         due = any(at == now and starts[i] == inf for i, at in place.items())
         if not (ended or due or any(job[0] == now for job in jobs)):
             continue
-        queued = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
-        for i in queued[:depth]:
-            if i not in place:
-                put(i, now)
-            elif ended:
-                hold(i, -1)
-                put(i, now)
-        for i, at in place.items():
-            if at == now and starts[i] == inf:
-                starts[i] = now
+        while True:
+            queued = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]
+            for i in queued[:depth]:
+                if i not in place:
+                    put(i, now)
+                elif ended:
+                    hold(i, -1)
+                    put(i, now)
+            for i, at in place.items():
+                if at == now and starts[i] == inf:
+                    starts[i] = now
+            if not queued[:depth] or any(starts[i] == inf for i in queued[:depth]):
+                break
     return starts
 
 
