@@ -2,22 +2,26 @@
 
 GUIM: F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures".
 
-Each processor has the intervals in which running jobs and reservations use it. What is left are
-*buckets*: intervals in which a processor is free. A selection takes the processors of a job from
-buckets that are long enough, now or later. The table also has the penalty of one process of a job
-on each node (`scheduler.model.sharing`).
+Running jobs use processors until their expected ends, reservations use them in an interval. What is
+left are *buckets*: intervals in which a processor is free. A selection takes the processors of a
+job from buckets that are long enough, now or later. The table also has the penalty of one process
+of a job on each node (`scheduler.model.sharing`).
+
+The uses of running jobs stay in the table until the jobs end; reservations are cleared and made
+anew. Sets of processors are integers (`scheduler.state.bitsets`), so the cost of a query grows with
+the running jobs and reservations, not with the processors.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
-from heapq import heappop, heappush
-from math import inf
+from math import inf, nextafter
 from typing import NamedTuple, Protocol
 
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import Demand, SharedCapacity, summed, times
+from scheduler.state.bitsets import bits_of
 
 
 class Request(NamedTuple):
@@ -40,14 +44,6 @@ class Request(NamedTuple):
     waited_s: float = 0.0
 
 
-class Bucket(NamedTuple):
-    """Interval in which a processor is free, s."""
-
-    begin: float
-    processor: int
-    end: float
-
-
 class Allocation(NamedTuple):
     """Processors for a job, its start (s), and its penalty factor: the largest of its processes.
 
@@ -66,96 +62,188 @@ class TableSelection(Protocol):
         """Find processors that are free from the start on; None if it starts after `latest`."""
 
 
+class Use:
+    """Use of processors by a running job or a reservation.
+
+    Attributes
+    ----------
+    bits : the processors.
+    begin, end : s; a running job has begun, whatever `begin` says.
+    counts : processes on each node, if they demand anything.
+    demand : of each process.
+    """
+
+    def __init__(self, bits: int, begin: float, end: float, demand: Demand) -> None:
+        self.bits = bits
+        self.begin = begin
+        self.end = end
+        self.demand = demand
+        self.counts: dict[int, int] = {}
+
+
 class ReservationTable:
     """Uses of processors over time.
 
     Parameters
     ----------
-    processors : that are up.
+    free : processors that no running job uses.
     capacity : shared resources of the nodes; None: no penalties.
+
+    Attributes
+    ----------
+    reservations : in the order in which they were made.
+    free_bits, reserved_bits : processors that no running job uses, and those that a reservation
+        uses at any time, as bits.
     """
 
-    def __init__(self, processors: ProcSet, capacity: SharedCapacity | None = None) -> None:
-        self.processors = processors
+    def __init__(self, free: ProcSet, capacity: SharedCapacity | None = None) -> None:
         self.capacity = capacity
+        self.free_bits = bits_of(free)
         self._per_node = 1 if capacity is None else capacity.processors_per_node
-        self._busy: dict[int, list[tuple[float, float]]] = {}
-        self._uses: dict[int, list[tuple[float, float, Demand]]] = {}  # by node
+        self._soon = -inf
+        self._running: dict[int, Use] = {}
+        self._releases: list[tuple[float, int]] = []  # (end, job) of the running jobs, ascending
+        self.reservations: list[Use] = []
+        self.reserved_bits = 0
+        #: Uses with a demand, by node.
+        self._running_on: dict[int, dict[int, Use]] = {}
+        self._reserved_on: dict[int, list[Use]] = {}
 
-    def node(self, processor: int) -> int:
-        """Node of a processor; without shared resources, each is a node of its own."""
-        return processor // self._per_node
+    # Changes.
 
-    def put(self, processors: ProcSet, begin: float, end: float, demand: Demand = ()) -> None:
-        """Let a job use processors, which are free, from `begin` to `end` (s).
+    def advance(self, now: float) -> None:
+        """Set the time; processors whose release is overdue are expected immediately after it."""
+        self._soon = nextafter(now, inf)
+
+    def run(self, job: int, processors: ProcSet, end: float, demand: Demand = ()) -> None:
+        """Let a running job use processors until its expected end (s).
+
+        They replace the processors of the job if there are any. An end of ``-inf`` is immediate.
 
         Parameters
         ----------
         demand : of each process.
         """
-        counts: dict[int, int] = {}
-        for processor in processors:
-            insort(self._busy.setdefault(processor, []), (begin, end))
-            node = self.node(processor)
-            counts[node] = counts.get(node, 0) + 1
+        self.remove(job)
+        use = self._running[job] = Use(bits_of(processors), -inf, end, demand)
+        self.free_bits &= ~use.bits
+        insort(self._releases, (end, job))
         if self.capacity is not None and any(demand):
-            for node, count in counts.items():
-                self._uses.setdefault(node, []).append((begin, end, times(count, demand)))
+            use.counts = self._counts(use.bits)
+            for node in use.counts:
+                here = self._running_on.get(node)
+                if here is None:
+                    here = self._running_on[node] = {}
+                here[job] = use
 
-    def buckets(self, after: float, length_s: float) -> list[Bucket]:
-        """First bucket of each processor that is long enough, ascending in begin and number."""
-        found: list[Bucket] = []
-        for processor in self.processors:
-            begin, end = after, inf
-            for taken_from, taken_until in self._busy.get(processor, ()):
-                if taken_until <= begin:
-                    continue
-                if taken_from >= begin + length_s:
-                    end = taken_from
-                    break
-                begin = taken_until
-            if begin < inf:
-                found.append(Bucket(begin, processor, end))
-        found.sort()
+    def remove(self, job: int) -> None:
+        """Free what a running job uses, if it is in the table."""
+        use = self._running.pop(job, None)
+        if use is None:
+            return
+        self.free_bits |= use.bits
+        del self._releases[bisect_left(self._releases, (use.end, job))]
+        for node in use.counts:
+            here = self._running_on[node]
+            del here[job]
+            if not here:
+                del self._running_on[node]
+
+    def reserve(self, processors: ProcSet, begin: float, end: float, demand: Demand = ()) -> None:
+        """Reserve processors, which are free then, from `begin` to `end` (s).
+
+        Parameters
+        ----------
+        demand : of each process.
+        """
+        use = Use(bits_of(processors), begin, end, demand)
+        self.reservations.append(use)
+        self.reserved_bits |= use.bits
+        if self.capacity is not None and any(demand):
+            use.counts = self._counts(use.bits)
+            for node in use.counts:
+                here = self._reserved_on.get(node)
+                if here is None:
+                    here = self._reserved_on[node] = []
+                here.append(use)
+
+    def clear_reservations(self) -> None:
+        """Remove all reservations."""
+        self.reservations = []
+        self.reserved_bits = 0
+        self._reserved_on = {}
+
+    # Queries.
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all uses end."""
+        if self._releases and self._releases[len(self._releases) - 1][0] == inf:
+            return False
+        return all(use.end < inf for use in self.reservations)
+
+    def node(self, processor: int) -> int:
+        """Node of a processor; without shared resources, each is a node of its own."""
+        return processor // self._per_node
+
+    def on_node(self, node: int) -> int:
+        """Bits of the processors of a node."""
+        return ((1 << self._per_node) - 1) << (node * self._per_node)
+
+    def nodes(self, bits: int) -> list[int]:
+        """Nodes of processors, ascending."""
+        found: list[int] = []
+        while bits:
+            node = self.node((bits & -bits).bit_length() - 1)
+            found.append(node)
+            bits &= ~self.on_node(node)
         return found
 
     def free(
         self, needed: int, length_s: float, after: float, latest: float = inf
-    ) -> Iterator[tuple[float, list[int]]]:
-        """Times at which enough processors are free for `length_s`, and their numbers, ascending.
+    ) -> Iterator[tuple[float, int]]:
+        """Times at which enough processors are free for `length_s`, and these, as bits.
 
         The times are `after` and the begins of later buckets, up to `latest`.
         """
-        buckets: list[Bucket] = []
-        for processor in self.processors:
-            begin = after
-            for taken_from, taken_until in self._busy.get(processor, ()):
-                if taken_until <= begin:
-                    continue
-                if taken_from >= begin + length_s:
-                    buckets.append(Bucket(begin, processor, taken_from))
-                begin = taken_until
-            if begin < inf:
-                buckets.append(Bucket(begin, processor, inf))
-        buckets.sort()
-        active: set[int] = set()
-        ends: list[tuple[float, int]] = []
-        i = 0
-        while i < len(buckets) and buckets[i].begin <= latest:
-            begin = buckets[i].begin
-            while ends and ends[0][0] < begin + length_s:
-                active.discard(heappop(ends)[1])
-            while i < len(buckets) and buckets[i].begin == begin:
-                bucket = buckets[i]
-                active.add(bucket.processor)
-                if bucket.end < inf:
-                    heappush(ends, (bucket.end, bucket.processor))
+        releases, running, reservations = self._releases, self._running, self.reservations
+        ends = sorted([use.end for use in reservations if after < use.end < inf])
+        i, j, free, at, come = 0, 0, self.free_bits, after, -1  # come: released at this time
+        while at <= latest:
+            while i < len(releases) and max(releases[i][0], self._soon) <= at:
+                bits = running[releases[i][1]].bits
+                free |= bits
+                come |= bits
                 i += 1
-            if len(active) >= needed:
-                yield begin, sorted(active)
+            while j < len(ends) and ends[j] <= at:
+                j += 1
+            blocked, until = 0, at + length_s
+            for use in reservations:
+                if use.begin < until and use.end > at:
+                    blocked |= use.bits
+                elif use.end == at:
+                    come |= use.bits
+            found = free & ~blocked
+            if found & come and found.bit_count() >= needed:
+                yield at, found
+            come = 0
+            at = max(releases[i][0], self._soon) if i < len(releases) else inf
+            if j < len(ends) and ends[j] < at:
+                at = ends[j]
+            if at == inf:
+                return
 
-    def factor(self, processor: int, begin: float, request: Request) -> float:
-        """Penalty factor of a job of one process on a processor (GUIM 7.2, footnote 3).
+    def free_until(self, processor: int, after: float) -> float:
+        """End of a bucket that is free at `after` and not reserved then, s."""
+        found = inf
+        if self.reserved_bits >> processor & 1:
+            for use in self.reservations:
+                if after <= use.begin < found and use.bits >> processor & 1:
+                    found = use.begin
+        return found
+
+    def factor(self, node: int, begin: float, request: Request) -> float:
+        """Penalty factor of a job of one process on a node (GUIM 7.2, footnote 3).
 
         The other processes of the job are not counted.
         """
@@ -163,20 +251,49 @@ class ReservationTable:
         if capacity is None or not request.length_s > 0:
             return 1.0
         end = begin + request.length_s
-        uses = self._uses.get(self.node(processor), [])
-        uses = [use for use in uses if use[0] < end and use[1] > begin]
+        uses: list[tuple[float, float, Demand]] = []
+        peak = request.demand
+        running = self._running_on.get(node)
+        if running is not None:
+            for use in running.values():
+                until = max(use.end, self._soon)
+                if until > begin:
+                    demand = times(use.counts[node], use.demand)
+                    uses.append((begin, until, demand))
+                    peak = summed(peak, demand)
+        reserved = self._reserved_on.get(node)
+        if reserved is not None:
+            for use in reserved:
+                if use.begin < end and use.end > begin:
+                    demand = times(use.counts[node], use.demand)
+                    uses.append((use.begin, use.end, demand))
+                    peak = summed(peak, demand)
         if not uses:
             return 1.0 + capacity.penalty(request.demand)
+        if capacity.penalty(peak) == 0:
+            return 1.0
+        return 1.0 + self._penalised_s(begin, end, request.demand, uses) / request.length_s
+
+    def _penalised_s(
+        self, begin: float, end: float, own: Demand, uses: list[tuple[float, float, Demand]]
+    ) -> float:
+        """Penalised time of a process in the shared windows between two times, s (6.3)."""
+        capacity = self.capacity
+        assert capacity is not None
         at = {begin, end}
         for use in uses:
             at.add(max(use[0], begin))
             at.add(min(use[1], end))
         steps = sorted(at)
-        penalised_s = 0.0
+        found = 0.0
         for i in range(len(steps) - 1):
-            total = request.demand
+            total = own
             for use in uses:
                 if use[0] <= steps[i] and use[1] >= steps[i + 1]:
                     total = summed(total, use[2])
-            penalised_s += capacity.penalty(total) * (steps[i + 1] - steps[i])
-        return 1.0 + penalised_s / request.length_s
+            found += capacity.penalty(total) * (steps[i + 1] - steps[i])
+        return found
+
+    def _counts(self, bits: int) -> dict[int, int]:
+        """Number of these processors on each node."""
+        return {node: (bits & self.on_node(node)).bit_count() for node in self.nodes(bits)}

@@ -8,13 +8,14 @@ no reservation needs before they end. Reservations are made anew when anything h
 
 from __future__ import annotations
 
-from math import inf, nextafter
+from math import inf
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
+from scheduler.state.bitsets import bits_of
 from scheduler.state.reservation_table import (
     Allocation,
     Request,
@@ -52,7 +53,10 @@ class TablePass(SchedulingPass):
         self._most = inf if reservations is None else float(reservations)
         self._by_penalty = by_penalty
         self._rule = f"{name} by table"
-        self._table = ReservationTable(ProcSet())
+        self._table = ReservationTable(ProcSet(), state.machine.shared)
+        #: What the table holds of each live job: its groups and its expected end, s.
+        self._held: dict[int, tuple[int, int, float]] = {}
+        self._was_whole = True
         self._version = -1
         self._reserved: list[int] = []  # jobs that hold reservations
         #: (start of a reservation, what else than processors is left over then), s.
@@ -82,16 +86,25 @@ class TablePass(SchedulingPass):
         return len(self._reserved) >= self._most
 
     def _begin(self) -> None:
-        """Make a table of the live jobs."""
-        state = self.state
-        machine = state.machine
-        held = [(job, state.held(job)) for job in state.live.values()]
-        up = ProcSet.union([machine.free, *[processors for _, processors in held]])
-        self._table = table = ReservationTable(up, machine.shared)
-        soon = nextafter(state.now, inf)  # overdue processors are expected immediately
-        for job, processors in held:
-            end = soon if job.state is JobState.COMPLETING else max(job.estimated_end, soon)
-            table.put(processors, state.now, end, self._demand(job))
+        """Bring the table up to date with the live jobs, without reservations."""
+        state, table = self.state, self._table
+        live, held = state.live, self._held
+        if not (state.machine.whole and self._was_whole):
+            self._table = table = ReservationTable(state.machine.free, state.machine.shared)
+            held.clear()
+        self._was_whole = state.machine.whole
+        table.clear_reservations()
+        table.advance(state.now)
+        for number in [number for number in held if number not in live]:
+            del held[number]
+            table.remove(number)
+        for number, job in live.items():
+            end = -inf if job.state is JobState.COMPLETING else job.estimated_end
+            now_held = job.next_group, len(job.groups), end
+            if held.get(number) != now_held:
+                held[number] = now_held
+                table.run(number, state.held(job), end, self._demand(job))
+        table.free_bits = bits_of(state.machine.free)
         self._reserved, self._left, self._tried = [], [], set()
 
     def _demand(self, job: Job) -> tuple[float, ...]:
@@ -171,7 +184,8 @@ class TablePass(SchedulingPass):
         if not self.start_job(job, reason, machine.free - chosen):
             return
         end = now + job.estimate_s
-        self._table.put(chosen, now, end, self._demand(job))
+        self._held[job.id] = job.next_group, len(job.groups), job.estimated_end
+        self._table.run(job.id, chosen, end, self._demand(job))
         self._left = [(at, left - job.demand if end > at else left) for at, left in self._left]
 
     def _reserve(self, job: Job, allocation: Allocation | None) -> None:
@@ -181,6 +195,6 @@ class TablePass(SchedulingPass):
             return
         begin = allocation.begin
         end = begin + job.estimate_s
-        self._table.put(allocation.processors, begin, end, self._demand(job))
+        self._table.reserve(allocation.processors, begin, end, self._demand(job))
         if self.state.multi_resource:
             self._left.append((begin, self.state.shadow(job)[1]))

@@ -17,6 +17,7 @@ from scheduler.model.space import Space
 from scheduler.policies.selection.table_search import (
     first_continuous_fit,
     first_fit,
+    least_slowdown,
     less_consume,
     spread,
 )
@@ -122,11 +123,4 @@ class LeastSlowdown(OnTable, frozen=True, forbid_unknown_fields=True):
 
     def place(self, table: ReservationTable, request: Request) -> Allocation | None:
         """Find processors and a start."""
-        anytime = request._replace(latest=float("inf"))
-        found = [less_consume(table, anytime, factor) for factor in self.thresholds]
-        best = min(
-            (each for each in found if each is not None),
-            key=lambda each: each.begin + each.factor * request.length_s,
-            default=None,
-        )
-        return None if best is None or best.begin > request.latest else best
+        return least_slowdown(table, request, self.thresholds)

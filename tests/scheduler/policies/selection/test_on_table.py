@@ -20,13 +20,22 @@ from scheduler.policies.selection.on_table import (
     LessConsumeThreshold,
     OnTable,
 )
+from scheduler.state.bitsets import set_of
 from scheduler.state.reservation_table import Request, ReservationTable
 
 
 def used(table: ReservationTable, *uses: tuple[int, float, float]) -> ReservationTable:
     for processor, begin, end in uses:
-        table.put(ProcSet.of([processor]), begin, end)
+        table.reserve(ProcSet.of([processor]), begin, end)
     return table
+
+
+def by_begin(table: ReservationTable, after: float, length_s: float) -> list[int]:
+    """Processors by the begins of their first buckets that are long enough."""
+    order: dict[int, None] = {}
+    for _, bits in table.free(1, length_s, after):
+        order |= dict.fromkeys(set_of(bits))
+    return list(order)
 
 
 def figure_6_4() -> ReservationTable:
@@ -43,7 +52,7 @@ def figure_6_4() -> ReservationTable:
 
 def test_figure_6_4_first_fit_and_first_continuous_fit() -> None:
     table = figure_6_4()
-    order = [bucket.processor for bucket in table.buckets(0.0, 30.0)]
+    order = by_begin(table, 0.0, 30.0)
     assert order == [1, 2, 7, 8, 9, 3, 4, 5, 6, 10]
     request = Request(3, 30.0)
     assert OnTable().place(table, request) == (ProcSet.parse("1-2 7"), 0.0, 1.0)
@@ -57,7 +66,7 @@ def test_figure_6_4_first_fit_and_first_continuous_fit() -> None:
 def test_figure_6_5_a_later_start() -> None:
     """Six processors for 20 s: b1, b2 and b7 to b9 do not suffice; at t1 b1 to b6 do."""
     table = figure_6_4()
-    at_t1 = [bucket.processor for bucket in table.buckets(30.0, 20.0)]
+    at_t1 = by_begin(table, 30.0, 20.0)
     assert at_t1 == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     found = OnTable().place(table, Request(6, 20.0))
     assert found == (ProcSet.parse("1-6"), 30.0, 1.0)
@@ -79,23 +88,23 @@ def figure_7_1(b17: float) -> ReservationTable:
     """
     table = ReservationTable(ProcSet.span(0, 28), SharedCapacity(4, {"bandwidth": 100}))
     heavy, light = (50.0,), (1.0,)
-    table.put(ProcSet.parse("2-3 18-19"), 0.0, inf, heavy)
-    table.put(ProcSet.parse("26-27"), 0.0, inf, heavy)
-    table.put(ProcSet.parse("25"), 0.0, inf)
-    table.put(ProcSet.parse("5-7 9-11 14-15 21-23"), 0.0, inf, light)
-    table.put(ProcSet.parse("13"), 0.0, inf, (100.0,) if b17 else light)
-    table.put(ProcSet.parse("8"), 40.0, inf, light)  # b7 ends at 40
-    table.put(ProcSet.parse("16-17"), 0.0, 10.0)  # b4, b5
-    table.put(ProcSet.parse("20"), 0.0, 30.0)  # b6
-    table.put(ProcSet.parse("24"), 0.0, 35.0)  # b14
+    table.reserve(ProcSet.parse("2-3 18-19"), 0.0, inf, heavy)
+    table.reserve(ProcSet.parse("26-27"), 0.0, inf, heavy)
+    table.reserve(ProcSet.parse("25"), 0.0, inf)
+    table.reserve(ProcSet.parse("5-7 9-11 14-15 21-23"), 0.0, inf, light)
+    table.reserve(ProcSet.parse("13"), 0.0, inf, (100.0,) if b17 else light)
+    table.reserve(ProcSet.parse("8"), 40.0, inf, light)  # b7 ends at 40
+    table.reserve(ProcSet.parse("16-17"), 0.0, 10.0)  # b4, b5
+    table.reserve(ProcSet.parse("20"), 0.0, 30.0)  # b6
+    table.reserve(ProcSet.parse("24"), 0.0, 35.0)  # b14
     if b17:
-        table.put(ProcSet.parse("12"), 0.0, b17)
+        table.reserve(ProcSet.parse("12"), 0.0, b17)
     return table
 
 
 def test_figures_7_1_to_7_4_less_consume_keeps_the_start_of_first_fit() -> None:
     table, request = figure_7_1(0.0), Request(3, 20.0, (10.0,))
-    order = [bucket.processor for bucket in table.buckets(0.0, 20.0)][:8]
+    order = by_begin(table, 0.0, 20.0)[:8]
     assert order == [0, 1, 4, 8, 12, 16, 17, 20]
     assert OnTable().place(table, request) == (ProcSet.parse("0-1 4"), 0.0, pytest.approx(1.1))
     assert LessConsume().place(table, request) == (ProcSet.parse("4 8 12"), 0.0, 1.0)
@@ -111,7 +120,7 @@ def test_figures_7_5_to_7_7_less_consume_starts_later() -> None:
 def saturated(until: float) -> ReservationTable:
     """One node of four processors, two of which use all until a time."""
     table = ReservationTable(ProcSet.span(0, 4), SharedCapacity(4, {"bandwidth": 100}))
-    table.put(ProcSet.span(0, 2), 0.0, until, (50.0,))
+    table.reserve(ProcSet.span(0, 2), 0.0, until, (50.0,))
     return table
 
 
@@ -119,8 +128,8 @@ def test_thresholds() -> None:
     """A process of 40 has a penalty of 0.4 beside the others, by share of the time with them."""
     request = Request(1, 100.0, (40.0,))
     table = saturated(100.0)
-    table.put(ProcSet.of([3]), 0.0, 25.0)
-    table.put(ProcSet.of([2]), 0.0, 50.0)
+    table.reserve(ProcSet.of([3]), 0.0, 25.0)
+    table.reserve(ProcSet.of([2]), 0.0, 50.0)
     first = LessConsumeThreshold(1.5).place(table, request)
     assert first == (ProcSet.of([3]), 25.0, pytest.approx(1.3))
     assert LessConsumeThreshold(1.25).place(table, request) == (
@@ -150,6 +159,16 @@ def test_least_slowdown_weighs_waiting_against_the_penalty() -> None:
     heavy = short._replace(demand=(120.0,))
     assert rua.place(saturated(5.0), heavy) == (ProcSet.of([0]), 5.0, pytest.approx(1.2))
     assert rua.place(saturated(5.0), heavy._replace(latest=0.0)) is None
+
+
+def test_least_slowdown_takes_the_first_allocation_that_meets_a_threshold() -> None:
+    """From 0 on, factors fall from 1.4 to 1.1 to 1.05; the first start that meets 1 is 300."""
+    table = ReservationTable(ProcSet.span(0, 12), SharedCapacity(4, {"bandwidth": 100}))
+    for node, demand in enumerate((100.0, 70.0, 65.0)):
+        table.run(node, ProcSet.of([4 * node + 1]), 300.0, (demand,))
+        table.reserve(ProcSet.of([4 * node]), 250.0, 450.0, (100.0,))
+    found = LeastSlowdown().place(table, Request(1, 100.0, (40.0,)))
+    assert found == (ProcSet.of([4]), 0.0, pytest.approx(1.1))
 
 
 def test_equi_distribute_deals_processes_to_nodes() -> None:
@@ -184,7 +203,7 @@ def table_of(
         end = begin + length
         if all(p != processor or end <= b or e <= begin for p, b, e, _ in kept):
             kept.append((processor, begin, end, demand))
-            table.put(ProcSet.of([processor]), float(begin), float(end), (float(demand),))
+            table.reserve(ProcSet.of([processor]), float(begin), float(end), (float(demand),))
     return table, kept
 
 
@@ -226,7 +245,7 @@ def test_factors_are_those_of_the_slow_twin(
         total = demand + sum(d for b, e, d in node if b <= second < e)
         added += max(total, 100) / 100 - 1
     request = Request(1, float(length), (float(demand),))
-    found = table.factor(processor, float(at), request)
+    found = table.factor(processor // 4, float(at), request)
     assert found == pytest.approx(1 + added / length)
 
 

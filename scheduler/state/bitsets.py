@@ -1,0 +1,61 @@
+"""Sets of processors as the bits of an integer: bit i is set if processor i is in the set.
+
+Union, intersection and the number of members take one operation each, for any number of intervals.
+`ProcSet` remains the form in which sets are kept and shown.
+"""
+
+from __future__ import annotations
+
+from scheduler.model.procset import ProcSet
+
+
+def bits_of(processors: ProcSet) -> int:
+    """Bits of a set."""
+    bits = 0
+    for first, last in processors.intervals:
+        bits |= ((1 << (last - first + 1)) - 1) << first
+    return bits
+
+
+def set_of(bits: int) -> ProcSet:
+    """Set with these bits."""
+    intervals: list[tuple[int, int]] = []
+    first = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        first += gap
+        length = (~bits & (bits + 1)).bit_length() - 1
+        intervals.append((first, first + length - 1))
+        bits >>= length
+        first += length
+    return ProcSet(tuple(intervals))
+
+
+def lowest_bits(bits: int, count: int) -> int:
+    """The `count` (>= 1) lowest of the bits that are set, or all if there are fewer."""
+    if bits.bit_count() <= count:
+        return bits
+    low, high = 0, bits.bit_length()  # the first `low` bits have fewer, the first `high` enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (bits & ((1 << middle) - 1)).bit_count() < count:
+            low = middle
+        else:
+            high = middle
+    return bits & ((1 << high) - 1)
+
+
+def first_run(bits: int, count: int) -> int:
+    """The first `count` consecutive bits that are set; 0 if there are none.
+
+    Parameters
+    ----------
+    count : >= 1.
+    """
+    begins, left = bits, count  # bit i of `begins`: the bits from i to i + count - left are set
+    while left > 1 and begins:
+        step = min(left - 1, count - left + 1)
+        begins &= begins >> step
+        left -= step
+    return (begins & -begins) * ((1 << count) - 1)

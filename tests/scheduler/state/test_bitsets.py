@@ -1,0 +1,32 @@
+"""Sets of processors as bits: against plain sets of numbers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.model.procset import ProcSet
+from scheduler.state.bitsets import bits_of, first_run, lowest_bits, set_of
+
+NUMBERS = st.sets(st.integers(0, 90))
+
+
+@given(NUMBERS)
+def test_a_set_and_its_bits(numbers: set[int]) -> None:
+    processors = ProcSet.of(numbers)
+    bits = bits_of(processors)
+    assert bits == sum(1 << number for number in numbers)
+    assert set_of(bits) == processors
+
+
+@given(NUMBERS, st.integers(1, 95))
+def test_lowest_bits(numbers: set[int], count: int) -> None:
+    found = lowest_bits(bits_of(ProcSet.of(numbers)), count)
+    assert list(set_of(found)) == sorted(numbers)[:count]
+
+
+@given(NUMBERS, st.integers(1, 12))
+def test_first_run(numbers: set[int], count: int) -> None:
+    runs = (range(i, i + count) for i in range(91) if numbers.issuperset(range(i, i + count)))
+    found = first_run(bits_of(ProcSet.of(numbers)), count)
+    assert list(set_of(found)) == list(next(runs, []))
