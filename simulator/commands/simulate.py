@@ -45,7 +45,6 @@ from simulator.workloads.resizable_trace import of_trace
 
 ESTIMATES_EXACT = "exact"
 COUNT = "count"
-FIRST_FIT = "first-fit"
 #: Options for workload files; for traces of which no job is resizable; of which some are.
 OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
@@ -158,9 +157,12 @@ def simulate(trace: Path, **options: Any) -> None:
         click.echo(json_text.dumps(numbers) if options["as_json"] else as_text(numbers, None))
         return
     rules = rules_of(options, exact=options["estimates"] == ESTIMATES_EXACT)
-    if options["sharing"] is not None and options["select"] == COUNT:
-        options["select"] = FIRST_FIT
     chosen = chosen_scenario(options, rules)
+    is_counted = (
+        options["select"] == COUNT
+        and options["sharing"] is None
+        and not hasattr(chosen.selection, "place")
+    )
     machine_file: Path | None = options["machine_file"]
     for name in OF_CENTRES & _given().keys():
         raise click.UsageError(f"--{name} needs a --machine file that names several centres")
@@ -179,7 +181,7 @@ def simulate(trace: Path, **options: Any) -> None:
         chosen,
         rules,
         event_order=options["event_order"],
-        counted=options["select"] == COUNT,
+        counted=is_counted,
         first=options["jobs"],
         contiguity_speedup=options["contiguity_speedup"],
         sharing=_sharing(options, machine, read),

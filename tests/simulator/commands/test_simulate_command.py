@@ -185,3 +185,23 @@ def test_a_number_that_does_not_exist_is_null(tmp_path: Path, options: tuple[str
         told = json.loads(text, parse_constant=refuse)
         assert (told["makespan_s"], told["utilization"]) == (0.0, None)
         assert told["mean_bounded_slowdown"] == 1.0
+
+
+def test_a_policy_brings_its_selection_on_the_table(tmp_path: Path) -> None:
+    """Without --select, a policy that searches the reservation table gets its processors."""
+    machine, demands = tmp_path / "nodes.yaml", tmp_path / "demands.swf"
+    machine.write_text(
+        "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 6000}\n"
+    )
+    reshape("workload", "demands", SMALL, demands, "--mix", "high")
+    common = [demands, "--machine", machine, "--sharing", "table", "--json"]
+    told = {
+        name: json.loads(reshape("simulate", *common, *options).stdout)
+        for name, options in {
+            "rua": ("--policy", "rua"),
+            "rua, named": ("--policy", "rua", "--select", "rua"),
+            "easy": (),
+        }.items()
+    }
+    assert told["rua"]["mean_wait_s"] == told["rua, named"]["mean_wait_s"]
+    assert told["rua"]["mean_penalised_pct"] < told["easy"]["mean_penalised_pct"]
