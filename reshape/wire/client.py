@@ -22,7 +22,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire.access import AccessFile, read_access
-from reshape.wire.codec import MAX_ANSWER_BYTES, MAX_FRAME_BYTES, decode, encode
+from reshape.wire.codec import FRAME_FACTOR, MAX_ANSWER_BYTES, decode, encode
 from reshape.wire.messages import Failure, Message
 
 SERVER_FILE = "server.json"
@@ -77,8 +77,12 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def connect(service: str | Path) -> Client:
+def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> Client:
     """Connect to the service that a directory or an access file names.
+
+    Parameters
+    ----------
+    max_bytes : size of the largest answer to accept.
 
     Raises
     ------
@@ -87,8 +91,8 @@ def connect(service: str | Path) -> Client:
     """
     if is_access_file(service):
         access = read_access(Path(service))
-        return Client(access.endpoint, access)
-    return Client(endpoint_of(service))
+        return Client(access.endpoint, access, max_bytes)
+    return Client(endpoint_of(service), max_bytes=max_bytes)
 
 
 def is_access_file(service: str | Path) -> bool:
@@ -103,20 +107,24 @@ class Client:
     ----------
     endpoint : ZeroMQ endpoint of the service, such as ``ipc:///run/user/1000/reshape/socket``.
     access : keys for an endpoint on TCP; None: the endpoint is that of a service directory.
+    max_bytes : size of the largest answer to accept.
 
     Raises
     ------
     ReshapeError : the endpoint is not valid.
     """
 
-    def __init__(self, endpoint: str, access: AccessFile | None = None) -> None:
+    def __init__(
+        self, endpoint: str, access: AccessFile | None = None, max_bytes: int = MAX_ANSWER_BYTES
+    ) -> None:
         self.endpoint = endpoint
+        self._max_bytes = max_bytes
         self._ids = count(1)
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)  # queue messages only for an existing connection
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, FRAME_FACTOR * max_bytes)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 20)  # milliseconds
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         self._monitor: zmq.Socket[bytes] | None = None
@@ -226,7 +234,7 @@ class Client:
         if not self._socket.poll(max(0, round(1000 * timeout))):
             return None
         try:
-            return decode(self._socket.recv_multipart(zmq.NOBLOCK), MAX_ANSWER_BYTES)
+            return decode(self._socket.recv_multipart(zmq.NOBLOCK), self._max_bytes)
         except ProtocolError as error:
             raise ProtocolError(f"{self.endpoint}: {error}") from None
 

@@ -16,11 +16,12 @@ PROTOCOL = b"reshape/1"
 MAX_REQUEST_BYTES = 16 << 20
 #: Answers may be larger: a list of jobs has about 1 kB for each job.
 MAX_ANSWER_BYTES = 256 << 20
-#: Size of the largest frame that a client lets ZeroMQ receive. `decode` refuses frames between the
-#: two limits with an error; above this one, ZeroMQ closes the connection and allocates no memory.
-MAX_FRAME_BYTES = 2 * MAX_ANSWER_BYTES
-#: The same for requests, at the service.
-MAX_REQUEST_FRAME_BYTES = 2 * MAX_REQUEST_BYTES
+#: Size of the largest frame that ZeroMQ receives, relative to the largest message. `decode` refuses
+#: frames between the two limits with an error; above this one, ZeroMQ closes the connection and
+#: allocates no memory.
+FRAME_FACTOR = 2
+#: The largest frame at the service and its agents.
+MAX_REQUEST_FRAME_BYTES = FRAME_FACTOR * MAX_REQUEST_BYTES
 
 
 class _StartNumbers(msgspec.Struct, tag="StartGroup"):

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from reshape.errors import ProtocolError, ServiceUnavailable
 from reshape.topology import Topology
 from reshape.wire.client import Client, connect
+from reshape.wire.codec import MAX_REQUEST_BYTES
 from reshape.wire.identity import Identity
 from reshape.wire.messages import (
     Abandon,
@@ -66,7 +67,10 @@ class Link:
     def _client(self) -> Client:
         if self._opened is None:
             server = self._who.server
-            self._opened = connect(server) if server.startswith("/") else Client(server)
+            if server.startswith("/"):
+                self._opened = connect(server, MAX_REQUEST_BYTES)
+            else:
+                self._opened = Client(server, max_bytes=MAX_REQUEST_BYTES)
         return self._opened
 
     def hello(self, size: int, topology: Topology | None) -> Welcome | None:

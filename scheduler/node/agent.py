@@ -31,7 +31,7 @@ from reshape.private_folder import make_private
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
 from reshape.wire.client import use_keys
-from reshape.wire.codec import decode, encode, is_other_release, start_of
+from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other_release, start_of
 from scheduler.launchers.local import start_mpiexec
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S = 1.0
 #: Messages read in one turn of the loop.
 TURN = 256
+#: Silence of the service, in seconds, after which an agent opens another connection; not before
+#: three reports have had no answer.
+RECONNECT_S = 10.0
 #: An agent without groups ends if its service has been silent for this long.
 IDLE_EXIT_S = 60.0
 #: Time limit for opening the output and entering the working directory of a group.
@@ -115,11 +118,26 @@ class Agent:
         self._socket.setsockopt(zmq.LINGER, 0)
         # A report holds the complete state, so old reports need no queue.
         self._socket.setsockopt(zmq.SNDHWM, 10)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_REQUEST_FRAME_BYTES)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         if self._remote is not None:
             use_keys(self._socket, self._remote.access)
             self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)  # milliseconds
         self._socket.connect(self.directory.endpoint)
+        self._connected = time.monotonic()
+
+    def _reconnect_if_silent(self, poller: zmq.Poller) -> None:
+        """Open another connection if the service has answered no report for some time.
+
+        ZeroMQ does not connect again after a message that is larger than the limit.
+        """
+        now = time.monotonic()
+        if now - max(self._heard, self._connected) > max(RECONNECT_S, 3 * self._heartbeat_s):
+            poller.unregister(self._socket)
+            self._socket.close()
+            self._connect()
+            poller.register(self._socket, zmq.POLLIN)
+            self._changed = True
 
     # ------------------------------------------------------------------ the loop
 
@@ -146,6 +164,7 @@ class Agent:
                     break
                 self._receive(self._socket.recv_multipart())
             self._tick()
+            self._reconnect_if_silent(poller)
             if self._may_exit():
                 break
         self._report(ends=True)

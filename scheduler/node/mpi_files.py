@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 REMOVAL_S = 1.0
 #: Seconds in which the processes of an agent that was killed created files that it has not seen.
 UNSEEN_S = 15.0
+#: Seconds for which the removal of a file that is in use is tried again.
+RETRY_S = 5.0
 _UNSEEN = "unseen-since"
 
 
@@ -39,7 +41,7 @@ class MpiFiles:
         self._due: dict[str, float] = {}  # name -> monotonic time of removal
 
     def remove_left(self) -> None:
-        """Remove the files that an earlier agent has left and that no process maps any more."""
+        """Remove the files that an earlier agent has left and that no process uses any more."""
         try:
             lines = self._record.read_text().split("\n")
         except OSError:
@@ -76,10 +78,11 @@ class MpiFiles:
     def remove_due(self) -> None:
         """Remove the files whose time has come."""
         now = time.monotonic()
-        due = {name for name, at in self._due.items() if now > at}
-        for name in due:
-            del self._due[name]
-        mpi_memory.remove(due)
+        due = {name: at for name, at in self._due.items() if now > at}
+        in_use = mpi_memory.remove(due) if due else set()
+        for name, at in due.items():
+            if name not in in_use or now > at + RETRY_S:
+                del self._due[name]
 
     def finish(self) -> None:
         """Remove all files that are due, as soon as possible, and the record."""

@@ -3,24 +3,31 @@
 MPICH creates ``mpich_shm_*`` for each world, UCX ``ucx_shm_posix_*`` for each process. The only
 files that are ever removed are those that a process of this agent has mapped, and those that were
 created in the moments before such a process was killed (:mod:`scheduler.node.mpi_files`). Files of
-other users, and files that any process maps, stay.
+other users stay, and files that any process has open or maps. The kernel decides: it grants a lease
+for writing (fcntl(2), F_SETLEASE) only on a file that no other process of the machine has open or
+maps, processes of other containers included, which /proc does not show.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import logging
 import os
 import re
+import signal
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 FOLDER = Path("/dev/shm")
 #: Bytes that MPI_Init takes for each process: 5.1 MiB were measured with MPICH 4 and UCX.
 BYTES_PER_PROCESS = 8 << 20
 #: The kernel takes the times of files from a clock that advances every few milliseconds.
 TIME_RESOLUTION_S = 0.01
-_NAME = r"(?:mpich_shm_|ucx_shm_posix_)\w+"
+_NAME = r"(?:mpich_shm_|mpich_vci_|ucx_shm_posix_)\w+"
 _MAPPED = re.compile(rf" {FOLDER}/({_NAME})$", re.MULTILINE)  # deleted files have a suffix
 
 
@@ -50,27 +57,40 @@ def changed_between(begin: float, end: float) -> set[str]:
 
 
 def remove(names: Iterable[str]) -> set[str]:
-    """Remove files of MPI libraries that belong to this user and that no process maps.
+    """Remove files of MPI libraries that belong to this user and that no process uses.
 
     Returns
     -------
-    names of the files that some process still maps.
+    names of the files that some process still uses.
     """
-    present = {name for name in names if re.fullmatch(_NAME, name) and _is_own(FOLDER / name)}
-    if not present:
-        return set()
-    in_use = mapped_by(int(entry) for entry in os.listdir("/proc") if entry.isdecimal()) & present
-    for name in present - in_use:
-        (FOLDER / name).unlink(missing_ok=True)
-    return in_use
+    return {
+        name for name in names if re.fullmatch(_NAME, name) and not _remove_unused(FOLDER / name)
+    }
 
 
-def _is_own(path: Path) -> bool:
+def _remove_unused(path: Path) -> bool:
+    """Remove a file of this user if no process uses it; return whether it is not there to use."""
     try:
-        found = path.lstat()
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
+        return True  # it does not exist, or it belongs to another user
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            return True
+        # The kernel would announce another process that opens the file by SIGIO, which ends this
+        # one; by default SIGURG is ignored.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+    except OSError as error:
+        log.warning("cannot remove %s: %s", path, error.strerror)
+        return True
+    finally:
+        os.close(descriptor)  # ends the lease
+    return True
 
 
 def lack_of_room(processes: int) -> str:

@@ -88,16 +88,14 @@ def test_another_version_raises_an_error_that_names_both(endpoint: str) -> None:
         client.request(ListJobs(), 5.0)
 
 
-def test_oversized_answers_are_not_accepted(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_answers_are_not_accepted(endpoint: str) -> None:
     """The second one exceeds the limit of the socket, which does not read it."""
-    monkeypatch.setattr("reshape.wire.client.MAX_ANSWER_BYTES", 10_000)
-    monkeypatch.setattr("reshape.wire.client.MAX_FRAME_BYTES", 20_000)
     sizes = [15_000, 25_000]
 
     def answer(message: Message) -> list[list[bytes]]:
         return [encode(Failure(id=message.id, message="x" * sizes.pop(0)))]
 
-    with service(endpoint, answer), Client(endpoint) as client:
+    with service(endpoint, answer), Client(endpoint, max_bytes=10_000) as client:
         with pytest.raises(ProtocolError, match="at most 10000 are accepted"):
             client.request(ListJobs(), 5.0)
         with pytest.raises(ServiceUnavailable):

@@ -17,7 +17,7 @@ from agent_driver import AgentDriver, is_running
 
 from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
-from reshape.wire.codec import PROTOCOL
+from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
 from scheduler.node.mpi_memory import mapped_by
 
 DAEMON = """
@@ -112,6 +112,21 @@ def test_no_message_ends_the_agent_or_its_jobs(driver):
     assert is_running(running.pid)
     assert "refused: the peer speaks 'reshape/999'" in driver.log()
     assert "jobs [1] continue" in driver.log()
+
+
+def test_a_message_beyond_the_limit_is_not_read_and_jobs_continue(driver):
+    """ZeroMQ closes the connection of the second one; the agent connects again."""
+    driver.start_agent()
+    driver.start(1, "sleep", "100")
+    pid = driver.running(1).pid
+    for size in (MAX_REQUEST_BYTES + 1, MAX_REQUEST_FRAME_BYTES + 1):
+        driver.send_frames([PROTOCOL, bytes(size)])
+        driver.start(2, "true")
+        driver.until(lambda hello: True)
+    driver.start(3, "true")
+    assert driver.ended(3).exit_code == 0
+    assert is_running(pid)
+    assert f"at most {MAX_REQUEST_BYTES} are accepted" in driver.log()
 
 
 def test_many_refused_messages_write_few_lines(driver):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node.memory_use import MemoryUse
-from scheduler.node.proc import send_signal, stat_of
 from scheduler.node.processes import ProcessTree
 
 #: A parent whose child first holds 120 MB and then 20 MB, each until a line is read.
@@ -75,17 +73,3 @@ def test_the_largest_process_counts_if_no_sample_saw_it() -> None:
     assert use.report() == {}, "less than this process has, of which new processes are copies"
     use.ended(5, 1 << 40)
     assert use.report() == {5: 1 << 20}
-
-
-def test_a_signal_reaches_only_the_process_that_had_the_number(
-    process: subprocess.Popen[bytes],
-) -> None:
-    stat = stat_of(process.pid)
-    assert stat is not None
-    assert not send_signal(process.pid, stat.started + 1, 9)
-    time.sleep(0.1)
-    assert process.poll() is None
-    assert send_signal(process.pid, stat.started, 9)
-    assert process.wait(10) == -9
-    assert not send_signal(process.pid, stat.started, 9)
-    assert stat_of(process.pid) is None

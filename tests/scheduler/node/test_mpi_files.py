@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,15 @@ import pytest
 from scheduler.node import mpi_files, mpi_memory, processes
 from scheduler.node.mpi_files import MpiFiles
 from scheduler.node.processes import ProcessTree
+
+#: Maps a file without keeping it open, until a line is read.
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], sys.argv[2] + "b") as file:
+    mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+print("mapped", flush=True)
+sys.stdin.readline()
+"""
 
 
 @pytest.fixture
@@ -71,6 +82,40 @@ def test_the_next_agent_removes_what_was_recorded_and_what_appeared_after_that(
     create("ucx_shm_posix_unseen")
     MpiFiles(memory / "record").remove_left()
     assert set(os.listdir(memory)) == {"mpich_shm_foreign_0", "record"}
+
+
+@pytest.mark.parametrize("access", ["r", "r+"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["visible", "in another pid namespace"])
+def test_a_file_that_a_process_maps_stays_until_the_process_ends(
+    memory: Path, create: Callable[[str], None], access: str, elsewhere: bool
+) -> None:
+    if elsewhere and os.getuid() != 0:
+        pytest.skip("a pid namespace needs root")
+    files, tree = MpiFiles(memory / "record"), ProcessTree({})
+    create("mpich_shm_used_0")
+    (memory / "mpich_shm_used_0").write_bytes(bytes(4096))
+    inside = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"] if elsewhere else []
+    words = [*inside, sys.executable, "-c", MAPS, str(memory / "mpich_shm_used_0"), access]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"mapped\n"
+        files.remove_later(tree)
+        time.sleep(0.01)
+        files.remove_due()
+        assert (memory / "mpich_shm_used_0").exists()
+        process.communicate(b"\n", 10)
+    files.remove_due()
+    assert not (memory / "mpich_shm_used_0").exists()
+
+
+def test_a_link_is_not_followed(memory: Path, create: Callable[[str], None]) -> None:
+    files, tree = MpiFiles(memory / "record"), ProcessTree({})
+    create("other")
+    (memory / "mpich_shm_link_0").symlink_to(memory / "other")
+    files.remove_later(tree)
+    time.sleep(0.01)
+    files.remove_due()
+    assert (memory / "other").exists()
 
 
 def test_a_record_that_was_cut_off_is_not_fatal(memory: Path) -> None:
