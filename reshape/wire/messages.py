@@ -8,20 +8,23 @@ malformed message, is :class:`Failure`.
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
-    to a node agent           StartGroup, KillGroup, WatchJoin, CancelAccept, SweepJob, AgentStop
+    to a node agent           StartGroup, StartProxy, KillGroup, WatchJoin, CancelAccept, SweepJob,
+                              AgentStop
     from commands             Submit, CheckSubmission, Cancel, ListJobs, Explain, Wait, ServerInfo,
                               Stop
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from reshape.topology import Topology
 from reshape.wire.access import AccessFile
 from reshape.wire.outcome import ResizeTimes
+
+Placement: TypeAlias = Literal["block", "cyclic"]
 
 
 class _Message(msgspec.Struct, tag=True, kw_only=True):
@@ -154,7 +157,8 @@ class Abandon(_Message):
 class GroupStatus(msgspec.Struct):
     """State of a group on a node: alive, or how it ended when all its processes are gone.
 
-    `pid` is the process of the group's mpiexec.
+    `pid` is the process of the group's mpiexec. `proxies` has the commands that start its processes
+    on its further hosts, as soon as its mpiexec has named them.
     """
 
     job: int
@@ -164,6 +168,7 @@ class GroupStatus(msgspec.Struct):
     exit_code: int = 0
     signal: int = 0
     why: str = ""
+    proxies: list[list[str]] = []
 
 
 class AgentHello(_Message):
@@ -223,7 +228,14 @@ class AgentSettings(_Message):
 
 
 class StartGroup(_Message):
-    """Start `size` processes of `argv` under one mpiexec; ignored if the group exists."""
+    """Start `size` processes of `argv` under one mpiexec; ignored if the group exists.
+
+    Attributes
+    ----------
+    hosts : names of the hosts of a group, that of the agent first; empty: all processes are there.
+    rank_hosts : number of the host of each rank, if there are several.
+    address : address under which the other hosts reach this one.
+    """
 
     job: int
     group: int
@@ -232,6 +244,19 @@ class StartGroup(_Message):
     cwd: str
     environment: dict[str, str]
     output: str
+    hosts: list[str] = []
+    rank_hosts: list[int] = []
+    address: str = ""
+
+
+class StartProxy(_Message):
+    """Start the processes of a group on this host, whose mpiexec is on another one."""
+
+    job: int
+    group: int
+    size: int
+    command: list[str]
+    cwd: str
 
 
 class KillGroup(_Message):
@@ -293,6 +318,7 @@ class Submission(msgspec.Struct):
     priority : a number or a name of the service's configuration; None: the user's default.
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.
+    placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
     output : path of the output file; it may contain %{JOB_ID}.
     resources : amounts of resources besides processors, by name.
     """
@@ -310,6 +336,7 @@ class Submission(msgspec.Struct):
     environment: dict[str, str] = {}
     output: str = "reshape-%{JOB_ID}.out"
     resources: dict[str, int] = {}
+    placement: Placement = "block"
 
 
 class Submit(_Message):
@@ -385,6 +412,15 @@ class ResizeInfo(msgspec.Struct):
     moved_bytes: int = 0
 
 
+class RankPlace(msgspec.Struct):
+    """Where a rank of a group is: its node, and the number of its processor on that node."""
+
+    group: int
+    rank: int
+    node: str
+    core: int
+
+
 class JobInfo(msgspec.Struct):
     """A job as tables show it; times are Unix seconds.
 
@@ -397,6 +433,7 @@ class JobInfo(msgspec.Struct):
         leaving groups included.
     processor_seconds_by_size : the same as (size, processor-seconds), by the size on which the job
         computed meanwhile.
+    ranks : place of each rank, by group; empty if the job does not hold processors.
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
     """
@@ -436,6 +473,7 @@ class JobInfo(msgspec.Struct):
     resize_count: int = 0
     pause_s: float = 0.0
     max_memory_mib: int = 0
+    ranks: list[RankPlace] = []
 
 
 class Jobs(_Message):
@@ -545,6 +583,7 @@ Message: TypeAlias = (
     | AgentArrival
     | AgentSettings
     | StartGroup
+    | StartProxy
     | KillGroup
     | ForgetGroups
     | WatchJoin

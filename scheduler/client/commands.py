@@ -171,6 +171,13 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
     help="Queue; default: the first one.",
 )
 @click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
+@click.option(
+    "--placement",
+    type=click.Choice(["block", "cyclic"]),
+    default="block",
+    show_default=True,
+    help="Ranks of a group on several hosts: consecutive on each, or dealt out in turn.",
+)
 @click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
 @click.option(
     "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
@@ -194,6 +201,7 @@ def submit(
     priority: float | str | None,
     queue_name: str,
     resources: dict[str, int] | None,
+    placement: m.Placement,
     waits: bool,
     test_only: bool,
     as_json: bool,
@@ -215,6 +223,7 @@ def submit(
         priority=priority,
         queue=queue_name,
         resources=resources,
+        placement=placement,
     )
     if test_only:
         state = recorded_state(directory)

@@ -11,7 +11,7 @@ from pathlib import Path
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.identity import IDENTITY_VARIABLES
-from reshape.wire.messages import Submission
+from reshape.wire.messages import Placement, Submission
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 
@@ -30,6 +30,7 @@ def prepare(
     priority: float | str | None = None,
     queue: str = "",
     resources: Mapping[str, int] | None = None,
+    placement: Placement = "block",
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Submission:
@@ -76,6 +77,7 @@ def prepare(
         environment=environment,
         output=output,
         resources=dict(resources or {}),
+        placement=placement,
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from reshape.wire.messages import Info, JobInfo, ResizeInfo
+from scheduler.model.procset import ProcSet
 from scheduler.text.counts import counted
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time
@@ -132,6 +133,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Processors": f"{job.size} of {job.requested} requested{most}: {job.processors or '-'}",
         "Resources": amounts_text(job.resources),
         "Nodes": job.nodes or "-",
+        "Ranks": ranks_text(job),
         "Sizes": sizes_text(job),
         "Iteration": f"{job.iteration}, the last took {job.iteration_s:.3f} s",
         "Submitted": format_moment(job.submitted_at),
@@ -151,6 +153,24 @@ def job_text(job: JobInfo, now: float) -> str:
     }
     text = "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
     return f"{text}\n\n{render(resize_table(job))}" if job.resizes else text
+
+
+def ranks_text(job: JobInfo) -> str:
+    """Write the ranks of each group by node, such as ``group 1: 0-1 on n1:2-3, 2-3 on n2:0-1``."""
+    found: dict[int, dict[str, tuple[ProcSet, ProcSet]]] = {}
+    for place in job.ranks:
+        nodes = found.setdefault(place.group, {})
+        ranks, cores = nodes.get(place.node, (ProcSet(), ProcSet()))
+        rank, core = ProcSet.span(place.rank, 1), ProcSet.span(place.core, 1)
+        nodes[place.node] = ranks | rank, cores | core
+    return (
+        "; ".join(
+            f"group {group}: "
+            + ", ".join(f"{ranks} on {node}:{cores}" for node, (ranks, cores) in nodes.items())
+            for group, nodes in found.items()
+        )
+        or "-"
+    )
 
 
 def service_text(info: Info) -> str:

@@ -1,7 +1,12 @@
-"""Groups on this machine: an mpiexec that forks its processes and dies with its starter."""
+"""Groups of processes, each under one mpiexec that dies with its starter.
+
+On one host mpiexec forks the processes. On several hosts it waits for a proxy on each of them,
+which the agents start (:mod:`scheduler.launchers.spanning`).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +18,7 @@ from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.launchers.prctl import die_with_parent
 
 _STARTER = str(Path(__file__).with_name("starter.py"))
+_SPANNING = str(Path(__file__).with_name("spanning.py"))
 
 
 class MpiexecStart:
@@ -21,13 +27,16 @@ class MpiexecStart:
     Attributes
     ----------
     process : becomes mpiexec when its output is open and its working directory is entered.
+    proxies_end : file descriptor from which the commands of proxies on other hosts are read.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], status: int) -> None:
         self.process = process
+        self.proxies_end: int | None = None
         self._status = status
         self._text = b""
         self._is_decided = False
+        self._proxies: list[list[str]] = []
 
     @property
     def is_pending(self) -> bool:
@@ -41,6 +50,19 @@ class MpiexecStart:
         self._read()
         return self._text.decode(errors="replace")
 
+    @property
+    def proxies(self) -> list[list[str]]:
+        """Commands that start the proxies on the other hosts; empty if there are none (yet)."""
+        if self.proxies_end is not None:
+            try:
+                text = os.read(self.proxies_end, 1 << 16)
+            except BlockingIOError:
+                return self._proxies
+            os.close(self.proxies_end)
+            self.proxies_end = None
+            self._proxies = json.loads(text) if text else []
+        return self._proxies
+
     def _read(self) -> None:
         while not self._is_decided:
             try:
@@ -53,6 +75,9 @@ class MpiexecStart:
 
     def close(self) -> None:
         """Stop waiting for the outcome of the start."""
+        if self.proxies_end is not None:
+            os.close(self.proxies_end)
+            self.proxies_end = None
         if not self._is_decided:
             self._is_decided = True
             os.close(self._status)
@@ -86,19 +111,87 @@ def start_mpiexec(
     ValueError : an argument or a variable contains a null character, or the name of a variable
         contains "=".
     """
-    try:
-        mpiexec = str(mpiexec_path({}))
-    except ReshapeError:
-        mpiexec = "mpiexec"  # searched on the PATH of the job, by the new process
+    command = [_mpiexec(), "-launcher", "fork", "-n", str(size), *argv]
+    return _start(clean_environment(environment), cwd, output, command)
+
+
+def start_spanning_mpiexec(
+    environment: Mapping[str, str],
+    hosts: Sequence[str],
+    rank_hosts: Sequence[int],
+    address: str,
+    argv: Sequence[str],
+    *,
+    cwd: str = "",
+    output: str = "",
+) -> MpiexecStart:
+    """Start the mpiexec of a group on several hosts, and the processes on this host, host 0.
+
+    Its `proxies` are the commands for the hosts 1, 2 and so on. The other parameters and the errors
+    are those of `start_mpiexec`.
+
+    Parameters
+    ----------
+    hosts : names of the hosts, which hydra does not look up.
+    rank_hosts : number of the host of each rank; each host has at least one.
+    address : address under which the other hosts reach this one.
+    """
+    counts = [f"{name}:{rank_hosts.count(host)}" for host, name in enumerate(hosts)]
+    command = [_mpiexec(), "-launcher", "manual", "-localhost", address]
+    command += ["-hosts", ",".join(counts), "-rankmap", ",".join(map(str, rank_hosts))]
+    command += ["-n", str(len(rank_hosts)), *argv]
     read, write = os.pipe()
     os.set_blocking(read, False)
-    command = [mpiexec, "-launcher", "fork", "-n", str(size), *argv]
+    spanning = [sys.executable, "-I", "-S", _SPANNING, str(write)]
+    try:
+        start = _start(clean_environment(environment), cwd, output, spanning + command, write)
+    except BaseException:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
+    start.proxies_end = read
+    return start
+
+
+def start_proxy(
+    environment: Mapping[str, str], command: Sequence[str], *, cwd: str = ""
+) -> MpiexecStart:
+    """Start the proxy of a group whose mpiexec is on another host; it dies with this process.
+
+    Parameters
+    ----------
+    environment : variables for the processes of this host alone.
+    command : one of `MpiexecStart.proxies`.
+    cwd : working directory of the processes, which must exist here.
+
+    Raises
+    ------
+    OSError : no process can be started.
+    """
+    variables = clean_environment(os.environ) | dict(environment)
+    return _start(variables, cwd, "", list(command))
+
+
+def _mpiexec() -> str:
+    try:
+        return str(mpiexec_path({}))
+    except ReshapeError:
+        return "mpiexec"  # searched on the PATH of the job, by the new process
+
+
+def _start(
+    environment: dict[str, str], cwd: str, output: str, command: list[str], *inherited: int
+) -> MpiexecStart:
+    """Start a command; it inherits these file descriptors."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", _STARTER, str(write), cwd, output, *command],
-            env=clean_environment(environment),
+            env=environment,
             stdin=subprocess.DEVNULL,
-            pass_fds=[write],
+            pass_fds=[write, *inherited],
             start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
         )

@@ -23,6 +23,8 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Callable
+from functools import partial
 
 import zmq
 
@@ -32,11 +34,16 @@ from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
 from reshape.wire.client import use_keys
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other_release, start_of
-from scheduler.launchers.local import start_mpiexec
+from scheduler.launchers.local import (
+    MpiexecStart,
+    start_mpiexec,
+    start_proxy,
+    start_spanning_mpiexec,
+)
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.host_place import HostPlace, own_address
+from scheduler.node.host_place import HostPlace
 from scheduler.node.logs import RefusalLog
 from scheduler.node.memory_use import MemoryUse
 from scheduler.node.mpi_files import MpiFiles
@@ -71,6 +78,7 @@ class Agent:
     node : name of this node.
     start_s : time limit in seconds for opening the files of a group.
     stand_in_s : time limit in seconds of a stand-in.
+    address : address under which other hosts reach this one.
 
     Raises
     ------
@@ -83,16 +91,16 @@ class Agent:
         node: str,
         start_s: float = START_S,
         stand_in_s: float = STAND_IN_S,
+        address: str = "",
     ) -> None:
         self.directory = directory
         self.node = node
         self._remote = directory if isinstance(directory, HostPlace) else None
         self._incarnation = secrets.token_hex(8)
         self._heartbeat_s = HEARTBEAT_S
-        self._address = ""
+        self._address = address
         if self._remote is not None:
             self._heartbeat_s = self._remote.settings.heartbeat_s
-            self._address = own_address(directory.endpoint)
             self._remote.write_job_access()
         self.start_s = start_s
         self.mark = f"{directory.memory.name}/{node}"
@@ -177,6 +185,8 @@ class Agent:
             group.kill_at is not None or group.tree.status is not None for group in groups
         ):
             return 20
+        if any(group.tree.awaits_proxies for group in groups):
+            return 10
         now = time.monotonic()
         if any(now - group.tree.started < YOUNG_S for group in groups):
             return round(1000 * LOOK_YOUNG_S)
@@ -231,7 +241,7 @@ class Agent:
             self._carry_out(message)
         except Exception as error:
             log.exception("cannot carry out %s", type(message).__name__)
-            if isinstance(message, m.StartGroup):
+            if isinstance(message, m.StartGroup | m.StartProxy):
                 self._refuse_start(message.job, message.group, f"{type(error).__name__}: {error}")
 
     def _refuse(self, frames: list[bytes], why: str) -> None:
@@ -244,7 +254,9 @@ class Agent:
     def _carry_out(self, message: m.Message) -> None:
         match message:
             case m.StartGroup():
-                self.start_group(message)
+                self._start(message, partial(self._start_mpiexec, message))
+            case m.StartProxy():
+                self._start(message, partial(self._start_proxy, message))
             case m.KillGroup():
                 group = self.groups.get((message.job, message.group))
                 if group is not None:
@@ -275,31 +287,48 @@ class Agent:
 
     # ------------------------------------------------------------------ groups
 
-    def start_group(self, order: m.StartGroup) -> None:
-        """Start the mpiexec of a group, unless it was started before."""
+    def _start(
+        self,
+        order: m.StartGroup | m.StartProxy,
+        start: Callable[[dict[str, str]], MpiexecStart],
+    ) -> None:
+        """Start the processes of a group on this host, unless that was done before.
+
+        Parameters
+        ----------
+        start : starts them, with the variables by which this agent recognises them.
+        """
         key = (order.job, order.group)
         if key in self.groups or self.stopping or order.group <= self._forgotten.get(order.job, -1):
             return
         own = {AGENT_VARIABLE: self.mark}
         numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
-        tree = ProcessTree(own | numbers)
+        spans = isinstance(order, m.StartGroup) and bool(order.hosts)
+        is_proxy = isinstance(order, m.StartProxy)
+        tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy)
         try:
             if lack := mpi_memory.lack_of_room(order.size):
                 raise ReshapeError(lack)
             self.directory.make_job_folder(order.job)
-            tree.start = start_mpiexec(
-                order.environment | own,
-                order.size,
-                order.argv,
-                cwd=order.cwd,
-                output=order.output,
-            )
+            tree.start = start(own | numbers)
         except (OSError, ValueError, ReshapeError) as error:
             self._refuse_start(*key, f"cannot start: {error}")
             return
         self.groups[key] = GroupProcesses(*key, tree)
         self._changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
+
+    def _start_mpiexec(self, order: m.StartGroup, marks: dict[str, str]) -> MpiexecStart:
+        environment, argv = order.environment | marks, order.argv
+        where = {"cwd": order.cwd, "output": order.output}
+        if not order.hosts:
+            return start_mpiexec(environment, order.size, argv, **where)
+        return start_spanning_mpiexec(
+            environment, order.hosts, order.rank_hosts, order.address, argv, **where
+        )
+
+    def _start_proxy(self, order: m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
+        return start_proxy(marks, order.command, cwd=order.cwd)
 
     def _refuse_start(self, job: int, number: int, why: str) -> None:
         """Record a group that was never started, so that the service learns the reason."""
@@ -350,6 +379,9 @@ class Agent:
 
     def _examine(self, group: GroupProcesses) -> None:
         tree, now = group.tree, time.monotonic()
+        if tree.awaits_proxies and tree.start is not None:
+            tree.has_proxies = bool(tree.start.proxies)
+            self._changed |= tree.has_proxies
         is_due = group.kill_at is not None and now > group.kill_at
         if tree.status is None:
             age = now - tree.started
@@ -386,6 +418,8 @@ class Agent:
         group.exit_code, group.signal = (code, 0) if code >= 0 else (0, -code)
         if tree.start is not None and tree.start.failure:
             group.why = tree.start.failure
+        elif tree.is_proxy:
+            pass  # its code has a meaning only for mpiexec
         elif code in (signal.SIGBUS, -signal.SIGBUS, 128 + signal.SIGBUS) and not group.why:
             free = shutil.disk_usage(mpi_memory.FOLDER).free >> 20
             group.why = (

@@ -17,7 +17,7 @@ from reshape.private_folder import make_private
 from reshape.wire.access import AccessFile, read_access, write_private
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.host_place import arrive
+from scheduler.node.host_place import arrive, own_address
 from scheduler.node.logs import FORMAT, log_to_file
 
 log = logging.getLogger(__name__)
@@ -71,11 +71,13 @@ def _serve_local(place: ServiceDirectory, node: str) -> None:
             log.info("an agent of %s is already running", node)
             return
         log.info("agent of %s pid=%d", node, os.getpid())
-        job_access = place.path / "access" / "job.json"
+        job_access, address = place.path / "access" / "job.json", ""
         if job_access.exists():  # jobs may have processes on other hosts, too
             make_private(place.memory)
-            write_private(place.job_access, read_access(job_access))
-        Agent(place, node).run()
+            access = read_access(job_access)
+            write_private(place.job_access, access)
+            address = own_address(access.endpoint)
+        Agent(place, node, address=address).run()
 
 
 def _read_agent_access(name: str) -> AccessFile:
@@ -111,7 +113,7 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         if log_file is not None:
             log_to_file(log_file)
         log.info("agent of %s pid=%d serves %s", node, os.getpid(), access.endpoint)
-        Agent(place, node).run()
+        Agent(place, node, address=own_address(access.endpoint)).run()
 
 
 def _detach(log_file: Path) -> None:

@@ -30,6 +30,9 @@ class ProcessTree:
     ----------
     marker : environment variables that only these processes have.
     start : the mpiexec; None if it was never started.
+    spans : whether this is the mpiexec of processes on several hosts.
+    is_proxy : whether this is the proxy of an mpiexec on another host.
+    has_proxies : whether it has named the commands of their proxies.
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
@@ -52,6 +55,14 @@ class ProcessTree:
     status: int | None = None
     largest_process: int = 0
     mpi_files: set[str] = field(default_factory=set)
+    spans: bool = False
+    is_proxy: bool = False
+    has_proxies: bool = False
+
+    @property
+    def awaits_proxies(self) -> bool:
+        """Whether the commands of the proxies on other hosts are still to be reported."""
+        return self.spans and self.status is None and not self.has_proxies
 
     @property
     def pid(self) -> int:
@@ -166,6 +177,7 @@ class GroupProcesses:
             exit_code=self.exit_code,
             signal=self.signal,
             why=self.why,
+            proxies=[] if self.tree.start is None else self.tree.start.proxies,
         )
 
 

@@ -214,7 +214,9 @@ class RequestHandler:
                 self._list(peer, message)
                 return None
             case m.ListJobs(job=int(number)):
-                return m.Jobs(now=self._components.clock(), jobs=[apps.info(apps.job(number))])
+                return m.Jobs(
+                    now=self._components.clock(), jobs=[apps.info_with_ranks(apps.job(number))]
+                )
             case m.Explain():
                 number = apps.job(message.job).id
                 question = ExplainQuestion(number, apps.pending_reason(number))

@@ -58,11 +58,6 @@ class Cluster:
         self._config = f"listen: {HEAD}:{PORT}\nnodes:\n{nodes}\n{config}\n"
         self._options = list(options)
 
-    @staticmethod
-    def hosts_only(count: int) -> Hosts:
-        """Return hosts without a service."""
-        return Hosts(count)
-
     def __enter__(self) -> Cluster:
         """Start the service and an agent on each host."""
         self.hosts.__enter__()
@@ -155,13 +150,13 @@ class Cluster:
 
     def submit(self, argv: Sequence[str], processors: int = 1, **more: object) -> int:
         """Submit a job."""
+        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        fields: dict[str, object] = {"cwd": str(self.folder), "environment": environment, **more}
         submission = m.Submission(
             argv=list(argv),
             processors=processors,
             walltime_s=600.0,
-            cwd=str(self.folder),
-            environment={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
-            **more,  # type: ignore[arg-type]
+            **fields,  # type: ignore[arg-type]
         )
         answer = self.ask(m.Submit(submission=submission))
         assert isinstance(answer, m.Submitted)

@@ -128,7 +128,9 @@ class Hosts:
         )
         self._await_namespace(self._switch.pid)
         self._in_switch("ip", "link", "set", "lo", "up")
-        self._in_switch("ip", "link", "add", "br0", "type", "bridge")
+        # A bridge without an address of its own takes another one when a host is lost.
+        bridge = ["name", "br0", "address", "02:00:00:00:00:fe", "type", "bridge"]
+        self._in_switch("ip", "link", "add", *bridge)
         self._in_switch("ip", "addr", "add", f"{HEAD}/24", "dev", "br0")
         self._in_switch("ip", "link", "set", "br0", "up")
         for name, address in names.items():

@@ -163,6 +163,13 @@ class ApplicationScheduler:
         """Describe a job as tables show it."""
         return ended_info(self._journal, job) if job.state in FINAL else self._describe(job)
 
+    def info_with_ranks(self, job: Job) -> m.JobInfo:
+        """Describe a job as `info` does, with the place of each rank."""
+        info, launch = self.info(job), self._launches.get(job.id)
+        if launch is not None and job.state not in FINAL:
+            info.ranks = self._remap.startup.placements.table(job, launch.submission.placement)
+        return info
+
     def _describe(self, job: Job) -> m.JobInfo:
         progress = self._remap.progress.get(job.id, ReportedProgress())
         launch = self._launches.get(job.id)

@@ -81,7 +81,7 @@ class JobEnds:
         if job.state not in RESIZING or job.resize is None:
             return False
         groups = [group for group in job.groups if group != job.resize.group]
-        nodes = {self._startup.node_of(job, group) for group in groups}
+        nodes = {node for group in groups for node in self._startup.nodes_of(job, group)}
         return not all(self._core.machine.nodes[node].up for node in nodes)
 
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:

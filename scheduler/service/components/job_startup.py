@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from reshape.wire import messages as m
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
+from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path
 from scheduler.sites.site import Site
@@ -55,18 +56,31 @@ class JobStartup:
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._launches = launches
+        self.placements = Placements(core, monitor)
         # A process of a job finds the same path on every host.
-        remote = any(map(monitor.is_remote, monitor.nodes))
-        self._server = str(directory.job_access) if remote else directory.endpoint
+        has_hosts = self.placements.has_hosts
+        self._server = str(directory.job_access) if has_hosts else directory.endpoint
         self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
 
     def node_of(self, job: Job, group: int) -> str:
-        """Return the node whose agent starts and watches a group: that of its first processor."""
-        return next(iter(self._core.machine.by_node(job.groups[group])))
+        """Return the node of a group's first processor, whose agent starts its mpiexec."""
+        return self.placements.node_of(job, group)
+
+    def nodes_of(self, job: Job, group: int) -> list[str]:
+        """Return the nodes whose agents start processes of a group, one for each of its hosts."""
+        return self.placements.nodes_of(job, group)
 
     def status(self, job: Job, group: int) -> m.GroupStatus | None:
-        """Return the status of a group, None if its agent does not report it."""
-        return self._monitor.status(self.node_of(job, group), job.id, group)
+        """Return the status of a group, None if its agent does not report it.
+
+        A group on several hosts is alive as long as processes of it are alive on any of them.
+        """
+        first, *others = self.nodes_of(job, group)
+        status = self._monitor.status(first, job.id, group)
+        if others and (status is None or not status.alive):
+            parts = (self._monitor.status(node, job.id, group) for node in others)
+            return next((part for part in parts if part is not None and part.alive), status)
+        return status
 
     def arrange(self, job: Job) -> bool:
         """Start the groups of a job that do not run, and end those that it does not have.
@@ -86,6 +100,8 @@ class JobStartup:
             joins = job.resize is not None and job.resize.group == group
             if (job.state is JobState.STARTING or joins) and self.status(job, group) is None:
                 self._start(job, group, "join" if joins else "first")
+            if self.placements.has_hosts:
+                self._arrange_hosts(job, group)
         for node, status in known:
             if status.alive and status.group not in wanted:
                 self.kill(
@@ -100,7 +116,42 @@ class JobStartup:
         if not before:
             self._forget_ended(job, known)
         alive = {status.group for _, status in known if status.alive}
-        return alive == job.groups.keys() and len(known) == len(alive)
+        parts = len(alive)
+        if self.placements.has_hosts:
+            parts = sum(len(self.nodes_of(job, group)) for group in job.groups)
+        return alive == job.groups.keys() and len(known) == parts
+
+    def _arrange_hosts(self, job: Job, group: int) -> None:
+        """Start the processes of a group on its further hosts, and end all if some are missing."""
+        first, *others = self.nodes_of(job, group)
+        status = self._monitor.status(first, job.id, group)
+        is_lost = status is None and not self._core.machine.nodes[first].up
+        for number, node in enumerate(others):
+            part = self._monitor.status(node, job.id, group)
+            if status is not None and status.alive:
+                if part is None and status.proxies:
+                    self._start_proxy(job, group, node, status.proxies[number])
+                elif part is not None and not part.alive and part.why:
+                    self.kill(first, job.id, group, f"{node}: {part.why}")
+            elif part is not None and part.alive and (is_lost or status is not None):
+                # They end by themselves with their mpiexec, unless its host is gone.
+                key = (f"{node} KillGroup", job.id, group)
+                if not is_lost and key not in self._sent_at:
+                    self._sent_at[key] = time.monotonic()
+                else:
+                    self.kill(node, job.id, group, f"its processes on {first} have ended")
+
+    def _start_proxy(self, job: Job, group: int, node: str, command: list[str]) -> None:
+        launch = self._launches[job.id].submission
+        ranks = self.placements.ranks(job, group, launch.placement)
+        order = m.StartProxy(
+            job=job.id,
+            group=group,
+            size=sum(where == node for where, _ in ranks),
+            command=command,
+            cwd=launch.cwd,
+        )
+        self._command(node, job.id, group, order)
 
     def remove_remains(self, job: int, why: str = "") -> None:
         """End what an ended job still runs, and let the agents remove what it left."""
@@ -150,6 +201,10 @@ class JobStartup:
         return dict(self._launches[job].submission.environment)
 
     def _start(self, job: Job, group: int, role: str) -> None:
+        hosts = self.nodes_of(job, group)
+        spans = len(hosts) > 1
+        if spans and not all(node in self._monitor.agents for node in hosts):
+            return  # again when all agents report
         for key in [key for key in self._sent_at if key[1:] == (job.id, -1)]:
             del self._sent_at[key]  # what this life leaves is removed at once, too
         launch = self._launches[job.id]
@@ -179,6 +234,11 @@ class JobStartup:
             cwd=launch.submission.cwd,
             environment=environment,
             output=output_path(job.id, launch.submission),
+            hosts=hosts if spans else [],
+            rank_hosts=self.placements.rank_hosts(job, group, launch.submission.placement)
+            if spans
+            else [],
+            address=self._monitor.agents[hosts[0]].address if spans else "",
         )
         self._command(self.node_of(job, group), job.id, group, order)
 

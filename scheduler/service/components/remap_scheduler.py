@@ -131,7 +131,8 @@ class RemapScheduler:
         limits = self.deadlines
         allowed = limits.join_s + transaction.registered_bytes / limits.move_bytes_per_s
         watch = m.WatchJoin(job=job.id, serial=transaction.serial, deadline_s=allowed)
-        for node in sorted({self.startup.node_of(job, group) for group in job.groups}):
+        nodes = {node for group in job.groups for node in self.startup.nodes_of(job, group)}
+        for node in sorted(nodes):
             self.monitor.send_to(node, watch)
 
     def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Message | None:

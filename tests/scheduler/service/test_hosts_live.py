@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from command_line import reshape
-from hosts import NETWORK, NoHosts
+from hosts import NETWORK, Hosts, NoHosts
 
 from reshape.wire import messages as m
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(scope="module", autouse=True)
 def _can_make_hosts() -> None:
     try:
-        with Cluster.hosts_only(1):
+        with Hosts(1):
             pass
     except NoHosts as reason:
         pytest.skip(str(reason))

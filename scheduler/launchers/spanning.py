@@ -1,0 +1,110 @@
+"""Run one mpiexec whose processes are on several hosts: the part on the host of mpiexec.
+
+This file is executed as a script, by :mod:`scheduler.launchers.starter`.
+
+    python -I -S spanning.py PROXIES MPIEXEC [ARGUMENT]...
+
+``mpiexec -launcher manual`` prints one command for each host, which starts the proxy of the host,
+and waits until all proxies have connected. This process starts the first proxy and writes the
+commands of the others to the file descriptor PROXIES, as a JSON list of lists; agents start those
+on their hosts. From then on it copies what mpiexec prints, which is the output of the job, and ends
+as mpiexec does.
+
+Hydra gives the environment of mpiexec to all processes of a job, on top of that of their proxy. The
+variable RESHAPE_AGENT differs between hosts, so only the proxies have it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+_AGENT = "RESHAPE_AGENT"
+_LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
+#: Seconds that the proxy may take to end after mpiexec.
+_PROXY_S = 5.0
+
+
+def main() -> None:
+    """Run mpiexec as the arguments say."""
+    proxies, command = int(sys.argv[1]), sys.argv[2:]
+    os.set_inheritable(proxies, False)
+    environment = {name: value for name, value in os.environ.items() if name != _AGENT}
+    mpiexec = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        env=environment,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
+    )
+    _forward_signals(mpiexec)
+    commands = _proxy_commands(mpiexec)
+    proxy = subprocess.Popen(commands[0], stdin=subprocess.DEVNULL) if commands else None
+    os.write(proxies, json.dumps(commands[1:]).encode())
+    os.close(proxies)
+    _copy_output(mpiexec)
+    code = mpiexec.wait()
+    if proxy is not None:
+        _await(proxy)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _proxy_commands(mpiexec: subprocess.Popen[bytes]) -> list[list[str]]:
+    """Read the commands of the proxies; what else mpiexec prints is output."""
+    assert mpiexec.stdout is not None
+    commands = []
+    for line in mpiexec.stdout:
+        if line.startswith(_END):
+            break
+        if line.startswith(_LINE):
+            commands.append(shlex.split(line.removeprefix(_LINE).decode()))
+        else:
+            os.write(1, line)
+    return commands
+
+
+def _copy_output(mpiexec: subprocess.Popen[bytes]) -> None:
+    assert mpiexec.stdout is not None
+    while data := mpiexec.stdout.read1(1 << 16):  # type: ignore[attr-defined]
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(1, view) :]
+        except OSError:  # the disk is full: the job goes on without its output
+            continue
+
+
+def _await(proxy: subprocess.Popen[bytes]) -> None:
+    try:
+        proxy.wait(_PROXY_S)
+    except subprocess.TimeoutExpired:
+        proxy.kill()
+        proxy.wait()
+
+
+def _forward_signals(mpiexec: subprocess.Popen[bytes]) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
+        mpiexec.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill mpiexec when this process dies; its proxies then end their processes."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by the interpreter
+        signal.signal(number, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main()

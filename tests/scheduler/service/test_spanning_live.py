@@ -1,0 +1,123 @@
+"""Groups with processes on several hosts: one mpiexec, a proxy on each host under its agent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from hosts import Hosts, NoHosts
+
+from scheduler.client.tables import ranks_text
+
+pytestmark = pytest.mark.timeout(120)
+
+WHERE = """
+from mpi4py import MPI
+import socket, time
+world = MPI.COMM_WORLD
+assert world.size == 5, world.size
+found = world.gather(socket.gethostname())
+if world.rank == 0:
+    print(*found, flush=True)
+time.sleep(1)
+world.Barrier()
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _can_make_hosts() -> None:
+    try:
+        with Hosts(1):
+            pass
+    except NoHosts as reason:
+        pytest.skip(str(reason))
+
+
+def synthetic(iterations: int) -> list[str]:
+    argv = [sys.executable, "-m", "apps.synthetic", "--iterations", str(iterations)]
+    return [*argv, "--seconds", "0.1", "--speedup", "amdahl:serial=0", "--mib", "8"]
+
+
+def processes(cluster: Cluster, name: str, pattern: str) -> int:
+    """Number of processes of a host whose command matches a pattern."""
+    command = cluster.hosts[name].command(["pgrep", "-c", "-r", "R,S,D", "-f", pattern])
+    return int(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+
+
+def test_ranks_are_where_the_placement_says(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=3, processors=2) as cluster:
+        expected = {
+            "block": ("n1 n1 n2 n2 n3", "0-1 on n1:0-1, 2-3 on n2:0-1, 4 on n3:0"),
+            "cyclic": ("n1 n2 n3 n1 n2", "0 3 on n1:0-1, 1 4 on n2:0-1, 2 on n3:0"),
+        }
+        for placement, (hosts, text) in expected.items():
+            job = cluster.submit([sys.executable, "-c", WHERE], 5, placement=placement)
+            cluster.until(lambda job=job: cluster.output(job) != "")
+            assert cluster.output(job) == hosts + "\n"
+            assert ranks_text(cluster.job(job)) == f"group 1: {text}"
+            assert cluster.wait(job).state == "COMPLETED"
+
+
+def test_a_group_on_several_hosts_is_resized_and_verified(tmp_path: Path) -> None:
+    steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=6 3/1"]
+    options = ["--verify", *steps, "--set", "resizing.hold=5"]
+    with Cluster(tmp_path, hosts=3, processors=2, options=options) as cluster:
+        job = cluster.submit(synthetic(40), 3, max_processors=6)
+        cluster.until(lambda: cluster.job(job).size == 6)
+        assert ranks_text(cluster.job(job)) == (
+            "group 1: 0-1 on n1:0-1, 2 on n2:0; group 2: 0 on n2:1, 1-2 on n3:0-1"
+        )
+        cluster.until(lambda: cluster.job(job).nodes == "n2,n3")
+        info = cluster.wait(job)
+        assert info.state == "COMPLETED", cluster.output(job)
+        assert info.facts["verified"] is True
+        for name in cluster.names:
+            cluster.until(lambda name=name: processes(cluster, name, "hydra|synthetic") == 0)
+
+
+def test_a_lost_host_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
+    config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
+    with Cluster(tmp_path, hosts=3, processors=2, config=config) as cluster:
+        job = cluster.submit(["sleep", "600"], 6)
+        cluster.until(lambda: processes(cluster, "n3", "^sleep 600") == 2)
+        cluster.hosts["n2"].kill()
+        info = cluster.wait(job)
+        assert info.state == "NODE_FAIL"
+        assert "node n2 is gone" in info.reason
+        for name in ("n1", "n3"):
+            cluster.until(lambda name=name: processes(cluster, name, "hydra|^sleep 600") == 0)
+        assert cluster.wait(cluster.submit(["true"], 4)).state == "COMPLETED"
+
+
+def test_a_killed_agent_of_a_further_host_ends_the_job(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        job = cluster.submit(["sleep", "600"], 4)
+        cluster.until(lambda: processes(cluster, "n2", "^sleep 600") == 2)
+        cluster.kill_agent("n2")
+        cluster.start_agent("n2")
+        assert cluster.wait(job).state in ("NODE_FAIL", "FAILED")
+        cluster.until_up("n2")
+        for name in cluster.names:
+            cluster.until(lambda name=name: processes(cluster, name, "hydra|^sleep 600") == 0)
+        assert cluster.wait(cluster.submit(["true"], 4)).state == "COMPLETED"
+
+
+def test_a_working_directory_that_a_host_lacks_is_named(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        cluster.hosts["n1"].start("mkdir", "/dev/shm/work").wait(10)
+        output = str(tmp_path / "out")
+        info = cluster.wait(cluster.submit(["true"], 4, cwd="/dev/shm/work", output=output))
+        assert info.state == "FAILED"
+        assert "n2: cannot start in /dev/shm/work: No such file or directory" in info.reason
+
+
+def test_a_restarted_service_finds_groups_on_several_hosts(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        job = cluster.submit(["sleep", "6"], 4)
+        cluster.until(lambda: processes(cluster, "n2", "^sleep 6") == 2)
+        cluster.kill_service()
+        cluster.start_service()
+        assert cluster.wait(job).state == "COMPLETED"
