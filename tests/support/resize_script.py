@@ -308,7 +308,7 @@ def shown(record: msgspec.Struct) -> str:
     parts = [type(record).__name__]
     for each in msgspec.structs.fields(record):
         value: Any = getattr(record, each.name)
-        if each.name not in HIDDEN and value != each.default and value != {}:
+        if each.name not in HIDDEN and value != each.default and value not in ({}, []):
             parts.append(f"{each.name}={value}")
     if isinstance(record, m.StartGroup):
         parts.append(f"role={record.environment['RESHAPE_ROLE']}")
