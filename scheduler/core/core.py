@@ -171,6 +171,8 @@ class Core:
         self._alarms.kill_at_reservation = backfill.kill_at_reservation
         self._select_pass()
         self._limit_depth(self._depth_limit)
+        policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
+        self._decides_first = any(getattr(policy, "precedes_pass", False) for policy in policies)
         self._backfills_on_contact = backfill.moments == "contacts"
         state.backfill_allowed = not self._backfills_on_contact
 
@@ -280,10 +282,21 @@ class Core:
                 points.append(event)
             else:
                 _HANDLERS[type(event)](self, event)
+        if points and self._decides_first:
+            first = [point for point in points if self._precedes_pass(point)]
+            points = [point for point in points if point not in first]
+            for point in first:
+                self.on_resize_point(point)
         if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
             self._run_pass()
         for point in points:
             self.on_resize_point(point)
+
+    def _precedes_pass(self, point: ResizePoint) -> bool:
+        """Whether the policy decides at a resize point before the pass of the same instant."""
+        job = self.state.jobs.get(point.job)
+        policy = None if job is None else self._scenario.resizing_of(job.spec.queue)
+        return bool(getattr(policy, "precedes_pass", False))
 
     def _run_pass(self) -> None:
         """Start the jobs that backfilling selects. Precondition: the queue is not empty."""

@@ -5,43 +5,89 @@ The caller passes the rule of PRIO 3.3 that applies, so that the reason cites it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.resizing.interface import Grow, Stay
 from scheduler.state.view import View
 
+#: Priority by which Max-Benefit-Priority ranks running jobs.
+RankBy: TypeAlias = Literal["class", "priority"]
+#: Place of jobs whose expand potential is not known yet.
+Unexplored: TypeAlias = Literal["first", "last"]
+
+
+class Benefit(msgspec.Struct, frozen=True):
+    """How Max-Benefit-Priority ranks running jobs.
+
+    Parameters
+    ----------
+    window : `remap_window_size`, number of resizes before the potential is known.
+    min_potential : threshold that the potential must exceed, speedup per processor.
+    rank_by : "class" compares the user-assigned priorities, so that many jobs are equal and the
+        potential decides between them. "priority" compares the numbers of PRIO 3.1 for running
+        jobs, which are hardly ever equal.
+    unexplored : "first" ranks a job of unknown potential above all of its priority, so that it
+        explores. "last" ranks it below them: it gets what they leave. (By the words of PRIO 3.2 it
+        is no "candidate for a resizing strategy" at all, but then no job would ever expand.)
+    """
+
+    window: int = 2
+    min_potential: float = 0.0
+    rank_by: RankBy = "class"
+    unexplored: Unexplored = "first"
+
+    def potential(self, job: JobView) -> float:
+        """Expand potential of a job for its rank; infinite if it is not known."""
+        potential = job.history.expand_potential(self.window)
+        if potential is not None:
+            return potential
+        return inf if self.unexplored == "first" else -inf
+
+    def passes(self, potential: float) -> bool:
+        """Whether a potential exceeds the threshold; an unknown one does."""
+        return potential > self.min_potential or potential == -inf
+
+    def priority(self, view: View) -> Callable[[JobView], float]:
+        """Return the priority of a running job by which jobs are ranked."""
+        if self.rank_by == "priority":
+            return view.priority
+        return lambda job: job.spec.priority
+
 
 def max_benefit_priority(
-    job: JobView, view: View, *, idle: int, window: int, min_potential: float, rule: str, short: str
+    job: JobView, view: View, benefit: Benefit, *, idle: int, rule: str, short: str
 ) -> Grow | Stay:
     """Expand the job "that is predicted to benefit most" (Max-Benefit-Priority, PRIO 3.2).
 
     The "pre-allocation steps" keep idle processors for every job of higher priority and, among jobs
     of equal priority, for every job of higher expand potential whose resize point is expected
     before this job's next one. This job takes its next size if the remaining processors suffice. A
-    job whose potential is not known yet is unexplored and ranks highest. A job keeps its size if
-    its measurements predict that an iteration on the next size takes no less time than now.
+    job keeps its size if its measurements predict that an iteration on the next size takes no less
+    time than now, and nothing is kept for such a job.
 
     Parameters
     ----------
+    benefit : how jobs are ranked.
     idle : number of processors that may be allocated.
-    window : `remap_window_size`, number of resizes before the potential is known.
-    min_potential : threshold that the potential must exceed, speedup per processor.
     rule, short : rules to cite when the job expands, and when there are too few processors.
     """
     to = view.next_larger(job)
     if to is None:
         text = "no valid size above {size}, or an expansion to it failed just now"
         return Stay(Reason(rule, text, {"size": job.size}))
-    potential = _potential(job, window)
-    if potential <= min_potential:
-        facts = {"potential": potential, "min_potential": min_potential}
+    potential = benefit.potential(job)
+    if not benefit.passes(potential):
+        facts = {"potential": potential, "min_potential": benefit.min_potential}
         text = "expand potential {potential:.4g} is not above {min_potential:.4g}"
         return Stay(Reason(f"{rule}, threshold", text, facts))
     needed = to - job.size
-    kept = _kept_for_others(job, view, potential, window, min_potential) if needed <= idle else 0
+    kept = _kept_for_others(job, view, benefit, potential) if needed <= idle else 0
     facts = {"size": job.size, "to": to, "needed": needed}
     facts |= {"free": view.free, "idle": idle, "kept": kept}
     rest = (", {idle} of them not reserved" if idle < view.free else "") + (
@@ -49,7 +95,7 @@ def max_benefit_priority(
     )
     if needed > idle - kept:
         return Stay(Reason(short, "{needed} processors wanted for {to}; {free} idle" + rest, facts))
-    now_s, then_s = job.history.predict_s(job.size) or 0.0, job.history.predict_s(to) or 0.0
+    now_s, then_s = _expected_s(job, to)
     facts["now_s"], facts["then_s"] = now_s, then_s
     if then_s >= now_s > 0:
         text = "an iteration of {now_s:.4g} s on {size} is expected to take {then_s:.4g} s on {to}"
@@ -63,30 +109,36 @@ def max_benefit_priority(
     return Grow(to, Reason(f"{rule}, Max-Benefit-Priority", text, facts))
 
 
-def _kept_for_others(
-    job: JobView, view: View, potential: float, window: int, min_potential: float
-) -> int:
+def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: float) -> int:
     """Number of processors pre-allocated to jobs that rank higher (PRIO 3.2, steps 1 and 2)."""
-    priority = job.spec.priority
+    priority_of = benefit.priority(view)
+    priority = priority_of(job)
     next_point = view.now + (job.history.predict_s(job.size) or 0.0)
     kept = 0
     for other in view.resizable:
-        history = other.history
-        if other.spec.priority < priority or other is job:
+        history, rank = other.history, priority_of(other)
+        if rank < priority or other is job:
             continue
-        if other.spec.priority == priority and history.next_point_at >= next_point:
+        if rank == priority and history.next_point_at >= next_point:
             continue
-        theirs = _potential(other, window)
-        if theirs <= min_potential or (other.spec.priority == priority and theirs <= potential):
+        theirs = benefit.potential(other)
+        if not benefit.passes(theirs) or (rank == priority and theirs <= potential):
             continue
         to = None if _at_sweet_spot(other) else view.next_larger(other)
-        kept += 0 if to is None else to - other.size
+        if to is not None and _gains(other, to):
+            kept += to - other.size
     return kept
 
 
-def _potential(job: JobView, window: int) -> float:
-    potential = job.history.expand_potential(window)
-    return inf if potential is None else potential
+def _gains(job: JobView, to: int) -> bool:
+    """Whether an iteration on the next size is expected to take less time than now."""
+    now_s, then_s = _expected_s(job, to)
+    return not then_s >= now_s > 0
+
+
+def _expected_s(job: JobView, to: int) -> tuple[float, float]:
+    """Expected iteration times on the present size and on another one, s; 0 if not known."""
+    return job.history.predict_s(job.size) or 0.0, job.history.predict_s(to) or 0.0
 
 
 def _at_sweet_spot(job: JobView) -> bool:

@@ -24,6 +24,8 @@ from scheduler.state.view import View
 Higher: TypeAlias = Literal["priority", "class", "queued"]
 #: Whether to harvest even if the result does not suffice for the head of the queue.
 Harvest: TypeAlias = Literal["always", "useful"]
+#: FCFS-Contract: what it contracts for until enough is free or on its way.
+ContractFor: TypeAlias = Literal["queue", "head", "any"]
 
 
 class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,13 +60,18 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return job.spec.priority > self.low
 
 
-#: Harvesting strategy: decides whether and how far the job at its resize point is contracted. The
-#: last argument is the rule to cite.
-Strategy: TypeAlias = Callable[[JobView, View, Ranks, Harvest, str], Shrink | None]
+def any_outranks(job: JobView, view: View, ranks: Ranks) -> bool:
+    """Whether any queued job is of a higher priority than a running one (PRIO 3.3 bullet 1)."""
+    return any(ranks.outranked_by(queued, view)(job) for queued in view.queue)
 
 
 def fcfs_contract_priority(
-    job: JobView, view: View, ranks: Ranks, harvest: Harvest, rule: str
+    job: JobView,
+    view: View,
+    ranks: Ranks,
+    harvest: Harvest,
+    rule: str,
+    contract_for: ContractFor = "queue",
 ) -> Shrink | None:
     """Contract jobs "in the order they arrive at their resize point" (PRIO 3.2).
 
@@ -73,18 +80,29 @@ def fcfs_contract_priority(
     previous resize point irrespective of the priority of queued jobs." The previous configuration
     is the largest smaller one to which the job's groups allow a contraction.
 
+    Parameters
+    ----------
+    contract_for : no job is contracted if what is free or on its way suffices for the whole
+        "queue", or for its "head"; with "any", jobs are contracted as long as any job is queued.
+        The paper says nothing about it.
+
     Returns
     -------
     None if the job is not contracted.
     """
     head = view.head
-    if head is None or not view.queue_demand_exceeds(view.free + view.freeing):
+    if head is None:
+        return None
+    there = view.free + view.freeing
+    if contract_for == "queue" and not view.queue_demand_exceeds(there):
+        return None
+    if contract_for == "head" and head.processors <= there:
         return None
     if ranks.is_high(job) and not ranks.outranked_by(head, view)(job):
         return None
     if harvest == "useful":
-        there = sum(other.size - other.processors for other in view.resizable)
-        if head.processors > view.free + view.freeing + there:
+        more = sum(other.size - other.processors for other in view.resizable)
+        if head.processors > there + more:
             return None
     if not job.smaller:
         return None
@@ -95,6 +113,11 @@ def fcfs_contract_priority(
         "of {queued} queued jobs the first ({head}) wants {needed}; {free} free and {freeing} on"
         " their way do not suffice for all: back from {size} to the previous {to}"
     )
+    if contract_for != "queue":
+        text = (
+            "of {queued} queued jobs the first ({head}) wants {needed}; {free} are free and"
+            " {freeing} on their way: back from {size} to the previous {to}"
+        )
     return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts), groups)
 
 

@@ -65,7 +65,11 @@ Decision: TypeAlias = Grow | Shrink | Stay
 
 
 class Resizing(Protocol):
-    """Resizing policy: decides at the resize points of resizable jobs."""
+    """Resizing policy: decides at the resize points of resizable jobs.
+
+    An attribute `precedes_pass` that is true lets it decide before the scheduling pass of the same
+    instant; otherwise it decides on what the pass leaves.
+    """
 
     def decide(self, job: JobView, view: View) -> Decision:
         """Decide on a RUNNING job at its resize point; its history includes the last iteration."""

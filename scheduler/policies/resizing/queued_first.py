@@ -8,18 +8,20 @@ from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.resizing.harvesting import (
+    ContractFor,
     Harvest,
     Higher,
     Ranks,
-    Strategy,
+    any_outranks,
     fcfs_contract_priority,
     least_impact_priority,
 )
-from scheduler.policies.resizing.interface import Decision, Stay
+from scheduler.policies.resizing.interface import Decision, Shrink, Stay
 from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
 
 GrowPast: TypeAlias = Literal["any", "lower", "none"]
+HarvestFor: TypeAlias = Literal["queued", "higher"]
 
 
 class QueuedFirst(PrioResizing, frozen=True):
@@ -33,6 +35,12 @@ class QueuedFirst(PrioResizing, frozen=True):
     harvest : "always" contracts a job whenever the strategy selects it, as in the paper; "useful"
         only if the head can start as a result. With "always" and bullet 7, jobs expand and contract
         in turn while a large job is queued, which is costly if a resize is.
+    harvest_for : "queued" consults the harvesting strategy whenever jobs are queued; PRIO 3.2
+        compares the running job with "the first queued job", or contracts it "irrespective of the
+        priority of queued jobs". "higher" is the condition of bullet 1 as written: any of the
+        queued jobs has a higher priority than the running one.
+    harvest_unexplored : whether to contract jobs that were resized less than `remap_window_size`
+        times, which PRIO 3.2 does not consider "a candidate for a resizing strategy".
     grow_past : which jobs may expand while others are queued. "any" is bullet 7 as written. The
         text of policy 1 differs: a low priority job "will not be allowed to expand unless all the
         queued jobs have been scheduled", a high priority one "if all the queued jobs have a lower
@@ -44,12 +52,11 @@ class QueuedFirst(PrioResizing, frozen=True):
         ("favoring queued applications over running applications") excludes.
     """
 
-    #: Harvesting strategy by which jobs are contracted for queued ones.
-    strategy: ClassVar[Strategy]
-
     higher: Higher = "priority"
     low: float = CLASSES["gold"]
     harvest: Harvest = "always"
+    harvest_for: HarvestFor = "queued"
+    harvest_unexplored: bool = True
     grow_past: GrowPast = "any"
     protect_reservation: bool = True
 
@@ -59,8 +66,7 @@ class QueuedFirst(PrioResizing, frozen=True):
         if head is not None:
             # 1: "If there are higher priority jobs waiting in the queue, then contract the current
             # job if it is selected based on the [...] harvesting strategy."
-            ranks = Ranks(self.higher, self.low)
-            harvest = type(self).strategy(job, view, ranks, self.harvest, self.rule(1))
+            harvest = self._harvest(job, view)
             if harvest is not None:
                 return harvest
         # 2: "check whether the application has already reached its sweet spot [...]. If it has,
@@ -88,6 +94,20 @@ class QueuedFirst(PrioResizing, frozen=True):
         # expand the current job using the Max-Benefit-Priority strategy."
         return self.expand(job, view, idle, self.rule(5 if head is None else 7), self.rule(6))
 
+    def _harvest(self, job: JobView, view: View) -> Shrink | None:
+        """Contract the job if the harvesting strategy selects it."""
+        ranks = Ranks(self.higher, self.low)
+        if self.harvest_for == "higher" and not any_outranks(job, view, ranks):
+            return None
+        resizes = len(job.history.visits) - 1
+        if not self.harvest_unexplored and resizes < self.remap_window_size:
+            return None
+        return self.contract(job, view, ranks)
+
+    def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
+        """Contract the job if the harvesting strategy of the scenario selects it."""
+        raise NotImplementedError
+
     def _may_pass(self, job: JobView, head: JobView, view: View) -> bool:
         """Whether the job may expand although another one is queued."""
         if self.grow_past == "lower":
@@ -102,7 +122,10 @@ class PbaPr(QueuedFirst, frozen=True):
     """
 
     title: ClassVar[str] = "PBA-PR"
-    strategy: ClassVar[Strategy] = staticmethod(least_impact_priority)
+
+    def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
+        """Contract the job by Least-Impact-Priority."""
+        return least_impact_priority(job, view, ranks, self.harvest, self.rule(1))
 
 
 class FcfsPr(QueuedFirst, frozen=True):
@@ -110,7 +133,18 @@ class FcfsPr(QueuedFirst, frozen=True):
 
     "Identical to the steps in Scenario 1. The only difference is that the jobs are contracted
     using the FCFS-contract harvesting strategy."
+
+    Parameters
+    ----------
+    contract_for : see `harvesting.fcfs_contract_priority`.
     """
 
     title: ClassVar[str] = "FCFS-PR"
-    strategy: ClassVar[Strategy] = staticmethod(fcfs_contract_priority)
+
+    contract_for: ContractFor = "queue"
+
+    def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
+        """Contract the job by FCFS-Contract-Priority."""
+        return fcfs_contract_priority(
+            job, view, ranks, self.harvest, self.rule(1), self.contract_for
+        )

@@ -21,11 +21,21 @@ class MaxBPr(PrioResizing, frozen=True):
     ----------
     protect_reservation : while jobs are queued, expand only on processors that the head's
         reservation does not need. The paper's policy has no such rule.
+    expand_first : at a resize point, decide before queued jobs are scheduled, in the order of
+        bullets 2 and 4. By default the scheduling pass of an instant precedes all its resize
+        points. The two differ only if something else happens at the same instant, or if jobs are
+        backfilled at contacts alone (`Backfill.moments`).
     """
 
     title: ClassVar[str] = "Max-B-PR"
 
     protect_reservation: bool = False
+    expand_first: bool = False
+
+    @property
+    def precedes_pass(self) -> bool:
+        """Whether the decisions of an instant come before its scheduling pass."""
+        return self.expand_first
 
     def decide(self, job: JobView, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
@@ -43,6 +53,6 @@ class MaxBPr(PrioResizing, frozen=True):
         # processor size using the Max-Benefit-Priority processor allocation strategy."
         # 3: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 4: "Schedule queued jobs using priority-based backfill to use the idle processors": the
-        # core's pass.
+        # core's pass, which follows with `expand_first`.
         idle = view.spare(job.expected_end) if self.protect_reservation else view.free
         return self.expand(job, view, idle, self.rule(2), self.rule(3))

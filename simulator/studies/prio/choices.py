@@ -36,6 +36,15 @@ _FIELDS = {
     "min_potential": "resizing.min_potential",
     "window": "resizing.remap_window_size",
 }
+#: Further such choices, which a study may leave out.
+_MORE_FIELDS = {
+    "rank_by": "resizing.rank_by",
+    "unexplored": "resizing.unexplored",
+    "harvest_unexplored": "resizing.harvest_unexplored",
+    "harvest_for": "resizing.harvest_for",
+    "contract_for": "resizing.contract_for",
+    "expand_first": "resizing.expand_first",
+}
 #: Backfilling: choice -> fields of the scenarios.
 _BACKFILL: dict[str, dict[str, Any]] = {
     "easy": {},
@@ -59,7 +68,9 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         workload; `jobs` (number of jobs, optional); `weights` (of the aging priority: Qfactor,
         minute waited, processor); `backfill`
         ("easy", "contacts", "none"); `protect` ("policy", "all", "nobody"); `higher`, `harvest`,
-        `grow_past`, `min_potential`, `window` of the policies; `start_s`, `resize_s`, `pause_s`.
+        `grow_past`, `min_potential`, `window` of the policies; `start_s`, `resize_s`, `pause_s`;
+        optional fields of the policies: `rank_by`, `unexplored`, `harvest_unexplored`,
+        `harvest_for`, `contract_for`, `expand_first`.
 
     Returns
     -------
@@ -67,6 +78,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """
     qfactor, wait, nodes = parameters["weights"]
     changes = {field: parameters[name] for name, field in _FIELDS.items()}
+    more = _MORE_FIELDS.keys() & parameters.keys()
+    changes |= {_MORE_FIELDS[name]: parameters[name] for name in sorted(more)}
     changes |= _BACKFILL[parameters["backfill"]] | _PROTECT[parameters["protect"]]
     changes |= {
         "order.qfactor_weight": qfactor,
