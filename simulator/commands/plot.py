@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +14,9 @@ from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
 from simulator.results import jobs_csv
 from simulator.traces.files import check_place, replace_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
 
@@ -31,8 +36,9 @@ def plot(
 ) -> None:
     """Draw gantt, load and queue from the jobs.csv in DIRECTORY, as PNG and SVG.
 
-    The Gantt chart shows individual processors if they were allocated (--select), else the number
-    in use. Any jobs.csv in the columns of Batsim can be drawn.
+    If the results have statistics (reshape simulate --statistic or --sample), their variables are
+    drawn, too: jobs and samples. The Gantt chart shows individual processors if they were allocated
+    (--select), else the number in use. Any jobs.csv in the columns of Batsim can be drawn.
     """
     chosen = [form.strip().lower() for form in formats.split(",")]
     for form in chosen:
@@ -53,16 +59,35 @@ def plot(
     from scheduler.pictures.style import encode  # late: matplotlib is slow to load
     from simulator.results.pictures import PICTURES, Scene
 
-    scene = Scene(jobs, size, ", ".join(part for part in about if part))
+    name = ", ".join(part for part in about if part)
+    scene = Scene(jobs, size, name)
     # Each file gets a new figure: writing a figure changes its layout.
     files = {
         target / f"{name}.{form}": encode(draw(scene), form)
         for name, draw in PICTURES.items()
         for form in chosen
     }
+    for table, figure in _statistics(directory, name):
+        for form in chosen:
+            files[target / f"{table}.{form}"] = encode(figure(), form)
     replace_all(files)
     result = {"jobs": len(jobs), "processors": size, "pictures": [str(path) for path in files]}
     click.echo(json.dumps(result) if as_json else "\n".join(map(str, files)))
+
+
+def _statistics(directory: Path, about: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Names and drawing functions of the pictures of statistics for which there are tables."""
+    from simulator.statistics.collectors import JOBS_FILE, SAMPLES_FILE
+    from simulator.statistics.pictures import draw_jobs, draw_samples
+    from simulator.statistics.tables import read_columns
+
+    for file, needed, name, draw in (
+        (JOBS_FILE, "submission_time", "jobs", draw_jobs),
+        (SAMPLES_FILE, "processors_used", "samples", draw_samples),
+    ):
+        columns = read_columns(directory / file, needed)
+        if columns is not None and len(columns[needed]):
+            yield name, partial(draw, columns, about)
 
 
 def _metrics(path: Path) -> dict[str, Any]:

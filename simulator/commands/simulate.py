@@ -24,6 +24,12 @@ from scheduler.virtual_clock.collection import no_collection
 from simulator.commands.centres import APPLICABLE, simulate_centres
 from simulator.commands.options import rule_options, rules_of, scenario_of, set_fields
 from simulator.commands.resizable_options import resizability, resizable_options
+from simulator.commands.statistics_options import (
+    add_statistics,
+    check_statistics,
+    statistics_lines,
+    statistics_options,
+)
 from simulator.commands.usage import Usage
 from simulator.engine.sharing import Sharing
 from simulator.results import jobs_csv, paraver
@@ -48,7 +54,8 @@ COUNT = "count"
 #: Options for workload files; for traces of which no job is resizable; of which some are.
 OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
-     "kill_at_reservation", "fields", "tau", "out", "as_json", "seed")
+     "kill_at_reservation", "fields", "tau", "out", "as_json", "seed", "statistic", "sample",
+     "price")
 )  # fmt: skip
 OF_CENTRES = frozenset(("assign", "dispatch"))
 OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
@@ -121,6 +128,7 @@ WITH_RESIZABLE = frozenset(
 @click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="Field of the policy.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Only the first ones, by submission.")
 @click.option("--tau", type=FiniteRange(min=0, min_open=True), default=60.0, show_default=True)
+@statistics_options
 @resizable_options
 @rule_options
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
@@ -136,6 +144,7 @@ WITH_RESIZABLE = frozenset(
     "reshape simulate workload.yaml --policy fcfs-pr",
     "reshape simulate trace.swf --machine tree.yaml --select tree --contiguity-speedup 0.25",
     "reshape simulate fusion.swf --machine centres.yaml --assign less-waittime --dispatch ask=2",
+    "reshape simulate trace.swf --statistic wait_s=mean,p95 --statistic queued_jobs=max",
     "reshape simulate demands.swf --machine nodes.yaml --sharing table --backfill-order sjf",
 )
 @no_collection()
@@ -148,6 +157,7 @@ def simulate(trace: Path, **options: Any) -> None:
     usage = Usage()
     of_file = trace.suffix in workload_file.ENDINGS
     _check_kind(of_file, bool(options["resizable"]))
+    check_statistics(options)
     if of_file or options["resizable"]:
         _simulate_resizable(trace, options, usage)
         return
@@ -198,7 +208,8 @@ def simulate(trace: Path, **options: Any) -> None:
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
-    files = {}
+    files: dict[Path, bytes] = {}
+    add_statistics(schedule, options, machine_file or trace, result, files)
     if options["swf_file"] is not None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:
@@ -240,7 +251,8 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     result |= msgspec.structs.asdict(schedule.metrics(options["tau"]))
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
-    files = {}
+    files: dict[Path, bytes] = {}
+    add_statistics(schedule, options, trace, result, files)
     if read is not None and options["swf_file"] is not None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:
@@ -398,8 +410,8 @@ def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
 def as_text(result: dict[str, Any], report: CleaningReport | None) -> str:
     """Result as text."""
     lines = [] if report is None else [report.sentence]
-    for name, value in result.items():
-        if name != "report":
-            shown = f"{value:.10g}" if isinstance(value, float) else value
-            lines.append(f"{name:22} {shown}")
+    shown = {name: value for name, value in result.items() if name not in ("report", "statistics")}
+    shown |= statistics_lines(result)
+    for name, value in shown.items():
+        lines.append(f"{name:22} {f'{value:.10g}' if isinstance(value, float) else value}")
     return "\n".join(lines)

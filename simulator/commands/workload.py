@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -22,8 +23,12 @@ from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.merge import merge as merged_trace
 from simulator.traces.normalise import NEEDED, CleaningReport, TraceJobs, machine_size, normalise
+from simulator.traces.scaling import offered_load, scaled
 from simulator.traces.weeks import choose, cut
 from simulator.workloads.demands import CAPACITY, LEVELS, MIXES, NAME, Demands
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DAY_S = 86400.0
 
@@ -41,19 +46,75 @@ workload.add_command(generate)
 @click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
 @rule_options
 @click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option(
+    "--plots", type=click.Path(path_type=Path), help="Directory for pictures, as PNG and SVG."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@example("reshape workload info trace.swf.gz --json")
-def info(trace: Path, processors: int | None, lenient: bool, as_json: bool, **rules: Any) -> None:
-    """Describe TRACE: its irregularities, and the jobs that the rules keep."""
+@example(
+    "reshape workload info trace.swf.gz --json",
+    "reshape workload info trace.swf.gz --plots pictures",
+)
+def info(
+    trace: Path,
+    processors: int | None,
+    lenient: bool,
+    plots: Path | None,
+    as_json: bool,
+    **rules: Any,
+) -> None:
+    """Describe TRACE: its irregularities, and the jobs that the rules keep.
+
+    --plots draws arrivals by hour and day, run times and sizes, weeks, and run time against size.
+    """
+    if plots is not None:
+        check_place(plots / "arrivals.png", make_parent=True)
     read = swf.read(trace, fields=NEEDED, lenient=lenient)
     size = processors or machine_size(read)
     jobs, report = normalise(read, size, rules_of(rules))
     facts = summary(jobs, size)
+    files = {} if plots is None else _pictures(read, jobs, size, plots)
+    replace_all(files)
+    drawn = {"pictures": [str(path) for path in files]} if files else {}
     if as_json:
         result = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}
-        click.echo(json_text.dumps(result))
+        click.echo(json_text.dumps(result | drawn))
         return
-    click.echo(_text(read, report, facts))
+    click.echo("\n".join([_text(read, report, facts), *drawn.get("pictures", [])]))
+
+
+@workload.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("to", type=click.Path(path_type=Path))
+@click.option(
+    "--load",
+    type=FiniteRange(min=0, min_open=True),
+    required=True,
+    help="Offered load to reach, such as 0.9.",
+)
+@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@rule_options
+@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@example("reshape workload scale KTH-SP2.swf.gz busy.swf.gz --load 0.9")
+def scale(
+    trace: Path, to: Path, load: float, processors: int | None, lenient: bool, **rules: Any
+) -> None:
+    """Write TRACE as TO with the times between submissions stretched or shortened to a load.
+
+    The offered load is the work of the jobs that the rules keep over the processor-seconds
+    installed between the first and the last submission, as reshape workload info prints it.
+    """
+    if not to.name.removesuffix(".gz").endswith(".swf"):
+        raise click.UsageError(f"{to} does not end in .swf or .swf.gz")
+    check_place(to)
+    read = swf.read(trace, lenient=lenient)
+    size = processors or machine_size(read)
+    jobs, _ = normalise(read, size, rules_of(rules))
+    before = offered_load(jobs, size)
+    made = scaled(read, jobs, size, load)
+    after = offered_load(normalise(made, size, rules_of(rules))[0], size)
+    remark = f"submit times of {trace.name} scaled from load {before:.6g} to {load:g}"
+    replace_all({to: swf.encode(made, remark)})
+    click.echo(f"{to}: {counted(len(made), 'job')}, offered load {before:.4g} -> {after:.4g}")
 
 
 @workload.command()
@@ -210,18 +271,39 @@ def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:
     and the last submission.
     """
     span = float(jobs.submitted[-1] - jobs.submitted[0])
-    work = float((jobs.run * jobs.processors).sum())
     return {
         "jobs": len(jobs),
         "processors": processors,
         "users": int((np.unique(jobs.users) >= 0).sum()),
         "span_s": span,
-        "offered_load": work / (processors * span) if span else None,
+        "offered_load": offered_load(jobs, processors),
         "mean_run_s": float(jobs.run.mean()),
         "median_run_s": float(np.median(jobs.run)),
         "mean_estimate_s": float(jobs.estimate.mean()),
         "mean_processors": float(jobs.processors.mean()),
         "largest_processors": int(jobs.processors.max()),
+    }
+
+
+def _pictures(
+    trace: swf.Trace, jobs: TraceJobs, processors: int, folder: Path
+) -> dict[Path, bytes]:
+    """Pictures of the jobs of a trace, as PNG and SVG."""
+    from scheduler.pictures.style import FORMATS, encode  # late: matplotlib is slow to load
+    from simulator.traces import pictures
+
+    name = Path(trace.path).name.removesuffix(".gz").removesuffix(".swf")
+    about = f"{name}, {counted(len(jobs), 'job')}"
+    draw: dict[str, Callable[[], Figure]] = {
+        "arrivals": lambda: pictures.draw_arrivals(trace, jobs, about),
+        "jobs": lambda: pictures.draw_jobs(jobs, about),
+        "weeks": lambda: pictures.draw_weeks(jobs, processors, about),
+        "scatter": lambda: pictures.draw_scatter(jobs, about),
+    }
+    return {
+        folder / f"{picture}.{form}": encode(figure(), form)
+        for picture, figure in draw.items()
+        for form in FORMATS
     }
 
 

@@ -80,7 +80,7 @@ class JobTable(msgspec.Struct, frozen=True):
     def of(cls, schedule: Schedule, workload: str) -> JobTable:
         """Jobs of a schedule that ran."""
         ran = np.flatnonzero(~np.isnan(schedule.ended))
-        names, held = _names(schedule), schedule.allocated
+        names, held = job_names(schedule), schedule.allocated
         return cls(
             workload,
             [names[place] for place in ran],
@@ -194,7 +194,7 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
         raise ReshapeError(f"{path}:{line}: {name}: {row[name]!r} makes no sense") from None
 
 
-def _names(schedule: Schedule) -> list[str]:
+def job_names(schedule: Schedule) -> list[str]:
     """Numbers of the trace; a repeated number is followed by the place of its job."""
     numbers = schedule.jobs.numbers.tolist()
     first = {number: place for place, number in reversed([*enumerate(numbers)])}
@@ -207,7 +207,7 @@ def _names(schedule: Schedule) -> list[str]:
 def _rows(schedule: Schedule, workload: str) -> list[tuple[Any, ...]]:
     jobs, run = schedule.jobs, schedule.ended - schedule.started
     table = zip(
-        _names(schedule),
+        job_names(schedule),
         jobs.submitted.tolist(),
         jobs.processors.tolist(),
         jobs.estimate.tolist(),

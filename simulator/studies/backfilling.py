@@ -15,18 +15,21 @@ import numpy as np
 from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
 from simulator.run import run as simulate
+from simulator.statistics.collectors import collected
+from simulator.statistics.job_variables import JobValues
 from simulator.study.study import trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, machine_size
 
 
-def run(parameters: Mapping[str, Any]) -> dict[str, float]:
+def run(parameters: Mapping[str, Any]) -> dict[str, float | None]:
     """Simulate a trace under one policy.
 
     Parameters
     ----------
     parameters : `trace`, `policy`, `backfill_order` (or None), `load` (times between submissions
-        are divided by it), `tau` (seconds), `seed`.
+        are divided by it), `tau` (seconds), `seed`, and `statistics`, further numbers to
+        report, by name and separated by blanks (docs/statistics.md), or None.
 
     Raises
     ------
@@ -43,4 +46,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     chosen = scenario(parameters["policy"], changes)
     schedule = simulate(trace, machine_size(trace), chosen)
     numbers = msgspec.structs.asdict(schedule.metrics(parameters["tau"]))
-    return {name: numbers[name] for name in ("mean_wait_s", "mean_bounded_slowdown", "utilization")}
+    shown = {
+        name: numbers[name] for name in ("mean_wait_s", "mean_bounded_slowdown", "utilization")
+    }
+    jobs = JobValues(schedule, tau=parameters["tau"])
+    return shown | collected(jobs, (parameters.get("statistics") or "").split())

@@ -1,0 +1,203 @@
+"""Statistics by name: which estimators are computed of which variables.
+
+A request is ``VARIABLE=ESTIMATOR``, with several estimators separated by commas, as in
+``wait_s=mean,p95``. ``run_s=sum-by:selection`` sums by the values of another variable of jobs.
+Variables and estimators of one's own are ``module:Class``, see `own`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.errors import ConfigError, nearest
+from simulator.results.jobs_csv import job_names
+from simulator.statistics.estimators import OF_ALL, OF_NUMBERS, sum_by
+from simulator.statistics.job_variables import JOB_NUMBERS, JobValues
+from simulator.statistics.samples import SAMPLED, Samples
+
+SUM_BY = "sum-by:"
+#: Nominal variables of jobs.
+NOMINAL = ("selection", "centre")
+JOBS_FILE, SAMPLES_FILE = "job_values.csv", "samples.csv"
+
+
+class Statistic(NamedTuple):
+    """An estimator of a variable."""
+
+    variable: str
+    estimator: str
+
+    def __str__(self) -> str:
+        """The form in which it is requested."""
+        return f"{self.variable}={self.estimator}"
+
+
+def requests(texts: Iterable[str]) -> list[Statistic]:
+    """Read requests and check their names.
+
+    Raises
+    ------
+    ConfigError : a text has another form, a name is unknown, an own class cannot be imported, or
+        the estimator does not apply to the variable.
+    """
+    found = []
+    for text in texts:
+        variable, equals, names = text.partition("=")
+        if not (variable and equals and names):
+            raise ConfigError(f"statistic {text!r}: write VARIABLE=ESTIMATOR, as in wait_s=p95")
+        found += [Statistic(variable, name.strip()) for name in names.split(",")]
+    for request in found:
+        _check(request)
+    return list(dict.fromkeys(found))
+
+
+def estimate(asked: Iterable[Statistic], jobs: JobValues, samples: Samples) -> dict[str, Any]:
+    """Compute the requested statistics.
+
+    Returns
+    -------
+    variable -> estimator -> value: a number, a mapping of numbers (percentiles, by name), or None
+    where there are no values.
+    """
+    found: dict[str, Any] = {}
+    for request in asked:
+        variable, estimator = request
+        values = _values(variable, jobs, samples)
+        by = estimator.removeprefix(SUM_BY) if estimator.startswith(SUM_BY) else None
+        names = None if by is None else _values(by, jobs, samples)
+        found.setdefault(variable, {})[estimator] = _estimate(estimator, values, names)
+    return found
+
+
+def collected(
+    jobs: JobValues, texts: Iterable[str], interval_s: float = 3600.0
+) -> dict[str, float | None]:
+    """Requested statistics as single numbers, for the results of a study; see `flat`.
+
+    Raises
+    ------
+    ConfigError : see `requests`.
+    """
+    return flat(estimate(requests(texts), jobs, Samples(jobs, interval_s)))
+
+
+def flat(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Single numbers of statistics by request, such as ``wait_s=p95``.
+
+    A member of a mapping has its name behind it, as in ``wait_s=percentiles:p10``.
+    """
+    found: dict[str, Any] = {}
+    for variable, estimators in statistics.items():
+        for estimator, value in estimators.items():
+            name = str(Statistic(variable, estimator))
+            members = value if isinstance(value, Mapping) else {"": value}
+            found |= {f"{name}:{key}" if key else name: v for key, v in members.items()}
+    return found
+
+
+def jobs_csv(jobs: JobValues) -> bytes:
+    """All variables of the jobs that ran, a line for each."""
+    names = [name for name, ran in zip(job_names(jobs.schedule), jobs.ran, strict=True) if ran]
+    columns = {name: jobs[name] for name in jobs.available}
+    return _csv(["job_id", "submission_time", *columns], [names, jobs.submitted, *columns.values()])
+
+
+def samples_csv(samples: Samples) -> bytes:
+    """All sampled variables, a line for each time."""
+    columns = {name: samples[name] for name in samples.available}
+    return _csv(["time", *columns], [samples.times, *columns.values()])
+
+
+def own(target: str) -> Any:
+    """Create an object of a class ``module:Class``.
+
+    A variable has `values(jobs: JobValues)`, which returns (n,) numbers or texts of the jobs that
+    ran, or `sampled(samples: Samples)`, which returns (m,) numbers at its times. An estimator has
+    `compute(values)`, which returns a number or a mapping of numbers.
+
+    Raises
+    ------
+    ConfigError : it cannot be imported or created.
+    """
+    module_name, _, name = target.partition(":")
+    try:
+        return getattr(import_module(module_name), name)()
+    except Exception as error:  # anything that the module raises
+        raise ConfigError(
+            f"statistic {target}: cannot be created: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _check(request: Statistic) -> None:
+    """Refuse unknown names and estimators of numbers for names."""
+    variable, estimator = request
+    known = [*JOB_NUMBERS, *NOMINAL, *SAMPLED]
+    if ":" in variable:
+        made = own(variable)
+        if not (hasattr(made, "values") or hasattr(made, "sampled")):
+            raise ConfigError(f"statistic {variable}: the class has neither values nor sampled")
+    elif variable not in known:
+        raise ConfigError(f"statistic: unknown variable {variable!r}{nearest(variable, known)}")
+    if estimator.startswith(SUM_BY):
+        by = estimator.removeprefix(SUM_BY)
+        if variable in SAMPLED or variable in NOMINAL:
+            raise ConfigError(f"statistic {request}: sum-by needs a number of each job")
+        if by not in (*JOB_NUMBERS, *NOMINAL):
+            offered = nearest(by, (*NOMINAL, *JOB_NUMBERS))
+            raise ConfigError(f"statistic {request}: unknown variable {by!r}{offered}")
+    elif ":" in estimator:
+        if not hasattr(own(estimator), "compute"):
+            raise ConfigError(f"statistic {estimator}: the class has no method compute")
+    elif estimator not in (*OF_NUMBERS, *OF_ALL):
+        offered = nearest(estimator, (*OF_NUMBERS, *OF_ALL, f"{SUM_BY}VARIABLE"))
+        raise ConfigError(f"statistic: unknown estimator {estimator!r}{offered}")
+    elif variable in NOMINAL and estimator not in OF_ALL:
+        raise ConfigError(f"statistic {request}: {variable} is a name; {', '.join(OF_ALL)} applies")
+
+
+def _values(variable: str, jobs: JobValues, samples: Samples) -> NDArray[Any]:
+    """Values of a variable.
+
+    Raises
+    ------
+    ConfigError : the variable does not exist in this run.
+    """
+    if ":" in variable:
+        made = own(variable)
+        return np.asarray(made.values(jobs) if hasattr(made, "values") else made.sampled(samples))
+    try:
+        return samples[variable] if variable in SAMPLED else jobs[variable]
+    except KeyError:
+        needed = "a price of a processor-hour" if variable in JOB_NUMBERS else "a name of it"
+        raise ConfigError(f"statistic {variable}: the run needs {needed}") from None
+
+
+def _estimate(estimator: str, values: NDArray[Any], names: NDArray[Any] | None) -> Any:
+    """Apply an estimator; with `names`, sum the values of each name."""
+    if values.dtype.kind == "f":
+        there = ~np.isnan(values)
+        values, names = values[there], None if names is None else names[there]
+    if names is not None:
+        return sum_by(values, names)
+    if estimator in OF_ALL:
+        return OF_ALL[estimator](values)
+    if ":" in estimator:
+        return own(estimator).compute(values)
+    return OF_NUMBERS[estimator](values) if len(values) else None
+
+
+def _csv(header: Sequence[str], columns: Sequence[Any]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    plain = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
+    for row in zip(*plain, strict=True):
+        writer.writerow(["" if value != value else value for value in row])
+    return text.getvalue().encode()

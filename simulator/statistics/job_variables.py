@@ -1,0 +1,132 @@
+"""Variables of jobs (GUIM 3.2 and 4.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.results.schedule import Schedule
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class JobValues:
+    """Variables of the jobs of a schedule that ran, (n,) each, in the order of submission.
+
+    Parameters
+    ----------
+    tau : bound of the bounded slowdown, s.
+    names : nominal variables that are the same for all jobs: "selection", "centre".
+    price : of a processor-hour, for the cost; None: there are no costs.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        tau: float = 60.0,
+        names: Mapping[str, str] | None = None,
+        price: float | None = None,
+    ) -> None:
+        ran = ~np.isnan(schedule.ended)
+        self.schedule, self.ran = schedule, ran
+        self.submitted = schedule.jobs.submitted[ran]
+        self.started, self.ended = schedule.started[ran], schedule.ended[ran]
+        self.tau, self._names, self._price = tau, dict(names or {}), price
+
+    def __len__(self) -> int:
+        """Count the jobs that ran."""
+        return len(self.submitted)
+
+    @property
+    def available(self) -> list[str]:
+        """Names of the variables."""
+        numbers = [n for n in JOB_NUMBERS if self._price is not None or n not in PRICED]
+        return [*numbers, *self._names]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Values of a variable: numbers, or texts of a nominal one.
+
+        Raises
+        ------
+        KeyError : there is no such variable.
+        """
+        if name in self._names:
+            return np.full(len(self), self._names[name])
+        if name in PRICED and self._price is None:
+            raise KeyError(name)
+        return JOB_NUMBERS[name](self)
+
+    @property
+    def wait_s(self) -> Floats:
+        """From submission to start, s."""
+        return self.started - self.submitted
+
+    @property
+    def run_s(self) -> Floats:
+        """From start to end, s."""
+        return self.ended - self.started
+
+    @property
+    def killed(self) -> NDArray[np.bool_]:
+        """Whether the job ended before its run was over."""
+        return self.schedule.killed[self.ran]
+
+    @property
+    def penalised_s(self) -> Floats:
+        """What neighbours on shared nodes added to the run time, s; 0 of killed jobs."""
+        added = np.maximum(self.run_s - self.schedule.jobs.run[self.ran], 0.0)
+        return np.where(self.killed | (self.schedule.penalties is None), 0.0, added)
+
+    @property
+    def backfilled(self) -> NDArray[np.bool_]:
+        """Whether the job started while one that had been submitted before it waited."""
+        latest = np.maximum.accumulate(np.concatenate([[-np.inf], self.started[:-1]]))
+        return latest > self.started
+
+    def cost(self, seconds: Floats) -> Floats:
+        """Price of the processors of each job for a time."""
+        return (self._price or 0.0) * self.schedule.jobs.processors[self.ran] * seconds / 3600
+
+
+def _slowdown(jobs: JobValues) -> Floats:
+    run_s = np.maximum(jobs.run_s, np.finfo(np.float64).tiny)
+    return np.where(jobs.run_s > 0, (jobs.wait_s + jobs.run_s) / run_s, np.nan)
+
+
+def _bounded_slowdown(jobs: JobValues) -> Floats:
+    return np.maximum(1.0, (jobs.wait_s + jobs.run_s) / np.maximum(jobs.run_s, jobs.tau))
+
+
+def _penalised_pct(jobs: JobValues) -> Floats:
+    """Share of the run time that is penalised (GUIM 3.2, 7)."""
+    run_s = np.maximum(jobs.run_s, np.finfo(np.float64).tiny)
+    return np.where(jobs.run_s > 0, 100 * jobs.penalised_s / run_s, 0.0)
+
+
+def _cost_respected(jobs: JobValues) -> Floats:
+    """Whether the cost is at most that of the user's estimate."""
+    limit = jobs.cost(jobs.schedule.jobs.estimate[jobs.ran])
+    return (jobs.cost(jobs.run_s) <= limit).astype(np.float64)
+
+
+#: Numeric variables: name -> values; flags are 0 or 1, and nan is no value.
+JOB_NUMBERS: Final[Mapping[str, Callable[[JobValues], Floats]]] = {
+    "wait_s": lambda jobs: jobs.wait_s,
+    "slowdown": _slowdown,
+    "bounded_slowdown": _bounded_slowdown,
+    "run_s": lambda jobs: jobs.run_s,
+    "nominal_run_s": lambda jobs: jobs.schedule.jobs.run[jobs.ran],
+    "penalised_s": lambda jobs: jobs.penalised_s,
+    "penalised_pct": _penalised_pct,
+    "processors": lambda jobs: jobs.schedule.jobs.processors[jobs.ran].astype(np.float64),
+    "backfilled": lambda jobs: jobs.backfilled.astype(np.float64),
+    "killed": lambda jobs: jobs.killed.astype(np.float64),
+    "completed": lambda jobs: (~jobs.killed).astype(np.float64),
+    "cost": lambda jobs: jobs.cost(jobs.run_s),
+    "cost_respected": _cost_respected,
+}
+PRICED: Final = ("cost", "cost_respected")

@@ -1,0 +1,138 @@
+"""Pictures of variables over a simulation, as GUIM 4.2.3 draws them.
+
+Of the jobs: slowdown, bounded slowdown, wait and penalised run time over the submissions, and how
+many jobs were completed and killed, by centre. Of the machine: every sampled variable over time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from scheduler.pictures import style as drawing
+from simulator.statistics.tables import Columns
+
+DAY_S: Final = 86400.0
+#: Medians and 95th percentiles over so many spans of jobs; means over so many spans of samples.
+SPANS: Final = 60
+LARGEST: Final = 1000
+OVER_JOBS: Final = {
+    "wait_s": "wait, s",
+    "slowdown": "slowdown",
+    "bounded_slowdown": "bounded\nslowdown",
+    "penalised_s": "penalised\nrun time, s",
+}
+OF_MACHINE: Final = {
+    "queued_jobs": "queued\njobs",
+    "running_jobs": "running\njobs",
+    "processors_used": "processors\nused",
+    "pending_work": "pending work,\nprocessor-hours",
+    "submitted_jobs": "submitted\njobs",
+    "backfilled_jobs": "backfilled\njobs",
+    "killed_jobs": "killed\njobs",
+}
+
+
+def draw_jobs(columns: Columns, about: str) -> Figure:
+    """Draw the variables of jobs over their submissions, and how the jobs ended."""
+    names = [name for name in OVER_JOBS if _varies(columns[name])]
+    figure = drawing.new_figure(2.4 + 1.7 * len(names), f"Jobs: {about}")
+    days = (columns["submission_time"] - columns["submission_time"].min()) / DAY_S
+    order = np.argsort(days, kind="stable")
+    spec = figure.add_gridspec(len(names) + 1, 1, height_ratios=[1.7] * len(names) + [1.4])
+    above: Axes | None = None
+    for place, name in enumerate(names):
+        axes = figure.add_subplot(spec[place], sharex=above)
+        above = above or axes
+        _over_jobs(axes, days[order], columns[name][order], positive=name.endswith("_s"))
+        axes.set_ylabel(OVER_JOBS[name])
+        if place == 0:
+            axes.legend(frameon=False, fontsize=9, loc="lower right", ncols=3, markerscale=5)
+            axes.set_title("waits below 1 s are drawn at 1 s", loc="right", fontsize=9)
+        if place == len(names) - 1:
+            axes.set_xlabel("submission, days since the first one")
+        else:
+            axes.tick_params(labelbottom=False)
+    _ends(figure.add_subplot(spec[len(names)]), columns)
+    figure.align_ylabels()
+    return figure
+
+
+def draw_samples(columns: Columns, about: str) -> Figure:
+    """Draw the sampled variables over time; constant ones are left out."""
+    names = [name for name in OF_MACHINE if _varies(columns[name])] or ["processors_used"]
+    figure = drawing.new_figure(1 + 1.25 * len(names), f"Machine: {about}")
+    rows = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    times = (columns["time"] - columns["time"].min()) / DAY_S
+    for axes, name in zip(rows, names, strict=True):
+        values = columns[name] / (3600 if name == "pending_work" else 1)
+        _over_time(axes, times, values)
+        axes.set_ylabel(OF_MACHINE[name])
+        drawing.reduce_frame(axes)
+    rows[-1].set_xlabel("days since the first sample")
+    rows[0].margins(x=0.01)
+    figure.align_ylabels()
+    return figure
+
+
+def _varies(values: NDArray[np.float64]) -> bool:
+    there = values[~np.isnan(values)]
+    return len(there) > 0 and bool(there.max() > there.min())
+
+
+def _over_jobs(
+    axes: Axes, days: NDArray[np.float64], values: NDArray[np.float64], *, positive: bool
+) -> None:
+    """Draw a dot for each job, and median and 95th percentile over spans of jobs."""
+    shown = np.maximum(values, 1.0) if positive else values
+    axes.scatter(days, shown, s=2, color=drawing.WAITING, alpha=0.35, linewidths=0,
+                 rasterized=True, label="a job")  # fmt: skip
+    there = np.flatnonzero(~np.isnan(shown))
+    spans = [span for span in np.array_split(there, SPANS) if len(span)]
+    middles = [float(days[span].mean()) for span in spans]
+    axes.plot(middles, [float(np.median(shown[span])) for span in spans], color=drawing.INK,
+              label="median")  # fmt: skip
+    axes.plot(
+        middles,
+        [float(np.percentile(shown[span], 95)) for span in spans],
+        color="#d98c2b",
+        label="95th percentile",
+    )
+    axes.set_yscale("log")
+    axes.margins(x=0.01)
+    drawing.reduce_frame(axes)
+
+
+def _over_time(axes: Axes, times: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    """Draw the samples, or means over spans of them and the largest of each span."""
+    if len(times) > LARGEST:
+        spans = [span for span in np.array_split(np.arange(len(times)), LARGEST) if len(span)]
+        times = np.array([times[span[0]] for span in spans])
+        axes.plot(times, [float(values[span].max()) for span in spans], color=drawing.INK,
+                  linewidth=0.5)  # fmt: skip
+        values = np.array([float(values[span].mean()) for span in spans])
+    axes.fill_between(times, values, step="post", color="#1f6fb2", alpha=0.6, linewidth=0)
+    axes.set_ylim(bottom=0)
+
+
+def _ends(axes: Axes, columns: Columns) -> None:
+    """Draw how many jobs were completed, killed and backfilled, by centre."""
+    kinds = ("completed", "killed", "backfilled")
+    centres = np.unique(columns["centre"]) if "centre" in columns else np.array(["jobs"])
+    for place, centre in enumerate(centres):
+        of = columns["centre"] == centre if "centre" in columns else slice(None)
+        counts = [int(columns[kind][of].sum()) for kind in kinds]
+        y = np.arange(len(kinds)) + 0.8 * place / len(centres)
+        bars = axes.barh(y, counts, 0.7 / len(centres), label=str(centre))
+        axes.bar_label(bars, [str(number) for number in counts], padding=3, fontsize=9)
+    axes.set_yticks(np.arange(len(kinds)), kinds)
+    axes.invert_yaxis()
+    axes.set_xlabel("jobs")
+    axes.margins(x=0.1)
+    if len(centres) > 1:
+        axes.legend(frameon=False, fontsize=9)
+    drawing.reduce_frame(axes)

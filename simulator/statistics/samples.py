@@ -1,0 +1,130 @@
+"""Variables of the machine, sampled at equal intervals (GUIM 3.2 and 4.2.1).
+
+The samples are computed from the schedule after the simulation, which they do not slow down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.pictures.steps import steps
+from simulator.results.schedule import Schedule
+from simulator.results.series import Series
+from simulator.statistics.job_variables import JobValues
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class Samples:
+    """State of the machine at times, and what happened between them.
+
+    The k-th sample is k intervals after the first submission; the last one is at or after the last
+    end. Numbers of events count those since the sample before it.
+
+    Parameters
+    ----------
+    interval_s : time between two samples, s; > 0.
+
+    Attributes
+    ----------
+    times : (m,) float64, s.
+
+    Raises
+    ------
+    ValueError : the interval is not above 0 and finite.
+    """
+
+    def __init__(self, jobs: JobValues, interval_s: float = 3600.0) -> None:
+        if not 0 < interval_s < np.inf:
+            raise ValueError(f"the interval must be > 0 and finite, got {interval_s}")
+        self.jobs, self.schedule = jobs, jobs.schedule
+        if len(jobs):
+            begin, end = float(jobs.submitted.min()), float(jobs.ended.max())
+            count = max(1, int(np.ceil((end - begin) / interval_s)))
+            self.times: Floats = begin + interval_s * np.arange(1.0, count + 1)
+        else:
+            self.times = np.zeros(0)
+
+    @property
+    def available(self) -> list[str]:
+        """Names of the variables."""
+        return [*SAMPLED]
+
+    def __getitem__(self, name: str) -> Floats:
+        """Values of a variable at the times, (m,).
+
+        Raises
+        ------
+        KeyError : there is no such variable.
+        """
+        return SAMPLED[name](self)
+
+    def until(self, moments: Floats, weights: Floats | None = None) -> Floats:
+        """Number of the moments until each time, or the sum of their weights, (m,)."""
+        order = np.argsort(moments, kind="stable")
+        places = np.searchsorted(moments[order], self.times, side="right")
+        if weights is None:
+            return places.astype(np.float64)
+        sums: Floats = np.concatenate([[0.0], np.cumsum(weights[order])])
+        return sums[places]
+
+    def since_last(self, moments: Floats) -> Floats:
+        """Number of the moments after the sample before, until each time, (m,)."""
+        return np.diff(self.until(moments), prepend=0.0)
+
+    @property
+    def processors_used(self) -> Floats:
+        """Processors that running jobs hold, first runs of redirected jobs included."""
+        spans = _held(self.schedule)
+        series = Series(
+            *steps(
+                np.concatenate([spans[:, 0], spans[:, 1]]),
+                np.concatenate([spans[:, 2], -spans[:, 2]]),
+            )
+        )
+        places = np.searchsorted(series.times, self.times, side="right")
+        values: Floats = np.concatenate([[0.0], series.values])
+        return values[places]
+
+
+def _held(schedule: Schedule) -> Floats:
+    """Spans in which jobs hold processors: begin, end (s) and processors, (m, 3)."""
+    sizes = schedule.jobs.processors.tolist()
+    spans = [(start, end, sizes[place - 1]) for place, start, end in schedule.redirected]
+    for place, (start, end) in enumerate(
+        zip(schedule.started.tolist(), schedule.ended.tolist(), strict=True), 1
+    ):
+        if start != start or end != end:
+            continue
+        if schedule.sizes is None or place not in schedule.sizes:
+            spans.append((start, end, sizes[place - 1]))
+            continue
+        changes = [*schedule.sizes[place], (end, 0)]
+        spans += [(begin, until, size) for (begin, size), (until, _) in pairwise(changes)]
+    return np.array(spans, dtype=np.float64).reshape(-1, 3)
+
+
+def _pending_work(samples: Samples) -> Floats:
+    """Requested time times processors, summed over the queued jobs, processor-seconds."""
+    jobs, columns = samples.jobs, samples.schedule.jobs
+    work = columns.estimate[jobs.ran] * columns.processors[jobs.ran]
+    left = samples.until(jobs.submitted, work) - samples.until(jobs.started, work)
+    return np.maximum(left, 0.0)
+
+
+#: Sampled variables: name -> values.
+SAMPLED: Final[Mapping[str, Callable[[Samples], Floats]]] = {
+    "queued_jobs": lambda s: s.until(s.jobs.submitted) - s.until(s.jobs.started),
+    "running_jobs": lambda s: s.until(s.jobs.started) - s.until(s.jobs.ended),
+    "submitted_jobs": lambda s: s.since_last(s.jobs.submitted),
+    "backfilled_jobs": lambda s: s.since_last(s.jobs.started[s.jobs.backfilled]),
+    "killed_jobs": lambda s: s.since_last(s.jobs.ended[s.jobs.killed]),
+    "pending_work": _pending_work,
+    "processors_used": lambda s: s.processors_used,
+    "load": lambda s: s.processors_used / s.schedule.processors,
+}

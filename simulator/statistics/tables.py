@@ -1,0 +1,60 @@
+"""Tables of variables, read back from the files of ``reshape simulate --out``."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshape.errors import ReshapeError
+
+#: Column -> numbers, nan where there is none, or texts.
+Columns: TypeAlias = dict[str, NDArray[Any]]
+#: Columns of texts.
+TEXTS = ("job_id", "selection", "centre")
+
+
+def read_columns(path: Path, needed: str) -> Columns | None:
+    """Read a table; None if there is no such file.
+
+    Parameters
+    ----------
+    needed : a column that must be there.
+
+    Raises
+    ------
+    ReshapeError : it cannot be read, lacks the column, or a field is no number; the message names
+        file, line and column.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            rows = [(reader.line_num, row) for row in reader]
+    except FileNotFoundError:
+        return None
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise ReshapeError(f"{path}: cannot be read: {error}") from None
+    if needed not in header:
+        raise ReshapeError(f"{path}: no column {needed}; write it with reshape simulate --out")
+    for line, row in rows:
+        if len(row) != len(header):
+            raise ReshapeError(f"{path}:{line}: {len(row)} fields, the header has {len(header)}")
+    columns: Columns = {}
+    for place, name in enumerate(header):
+        fields = [(line, row[place]) for line, row in rows]
+        if name in TEXTS:
+            columns[name] = np.array([text for _, text in fields])
+        else:
+            columns[name] = np.array([_number(path, line, name, text) for line, text in fields])
+    return columns
+
+
+def _number(path: Path, line: int, column: str, text: str) -> float:
+    try:
+        return float(text) if text else np.nan
+    except ValueError:
+        raise ReshapeError(f"{path}:{line}: {column}: {text!r} is not a number") from None

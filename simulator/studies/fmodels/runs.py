@@ -1,0 +1,121 @@
+"""One simulation of GUIM, chapter 5: a trace whose predictions have errors of one kind.
+
+F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures", 5.5 and 5.6. No job
+is killed at its request: a missed prediction is extended (5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ConfigError
+from scheduler.policies.scenarios import scenario
+from scheduler.predictions.deadlines import DeadlineManager, DeadlineManagers
+from simulator.predictions.fake import QUALITATIVE, FakePredictor, JobBounds
+from simulator.predictions.given import GivenEstimates
+from simulator.run import run as simulate
+from simulator.studies.fmodels.paper import (
+    BOUNDS,
+    WORKLOADS,
+    deviation_of,
+    deviation_of_percentage,
+)
+from simulator.study.study import trace_path
+from simulator.traces import swf
+from simulator.traces.normalise import NEEDED, Rules, TraceJobs, machine_size, normalise
+
+#: EASY in the order of arrival; with backfilling of the shortest prediction first (SJBF); and with
+#: the queue in the order of expansion factor and wait (LXWF, Chiang et al. 2002).
+POLICIES: Final = {
+    "EASY": {},
+    "SJBF": {"backfill_order": "sjf"},
+    "LXWF": {"order": "lxwf"},
+}
+RULES: Final = Rules(overrun="keep")
+TAU_S: Final = 60.0
+
+
+def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Simulate one workload with one kind of errors under one policy.
+
+    Parameters
+    ----------
+    parameters : seed; trace; processors, by the name of the trace (that of its header otherwise);
+        jobs, the number of the first ones, or null; policy, one of `POLICIES`; category, with
+        `error` in % and `deviations` ("narrow" or "wide"), or with `percentage`; bounds, "printed"
+        (of the workloads of the thesis) or "computed" from the simulated jobs; deadlines, "gradual"
+        or "exponential".
+
+    Returns
+    -------
+    bsld_p95 and bsld_mean, bounded slowdowns; under_one_minute_pct, the percentage of jobs that run
+    less than 60 s.
+
+    Raises
+    ------
+    ConfigError : a parameter is unknown.
+    """
+    name = parameters["trace"]
+    known = parameters["processors"].get(name)
+    trace, jobs = _jobs(str(trace_path(parameters, name)), known, parameters["jobs"])
+    processors = machine_size(trace) if known is None else int(known)
+    predicted = _predictions(parameters, jobs)
+    deadline = DeadlineManager(kind=parameters["deadlines"])
+    estimates = GivenEstimates(predicted.tolist(), DeadlineManagers(deadline, deadline))
+    chosen = scenario("easy", _choice(parameters, "policy", POLICIES))
+    chosen = msgspec.structs.replace(chosen, estimates=estimates)
+    schedule = simulate(trace, processors, chosen, RULES, first=len(jobs))
+    run_s = schedule.ended - schedule.started
+    slowdown = np.maximum(1.0, (schedule.wait + run_s) / np.maximum(run_s, TAU_S))
+    return {
+        "bsld_p95": float(np.percentile(slowdown, 95)),
+        "bsld_mean": float(slowdown.mean()),
+        "under_one_minute_pct": 100 * float((jobs.run < 60).mean()),
+    }
+
+
+def workload(trace: str) -> str:
+    """Name of the workload of a trace."""
+    return next((name for start, name in WORKLOADS.items() if trace.startswith(start)), trace)
+
+
+def _predictions(parameters: Mapping[str, Any], jobs: TraceJobs) -> np.ndarray[Any, Any]:
+    """Predictions of the jobs, (n,) float64, s."""
+    sizes = jobs.processors.astype(np.float64)
+    computed = JobBounds.of(jobs.run, sizes)
+    printed = BOUNDS.get(workload(parameters["trace"]), computed)
+    bounds = _choice(parameters, "bounds", {"printed": printed, "computed": computed})
+    executables = jobs.labels.get("executable", np.full(len(jobs), -1))
+    fake = FakePredictor(jobs.run, sizes, executables, bounds, int(parameters["seed"]))
+    category = parameters["category"]
+    try:
+        if category in QUALITATIVE:
+            share = float(parameters["percentage"])
+            return fake.qualitative(category, share, deviation_of_percentage(share))
+        error = float(parameters["error"])
+        deviation = deviation_of(error, parameters["deviations"])
+        return fake.quantitative(category, error, deviation)
+    except ValueError as error:
+        raise ConfigError(str(error), field="category") from None
+
+
+def _choice(parameters: Mapping[str, Any], field: str, offered: Mapping[str, Any]) -> Any:
+    value = parameters[field]
+    if value not in offered:
+        raise ConfigError(f"must be one of {', '.join(offered)}, got {value!r}", field=field)
+    return offered[value]
+
+
+@lru_cache(maxsize=8)
+def _jobs(path: str, processors: int | None, first: int | None) -> tuple[swf.Trace, TraceJobs]:
+    """Trace, without labels for speed, and its jobs with their executables."""
+    read = swf.read(path, fields=(*NEEDED, "executable"))
+    jobs, _ = normalise(read, processors or machine_size(read), RULES, labels=True)
+    columns = {name: column for name, column in read.columns.items() if name != "executable"}
+    jobs = jobs if first is None else jobs.first(first)
+    return msgspec.structs.replace(read, columns=columns), jobs

@@ -1,0 +1,125 @@
+"""Statistics and pictures of `reshape simulate`, `plot` and `workload` as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import reshape
+from paths import SMALL_TRACE as SMALL
+
+from simulator.traces import swf
+from simulator.traces.normalise import NEEDED, machine_size, normalise
+from simulator.traces.pictures import local_times
+from simulator.traces.scaling import offered_load, scaled
+
+SAMPLED = "time,queued_jobs,running_jobs,submitted_jobs,backfilled_jobs,killed_jobs,pending_work,"
+
+
+def columns(path: Path) -> dict[str, list[str]]:
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def test_statistics_and_their_tables_and_pictures(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told = json.loads(
+        reshape(
+            "simulate", SMALL, "--out", out, "--sample", 600, "--price", 0.5, "--json",
+            "--statistic", "wait_s=mean,max", "--statistic", "cost=sum",
+            "--statistic", "run_s=sum-by:centre", "--statistic", "processors_used=max",
+        ).stdout
+    )  # fmt: skip
+    found = told["statistics"]
+    assert found["wait_s"]["mean"] == pytest.approx(told["mean_wait_s"])
+    assert found["wait_s"]["max"] == told["max_wait_s"]
+    assert json.loads((out / "metrics.json").read_text())["statistics"] == found
+    jobs, samples = columns(out / "job_values.csv"), columns(out / "samples.csv")
+    assert len(jobs["job_id"]) == told["jobs"]
+    assert sum(map(float, jobs["killed"])) == told["killed"]
+    assert found["run_s"]["sum-by:centre"] == {"small": sum(map(float, jobs["run_s"]))}
+    assert found["cost"]["sum"] == pytest.approx(sum(map(float, jobs["cost"])))
+    assert (out / "samples.csv").read_text().startswith(SAMPLED)
+    assert {*np.diff([float(at) for at in samples["time"]])} == {600}
+    assert found["processors_used"]["max"] == max(map(float, samples["processors_used"]))
+    used_s = 600 * sum(map(float, samples["processors_used"]))
+    assert used_s == pytest.approx(told["utilization"] * told["makespan_s"] * 64, rel=0.03)
+    pictures = reshape("plot", out, "--format", "png").stdout.split()
+    assert {Path(path).name for path in pictures} == {
+        "gantt.png", "load.png", "queue.png", "jobs.png", "samples.png",
+    }  # fmt: skip
+    (out / "samples.csv").write_text("time,processors_used\n1,2,3\n")
+    assert "samples.csv:2: 3 fields" in reshape("plot", out, code=1).stderr
+
+
+def test_statistics_of_resizable_jobs_and_without_a_directory(tmp_path: Path) -> None:
+    done = reshape(
+        "simulate", SMALL, "--policy", "fcfs-pr", "--resizable", 0.5,
+        "--statistic", "processors_used=max", "--statistic", "wait_s=mean",
+    )  # fmt: skip
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
+    assert lines["wait_s=mean"] == lines["mean_wait_s"]
+    assert 0 < float(lines["processors_used=max"]) <= 64
+
+
+def test_wrong_statistics_are_refused_before_the_simulation() -> None:
+    said = reshape("simulate", SMALL, "--statistic", "wait=p95", code=1).stderr
+    assert "unknown variable 'wait'; did you mean wait_s?" in said
+    assert "needs --price" in reshape("simulate", SMALL, "--statistic", "cost=sum", code=2).stderr
+
+
+def test_pictures_of_a_trace(tmp_path: Path) -> None:
+    told = json.loads(reshape("workload", "info", SMALL, "--plots", tmp_path, "--json").stdout)
+    names = [f"{name}.{form}" for name in ("arrivals", "jobs", "weeks", "scatter")
+             for form in ("png", "svg")]  # fmt: skip
+    assert [Path(path).name for path in told["pictures"]] == names
+    assert {path.name for path in tmp_path.iterdir()} == {*names}
+    before = (tmp_path / "arrivals.svg").read_bytes()
+    reshape("workload", "info", SMALL, "--plots", tmp_path)
+    assert (tmp_path / "arrivals.svg").read_bytes() == before
+
+
+def test_local_hours_and_days(tmp_path: Path) -> None:
+    lines = ["; MaxProcs: 4", "; UnixStartTime: 1000000000", "1 0 -1 5 1 -1 -1 1 9", "2 7200 0 5 1"]
+    for zone, hours, days in (
+        ("; TimeZoneString: Europe/Stockholm", [3, 5], [6, 6]),  # 2001-09-09 01:46:40 UTC, Sunday
+        ("; TimeZone: -18000", [20, 22], [5, 5]),
+        ("; TimeZoneString: Nowhere/Here", [1, 3], [6, 6]),
+    ):
+        path = tmp_path / "a.swf"
+        path.write_text("\n".join([zone, *lines]) + "\n")
+        trace = swf.read(path, fields=NEEDED)
+        times = local_times(trace, normalise(trace, 4)[0])
+        assert (times.hours.tolist(), times.days.tolist()) == (hours, days)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.9, 2.0])
+def test_a_trace_is_brought_to_a_load(tmp_path: Path, load: float) -> None:
+    to = tmp_path / "scaled.swf.gz"
+    said = reshape("workload", "scale", SMALL, to, "--load", load).stdout
+    assert f"-> {load:g}" in said
+    told = json.loads(reshape("workload", "info", to, "--json").stdout)
+    assert told["offered_load"] == pytest.approx(load, rel=1e-3)
+    old, new = swf.read(SMALL), swf.read(to)
+    assert (old.columns["run"] == new.columns["run"]).all()
+    assert (np.argsort(old.columns["submit"], kind="stable")
+            == np.argsort(new.columns["submit"], kind="stable")).all()  # fmt: skip
+    assert (new.columns["wait"] == -1).all()
+
+
+def test_traces_without_a_load(tmp_path: Path) -> None:
+    path = tmp_path / "a.swf"
+    path.write_text("; MaxProcs: 4\n1 0 -1 5 1 -1 -1 1 9\n2 0 -1 5 1 -1 -1 1 9\n")
+    said = reshape("workload", "scale", path, tmp_path / "b.swf", "--load", 1, code=1).stderr
+    assert "all jobs are submitted at one time" in said
+    trace = swf.read(SMALL, fields=NEEDED)
+    jobs, _ = normalise(trace, machine_size(trace))
+    assert offered_load(jobs, 64) == pytest.approx(
+        float((jobs.run * jobs.processors).sum()) / 64 / np.ptp(jobs.submitted)
+    )
+    with pytest.raises(ValueError, match="load must be > 0"):
+        scaled(trace, jobs, 64, 0.0)
