@@ -26,6 +26,9 @@ from reshape.wire.outcome import ResizeTimes
 
 Placement: TypeAlias = Literal["block", "cyclic"]
 
+#: What happens to an output file that exists: it is emptied, or appended to.
+OpenMode: TypeAlias = Literal["truncate", "append"]
+
 
 class _Message(msgspec.Struct, tag=True, kw_only=True):
     """Base of all messages; `id` pairs an answer with its request."""
@@ -235,6 +238,7 @@ class StartGroup(_Message):
     hosts : names of the hosts of a group, that of the agent first; empty: all processes are there.
     rank_hosts : number of the host of each rank, if there are several.
     address : address under which the other hosts reach this one.
+    truncate : whether the output file is emptied; otherwise the output is appended to it.
     """
 
     job: int
@@ -247,6 +251,7 @@ class StartGroup(_Message):
     hosts: list[str] = []
     rank_hosts: list[int] = []
     address: str = ""
+    truncate: bool = False
 
 
 class StartProxy(_Message):
@@ -320,6 +325,8 @@ class Submission(msgspec.Struct):
     queue : name of a queue; "": the first of the service.
     placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
     output : path of the output file; it may contain %{JOB_ID}.
+    open_mode : whether the first start of the job empties an output file that exists, or appends to
+        it; further groups and restarts of the job always append.
     resources : amounts of resources besides processors, by name.
     """
 
@@ -335,6 +342,7 @@ class Submission(msgspec.Struct):
     cwd: str = "."
     environment: dict[str, str] = {}
     output: str = "reshape-%{JOB_ID}.out"
+    open_mode: OpenMode = "truncate"
     resources: dict[str, int] = {}
     placement: Placement = "block"
 

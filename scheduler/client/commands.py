@@ -42,7 +42,7 @@ from scheduler.client.options import (
     parsable_option,
     service_option,
 )
-from scheduler.client.submission import OUTPUT, earlier_output, prepare
+from scheduler.client.submission import OUTPUT, prepare
 from scheduler.forecasts.quotes import quote
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
@@ -159,6 +159,13 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 @click.option("--name", default="", help="Name in tables; default: the name of the program.")
 @click.option("--output", default=OUTPUT, show_default=True, help="File for the output of the job.")
 @click.option(
+    "--open-mode",
+    type=click.Choice(["truncate", "append"]),
+    default="truncate",
+    show_default=True,
+    help="Empty an output file that exists when the job starts, or append to it.",
+)
+@click.option(
     "--priority",
     type=Priority(),
     help="A name that the service defines, such as gold, or a number; larger is more urgent.",
@@ -198,6 +205,7 @@ def submit(
     walltime: float,
     name: str,
     output: str,
+    open_mode: m.OpenMode,
     priority: float | str | None,
     queue_name: str,
     resources: dict[str, int] | None,
@@ -220,6 +228,7 @@ def submit(
         topology=topology,
         name=name,
         output=output,
+        open_mode=open_mode,
         priority=priority,
         queue=queue_name,
         resources=resources,
@@ -233,12 +242,8 @@ def submit(
         else:
             click.echo(quote_text(quoted))
         return
-    before = time.time()
     answer = ask(directory, m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)
-    earlier = earlier_output(submission, answer.job, before)
-    if earlier is not None:
-        click.echo(f"reshape: {earlier} exists: the output of the job is appended to it", err=True)
     if as_json and not waits:
         _echo_json({"job": answer.job})
     elif not as_json:

@@ -11,7 +11,7 @@ from pathlib import Path
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.identity import IDENTITY_VARIABLES
-from reshape.wire.messages import Placement, Submission
+from reshape.wire.messages import OpenMode, Placement, Submission
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 
@@ -27,6 +27,7 @@ def prepare(
     topology: Topology | None = None,
     name: str = "",
     output: str = OUTPUT,
+    open_mode: OpenMode = "truncate",
     priority: float | str | None = None,
     queue: str = "",
     resources: Mapping[str, int] | None = None,
@@ -39,6 +40,7 @@ def prepare(
     Parameters
     ----------
     argv : program and arguments.
+    open_mode : whether the start of the job empties an output that exists, or appends to it.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
     cwd : working directory of the job; that of this process if None.
@@ -76,27 +78,10 @@ def prepare(
         cwd=str(cwd),
         environment=environment,
         output=output,
+        open_mode=open_mode,
         resources=dict(resources or {}),
         placement=placement,
     )
-
-
-def earlier_output(submission: Submission, job: int, before: float) -> Path | None:
-    """Find the output file of a job if it holds something that was written before the submission.
-
-    The output of a job is appended to its file, so that of a restarted job is kept. A new service
-    numbers its jobs from 1 and may meet the files of an earlier one.
-
-    Parameters
-    ----------
-    before : when the job was submitted, Unix seconds.
-    """
-    path = Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job))
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return path if found.st_size > 0 and found.st_mtime < before else None
 
 
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:

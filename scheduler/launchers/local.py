@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
@@ -19,6 +20,23 @@ from scheduler.launchers.prctl import die_with_parent
 
 _STARTER = str(Path(__file__).with_name("starter.py"))
 _SPANNING = str(Path(__file__).with_name("spanning.py"))
+
+
+class OutputFile(NamedTuple):
+    """File for the standard output and error of a group.
+
+    Attributes
+    ----------
+    truncate : whether the start empties the file; otherwise the output is appended to it.
+    """
+
+    path: str
+    truncate: bool = False
+
+    @property
+    def mode(self) -> str:
+        """The word for `starter.py`."""
+        return "truncate" if self.truncate else "append"
 
 
 class MpiexecStart:
@@ -89,7 +107,7 @@ def start_mpiexec(
     argv: Sequence[str],
     *,
     cwd: str = "",
-    output: str = "",
+    output: OutputFile | None = None,
 ) -> MpiexecStart:
     """Start `size` processes of a program under one mpiexec, which dies with this process.
 
@@ -103,7 +121,7 @@ def start_mpiexec(
     size : number of processes, >= 1.
     argv : program and arguments.
     cwd : working directory; that of this process if empty.
-    output : file for standard output and error; those of this process if empty.
+    output : file for standard output and error; None: those of this process.
 
     Raises
     ------
@@ -123,7 +141,7 @@ def start_spanning_mpiexec(
     argv: Sequence[str],
     *,
     cwd: str = "",
-    output: str = "",
+    output: OutputFile | None = None,
 ) -> MpiexecStart:
     """Start the mpiexec of a group on several hosts, and the processes on this host, host 0.
 
@@ -170,7 +188,7 @@ def start_proxy(
     OSError : no process can be started.
     """
     variables = clean_environment(os.environ) | dict(environment)
-    return _start(variables, cwd, "", list(command))
+    return _start(variables, cwd, None, list(command))
 
 
 def _mpiexec() -> str:
@@ -181,14 +199,19 @@ def _mpiexec() -> str:
 
 
 def _start(
-    environment: dict[str, str], cwd: str, output: str, command: list[str], *inherited: int
+    environment: dict[str, str],
+    cwd: str,
+    output: OutputFile | None,
+    command: list[str],
+    *inherited: int,
 ) -> MpiexecStart:
     """Start a command; it inherits these file descriptors."""
     read, write = os.pipe()
     os.set_blocking(read, False)
+    path, mode = ("", "append") if output is None else (output.path, output.mode)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _STARTER, str(write), cwd, output, *command],
+            [sys.executable, "-I", "-S", _STARTER, str(write), cwd, mode, path, *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=[write, *inherited],

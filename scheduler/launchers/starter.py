@@ -3,11 +3,12 @@
 This file is executed as a script. A file system that does not respond, or a named pipe without a
 reader, therefore blocks only this process and never the agent that started it.
 
-    python -I -S starter.py STATUS CWD OUTPUT COMMAND [ARGUMENT]...
+    python -I -S starter.py STATUS CWD MODE OUTPUT COMMAND [ARGUMENT]...
 
 STATUS is the number of an open file descriptor. It is closed when the command is executed;
 otherwise the reason of the failure is written to it and the exit code is 126. Empty texts for CWD
-and OUTPUT keep those of this process. COMMAND is searched on PATH.
+and OUTPUT keep those of this process. MODE is "truncate" to empty the output file, or "append".
+COMMAND is searched on PATH.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ def main() -> None:
     """Execute the command of the arguments."""
     status = int(sys.argv[1])
     os.set_inheritable(status, False)
-    cwd, output, *command = sys.argv[2:]
+    cwd, mode, output, *command = sys.argv[2:]
     action = f"cannot write the output {output}"
     try:
         if output:
-            descriptor = open_output(output)
+            descriptor = open_output(output, truncate=mode == "truncate")
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
         action = f"cannot start in {cwd}"
@@ -42,8 +43,12 @@ def main() -> None:
         os._exit(126)
 
 
-def open_output(path: str) -> int:
+def open_output(path: str, *, truncate: bool) -> int:
     """Open a file to append to; return its descriptor.
+
+    Parameters
+    ----------
+    truncate : whether to empty it first.
 
     Raises
     ------
@@ -60,6 +65,8 @@ def open_output(path: str) -> int:
     is_null = stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
     if not stat.S_ISREG(found.st_mode) and not is_null:
         raise refused
+    if truncate and not is_null:
+        os.ftruncate(descriptor, 0)
     os.set_blocking(descriptor, True)
     return descriptor
 

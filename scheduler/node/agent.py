@@ -36,6 +36,7 @@ from reshape.wire.client import use_keys
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other_release, start_of
 from scheduler.launchers.local import (
     MpiexecStart,
+    OutputFile,
     start_mpiexec,
     start_proxy,
     start_spanning_mpiexec,
@@ -320,11 +321,17 @@ class Agent:
 
     def _start_mpiexec(self, order: m.StartGroup, marks: dict[str, str]) -> MpiexecStart:
         environment, argv = order.environment | marks, order.argv
-        where = {"cwd": order.cwd, "output": order.output}
+        output = OutputFile(order.output, order.truncate)
         if not order.hosts:
-            return start_mpiexec(environment, order.size, argv, **where)
+            return start_mpiexec(environment, order.size, argv, cwd=order.cwd, output=output)
         return start_spanning_mpiexec(
-            environment, order.hosts, order.rank_hosts, order.address, argv, **where
+            environment,
+            order.hosts,
+            order.rank_hosts,
+            order.address,
+            argv,
+            cwd=order.cwd,
+            output=output,
         )
 
     def _start_proxy(self, order: m.StartProxy, marks: dict[str, str]) -> MpiexecStart:

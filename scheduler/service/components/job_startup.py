@@ -27,6 +27,8 @@ REPEAT_S = 3.0
 #: with a thread per core would oversubscribe them. UCX warns of requests that a group leaves behind
 #: when it disconnects from another host, which does no harm.
 DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error"}
+#: Number of the first group of a job; later ones, those of restarts included, have higher numbers.
+FIRST_GROUP = 1
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 2.0
 
@@ -239,6 +241,7 @@ class JobStartup:
             if spans
             else [],
             address=self._monitor.agents[hosts[0]].address if spans else "",
+            truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
         )
         self._command(self.node_of(job, group), job.id, group, order)
 
