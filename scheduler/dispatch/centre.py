@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import msgspec
 
@@ -75,10 +76,10 @@ class Centre:
         requested = sum(job.processors for job in self.core.queue.jobs.values())
         return (self.processors - self.core.machine.free_count + requested) / self.processors
 
-    def wait_s(self, request: SiteRequest) -> float:
-        """Wait that the same core predicts by running forward, s."""
+    def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
+        """Wait that the same core predicts by running forward, s; inf beyond `at_most_s`."""
         now = self._clock()
-        return expected_start(self.core, now, self.spec(request)) - now
+        return expected_start(self.core, now, self.spec(request), now + at_most_s) - now
 
     def wait_of(self, job: int) -> float:
         """Wait that is left to a queued job, by the same prediction, s."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Literal, TypeVar
 
 import msgspec
@@ -172,7 +173,7 @@ class PastWaits:
         kind = processors.bit_length()
         self._waits.setdefault(kind, deque(maxlen=self.LATEST)).append(wait_s)
 
-    def wait_s(self, request: SiteRequest) -> float:
+    def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         """Mean wait of the latest jobs of this size class, s."""
         waits = self._waits.get(request.spec.processors.bit_length())
         return sum(waits) / len(waits) if waits else 0.0
@@ -217,7 +218,7 @@ class OldAnswers:
         """Load at that time."""
         return self._measures[1]
 
-    def wait_s(self, request: SiteRequest) -> float:
+    def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         """Wait of the first request of this size since that time, s."""
         size = request.spec.processors
         if size not in self._waits:

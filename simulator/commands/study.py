@@ -50,6 +50,8 @@ WRITTEN = ("report.json", "report.txt")
 @click.option(
     "--set", "changes", multiple=True, metavar="PARAMETER=VALUE", help="A value, or a list."
 )
+@click.option("--scenarios", metavar="LIST", help="Only these, separated by commas.")
+@click.option("--policies", metavar="LIST", help="Only these, separated by commas.")
 @click.option("--full", is_flag=True, help="The larger grid of the study file (its field full).")
 @click.option(
     "--traces",
@@ -94,13 +96,17 @@ def _study(
     *,
     seeds: str | None,
     changes: tuple[str, ...],
+    scenarios: str | None,
+    policies: str | None,
     full: bool,
     traces: Path,
     out: Path | None,
     fresh: bool,
     json: bool,
 ) -> None:
-    chosen = read_study(_file(name), changes, seeds, full=full)
+    options = {"scenario": scenarios, "policy": policies}
+    selected = {key: text.split(",") for key, text in options.items() if text is not None}
+    chosen = read_study(_file(name), changes, seeds, full=full, selected=selected)
     if missing := missing_traces(chosen, traces):
         raise ReshapeError(
             f"not in {traces.absolute()}: {', '.join(missing)}; put them there (from {ARCHIVE}),"

@@ -113,7 +113,12 @@ class Study(msgspec.Struct, frozen=True):
 
 
 def read_study(
-    file: Path, changes: Iterable[str] = (), seeds: str | None = None, *, full: bool = False
+    file: Path,
+    changes: Iterable[str] = (),
+    seeds: str | None = None,
+    *,
+    full: bool = False,
+    selected: Mapping[str, Sequence[str]] | None = None,
 ) -> Study:
     """Read a study file and apply options to it.
 
@@ -123,6 +128,8 @@ def read_study(
         varies over, or makes a fixed one vary; of cases, those with such a value are kept.
     seeds : text that replaces the field `seeds`.
     full : apply the field `full` before the changes.
+    selected : parameter of the cases -> values. Cases with these values are kept. A value that no
+        case has is combined with the other parameters of every case.
 
     Raises
     ------
@@ -134,6 +141,8 @@ def read_study(
         plan = _full(tree, plan)
     plan = _written_out(tree, plan)
     _check(tree, plan)
+    for name, values in (selected or {}).items():
+        plan = _selected(plan, name, values)
     for text in changes:
         plan = _changed(plan, text)
     if seeds is not None:
@@ -259,6 +268,23 @@ def _full(tree: Located, plan: StudyFile) -> StudyFile:
         cases=plan.cases if more.cases is None else more.cases,
         seeds=plan.seeds if more.seeds is None else more.seeds,
     )
+
+
+def _selected(plan: StudyFile, name: str, values: Sequence[str]) -> StudyFile:
+    """Plan with the selected values of a parameter of its cases; see `read_study`."""
+    if not any(name in case for case in plan.cases):
+        raise ConfigError(f"the cases of this study have no parameter {name!r}", file="option")
+    cases = [case for case in plan.cases if case.get(name) in values]
+    present = {case[name] for case in cases}
+    others: list[Parameters] = []
+    for case in plan.cases:
+        rest = {key: value for key, value in case.items() if key != name}
+        if rest not in others:
+            others.append(rest)
+    for value in values:
+        if value not in present:
+            cases += [{**rest, name: value} for rest in others]
+    return msgspec.structs.replace(plan, cases=cases)
 
 
 def _written_out(tree: Located, plan: StudyFile) -> StudyFile:

@@ -70,8 +70,11 @@ class AskedSite(Protocol):
     def load(self) -> float:
         """Processors that live and queued jobs hold or request, divided by those of the site."""
 
-    def wait_s(self, request: SiteRequest) -> float:
-        """Wait that the site quotes for a job, s; inf if it gives no quote."""
+    def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
+        """Wait that the site quotes for a job, s; inf if it gives no quote.
+
+        A site may answer inf, too, if the wait is longer than `at_most_s`.
+        """
 
 
 #: One site, or several to which the job is submitted and of which the first to start it keeps it.

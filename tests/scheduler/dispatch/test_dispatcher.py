@@ -57,7 +57,7 @@ class Answering:
     def load(self) -> float:
         return self.used
 
-    def wait_s(self, request: SiteRequest) -> float:
+    def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         self.quotes.append(request.job)
         return self.wait
 

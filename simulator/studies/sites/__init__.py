@@ -1,0 +1,1 @@
+"""Several centres: chapter 8 of GUIM, and Grid-Backfilling of its chapter 9."""

@@ -1,0 +1,306 @@
+"""Claims of GUIM, chapters 8 and 9, judged on the runs of the study.
+
+Most claims compare two policies by a ratio of means. Its interval comes from the weeks of the
+trace: the jackknife over weeks of submission gives the standard error of the logarithm (Miller
+1974).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import exp, log, sqrt
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from simulator.studies.claims import HELD, OPEN, OPPOSITE
+from simulator.studies.sites.paper import TABLE_8_2
+
+#: Value, low and high of its interval; None if there are too few weeks for one.
+Estimate: TypeAlias = tuple[float, float | None, float | None]
+#: (scenario, policy) -> result of a run.
+Results: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
+#: Quantile of the normal distribution for intervals of 95 %.
+NORMAL = 1.96
+CTC_SCENARIOS = ("ALL-SJBF", "CTC/4", "CTC-FCFS")
+WAIT = "less-waittime"
+
+
+class JudgedClaim(NamedTuple):
+    """A claim with its verdict.
+
+    Parameters
+    ----------
+    id : trace, scenario and subject.
+    text : the statement.
+    paper : the value that the paper gives, "" if it gives none.
+    ours : our value; None if too little was run.
+    low, high : 95 % interval of ours; equal to ours for numbers that are no means over jobs, None
+        if there are too few weeks.
+    verdict : "held", "opposite" or "open".
+    """
+
+    id: str
+    text: str
+    paper: str
+    ours: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+class RunComparison(NamedTuple):
+    """The claim that a number of one run is smaller than that of another run.
+
+    Parameters
+    ----------
+    subject : of the claim's id.
+    text, paper : see `JudgedClaim`.
+    smaller, larger : (scenario, policy) of the runs.
+    metric : a mean of the batches, or a plain number of the results.
+    """
+
+    subject: str
+    text: str
+    paper: str
+    smaller: tuple[str, str]
+    larger: tuple[str, str]
+    metric: str
+
+
+def judge(trace: str, results: Results) -> list[JudgedClaim]:
+    """Judge all claims on the runs of one trace; claims without their runs are open."""
+    claims = [_compared(trace, each, results) for each in _comparisons()]
+    return [*claims, *_by_origin(trace, results), *_limits(trace, results)]
+
+
+def _comparisons() -> Iterator[RunComparison]:
+    """Yield the claims that compare two runs."""
+    yield from _of_first_proposal()
+    yield from _of_final_proposal()
+
+
+def _of_first_proposal() -> Iterator[RunComparison]:
+    """Section 8.5.2: Less-WaitTime and the policies before it."""
+    paper = {"less-jobsinqueue": "1.7 / 3.9", "less-workleft": "about 2 / 10"}
+    for scenario in CTC_SCENARIOS:
+        for other in ("less-jobsinqueue", "less-workleft", "less-submittedjobs"):
+            for metric, words in (("bounded_slowdown", "mean BSLD"), ("wait_s", "mean wait")):
+                value = (
+                    paper.get(other, "") if (scenario, words) == ("ALL-SJBF", "mean BSLD") else ""
+                )
+                yield RunComparison(
+                    f"{scenario}/{metric}/{WAIT}/{other}",
+                    f"{scenario}: {words} of Less-WaitTime below that of {other}",
+                    value,
+                    (scenario, WAIT),
+                    (scenario, other),
+                    metric,
+                )
+        yield RunComparison(
+            f"{scenario}/bounded_slowdown/less-jobsinqueue/less-workleft",
+            f"{scenario}: mean BSLD of less-jobsinqueue below that of less-workleft",
+            "about 3.9 / 10" if scenario == "ALL-SJBF" else "",
+            (scenario, "less-jobsinqueue"),
+            (scenario, "less-workleft"),
+            "bounded_slowdown",
+        )
+    yield RunComparison(
+        "CTC/4-CTC-FCFS/bounded_slowdown",
+        "mean BSLD of Less-WaitTime: a slower CTC costs less than FCFS at CTC",
+        "",
+        ("CTC/4", WAIT),
+        ("CTC-FCFS", WAIT),
+        "bounded_slowdown",
+    )
+    yield RunComparison(
+        "ALL-SJBF/jobs_by_centre.SDSC",
+        "ALL-SJBF: less-jobsinqueue sends fewer jobs to SDSC than less-workleft (table 8.3)",
+        "1953 / 2560",
+        ("ALL-SJBF", "less-jobsinqueue"),
+        ("ALL-SJBF", "less-workleft"),
+        "jobs_by_centre.SDSC",
+    )
+    yield RunComparison(
+        "ALL-SJBF/wait_s/grid-backfilling",
+        "chapter 9: mean wait of Grid-Backfilling below that of the separate centres",
+        "1/40 to 1/2",
+        ("ALL-SJBF", "grid-backfilling"),
+        ("ALL-SJBF", "origin"),
+        "wait_s",
+    )
+
+
+def _of_final_proposal() -> Iterator[RunComparison]:
+    """Section 8.6.7: predictions, slowdown and cost."""
+    costs = {
+        "Scenario-1": (("less-waittime", "1 / 1.14"), ("less-waittime-pred", "1 / 1.05")),
+        "Scenario-2": (("less-waittime", "1 / 1.18"), ("less-waittime-pred", "1 / 1.07")),
+    }
+    for name, pairs in costs.items():
+        yield RunComparison(
+            f"{name}/bounded_slowdown/less-waittime-pred",
+            f"{name}: mean BSLD of less-waittime-pred below that of less-waittime",
+            "",
+            (name, "less-waittime-pred"),
+            (name, WAIT),
+            "bounded_slowdown",
+        )
+        for other, value in pairs:
+            yield RunComparison(
+                f"{name}/p95_bounded_slowdown/less-slowdown/{other}",
+                f"{name}: 95th percentile of the BSLD of less-slowdown below that of {other}",
+                {"less-waittime": "0.92", "less-waittime-pred": "0.90"}[other]
+                if name == "Scenario-2"
+                else "",
+                (name, "less-slowdown"),
+                (name, other),
+                "p95_bounded_slowdown",
+            )
+            yield RunComparison(
+                f"{name}/cost/{other}/less-slowdown",
+                f"{name}: all jobs cost less under {other} than under less-slowdown",
+                value,
+                (name, other),
+                (name, "less-slowdown"),
+                "cost",
+            )
+        for other in ("less-waittime", "less-waittime-pred", "less-slowdown"):
+            yield RunComparison(
+                f"{name}/cost/less-cost-sld/{other}",
+                f"{name}: all jobs cost less under less-cost-sld than under {other}",
+                "about 0.5" if name == "Scenario-1" else "",
+                (name, "less-cost-sld"),
+                (name, other),
+                "cost",
+            )
+        yield RunComparison(
+            f"{name}/p95_bounded_slowdown/less-cost-sld",
+            f"{name}: 95th percentile of the BSLD of less-cost-sld above that of less-waittime",
+            "1 / 1.2",
+            (name, WAIT),
+            (name, "less-cost-sld"),
+            "p95_bounded_slowdown",
+        )
+        yield RunComparison(
+            f"{name}/p95_job_cost/less-cost-sld",
+            f"{name}: 95th percentile of a job's cost under less-cost-sld below less-waittime's",
+            "5000 euros less",
+            (name, "less-cost-sld"),
+            (name, WAIT),
+            "p95_job_cost",
+        )
+        yield RunComparison(
+            f"{name}/p95_processors/less-cost-sld",
+            f"{name}: less-cost-sld uses fewer processors than less-waittime (P95)",
+            "",
+            (name, "less-cost-sld"),
+            (name, WAIT),
+            "p95_processors",
+        )
+
+
+def _compared(trace: str, claim: RunComparison, results: Results) -> JudgedClaim:
+    """Judge the claim that a ratio is below 1."""
+    first, second = results.get(claim.smaller), results.get(claim.larger)
+    ours = None if first is None or second is None else ratio(first, second, claim.metric)
+    return _judged(f"{trace}/{claim.subject}", claim.text, claim.paper, ours, below=1.0)
+
+
+def _by_origin(trace: str, results: Results) -> Iterator[JudgedClaim]:
+    """Table 8.2: the jobs of every centre gain, by the ratios of separate centres to ours."""
+    separate, together = results.get(("ALL-SJBF", "origin")), results.get(("ALL-SJBF", WAIT))
+    for centre, values in TABLE_8_2.items():
+        for metric, value in zip(("bounded_slowdown", "slowdown", "wait_s"), values, strict=True):
+            ours = None
+            if separate and together and centre in separate["by_origin"]:
+                pair = [run["by_origin"][centre][f"mean_{metric}"] for run in (separate, together)]
+                ours = _exact(pair[0] / pair[1]) if pair[1] else None
+            yield _judged(
+                f"{trace}/table-8.2/{centre}/{metric}",
+                f"jobs of {centre}: mean {metric} of separate centres above Less-WaitTime's",
+                f"{value:g}",
+                ours,
+                above=1.0,
+            )
+
+
+def _limits(trace: str, results: Results) -> Iterator[JudgedClaim]:
+    """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
+    for name in ("Scenario-1", "Scenario-2"):
+        found = results.get((name, "less-cost-sld"))
+        share = None if found is None else found["within_cost_limit_pct"]
+        yield _judged(
+            f"{trace}/{name}/within_cost_limit_pct",
+            f"{name}: percentage of jobs within their cost limits under less-cost-sld above 90",
+            "over 90",
+            None if share is None else _exact(share),
+            above=90.0,
+        )
+
+
+def ratio(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Estimate | None:
+    """Ratio of a metric of two runs with its interval; None if it does not exist.
+
+    Returns
+    -------
+    ratio, low, high; the three are equal for metrics that are no means over jobs
+    """
+    if metric in first["batches"]:
+        return _jackknife(first["batches"], second["batches"], metric)
+    name, _, key = metric.partition(".")
+    values = [run[name][key] if key else run[name] for run in (first, second)]
+    if values[0] is None or not values[1]:
+        return None
+    return _exact(values[0] / values[1])
+
+
+def _jackknife(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Estimate | None:
+    """Ratio of two means over jobs, with the interval of the jackknife over weeks."""
+    sums = [np.array([run[metric], run["jobs"]]) for run in (first, second)]
+    if any(not (each.sum(axis=1) > 0).all() for each in sums):
+        return None
+    full = log(_mean(sums[0]) / _mean(sums[1]))
+    count = min(each.shape[1] for each in sums)
+    left_out = []
+    for week in range(count):
+        parts = [np.delete(each, week, axis=1) for each in sums]
+        if count > 2 and all((part.sum(axis=1) > 0).all() for part in parts):
+            left_out.append(log(_mean(parts[0]) / _mean(parts[1])))
+    if len(left_out) < 2:
+        return exp(full), 0.0, 1e9
+    n = len(left_out)
+    spread = np.array(left_out) - np.mean(left_out)
+    half = NORMAL * sqrt((n - 1) / n * float((spread**2).sum()))
+    return exp(full), exp(full - half), exp(full + half)
+
+
+def _exact(value: float) -> Estimate:
+    return value, value, value
+
+
+def _mean(sums: Any) -> float:
+    total = sums.sum(axis=1)
+    return float(total[0] / total[1])
+
+
+def _judged(
+    id: str,
+    text: str,
+    paper: str,
+    ours: Estimate | None,
+    *,
+    below: float | None = None,
+    above: float | None = None,
+) -> JudgedClaim:
+    """Verdict: held if the whole interval is on the side of the claim, opposite on the other."""
+    if ours is None:
+        return JudgedClaim(id, text, paper, None, None, None, OPEN)
+    value, low, high = ours
+    verdict = OPEN
+    if low is not None and high is not None:
+        if below is not None:
+            verdict = HELD if high < below else OPPOSITE if low > below else OPEN
+        if above is not None:
+            verdict = HELD if low > above else OPPOSITE if high < above else OPEN
+    return JudgedClaim(id, text, paper, value, low, high, verdict)

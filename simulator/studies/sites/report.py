@@ -1,0 +1,195 @@
+"""The report of the study: tables with the paper's numbers, claims, queues over time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from scheduler.text.tables import Table, render
+from simulator.results.statistics import mean
+from simulator.studies.sites.claims import JudgedClaim, judge
+from simulator.studies.sites.paper import SCENARIOS, TABLE_8_1, TABLE_8_3
+from simulator.studies.sites.runs import MERGED, QUEUE_EVERY_S
+from simulator.study.study import Report, Row
+
+#: Numbers of a policy in the data of the report.
+KEYS: Final = (
+    "mean_bounded_slowdown", "sd_bounded_slowdown", "p95_bounded_slowdown", "mean_slowdown",
+    "mean_wait_s", "sd_wait_s", "p95_wait_s", "jobs_by_centre", "cost", "p95_job_cost",
+    "within_cost_limit_pct", "p95_processors", "utilization_pct",
+)  # fmt: skip
+COLUMNS: Final = {
+    "BSLD": "mean_bounded_slowdown",
+    "SD": "sd_bounded_slowdown",
+    "P95": "p95_bounded_slowdown",
+    "WAIT S": "mean_wait_s",
+    "SD ": "sd_wait_s",
+    "P95 ": "p95_wait_s",
+    "COST M": "cost",
+    "P95 COST": "p95_job_cost",
+    "WITHIN %": "within_cost_limit_pct",
+    "P95 CPUS": "p95_processors",
+    "UTIL %": "utilization_pct",
+}
+
+#: (scenario, policy) -> numbers, means over the seeds.
+Numbers = dict[tuple[str, str], dict[str, Any]]
+
+
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Tables, claims, and queues over time as CSV and picture."""
+    from simulator.studies.sites.pictures import picture  # imported here: matplotlib loads slowly
+
+    merged = _numbers([row for row in rows if row.parameters["trace"] == MERGED])
+    isis = _numbers([row for row in rows if row.parameters["trace"] != MERGED])
+    claims: list[JudgedClaim] = []
+    parts, files = [], {}
+    for name, found in (("merged", merged), ("isis", isis)):
+        if not found:
+            continue
+        claims += judge(name, found)
+        parts += [_table(name, scenario, found) for scenario in SCENARIOS]
+        files[f"queues-{name}.csv"] = _queues_csv(found)
+        files |= {f"queues-{name}.{form}": data for form, data in picture(name, found).items()}
+    parts += [_separate_table(merged), _jobs_table(merged or isis), _claims_table(claims)]
+    data = {
+        "trace": _trace_data(rows),
+        "scenarios": _data(merged),
+        "scenarios_isis": _data(isis),
+        "claims": [claim._asdict() for claim in claims],
+    }
+    return Report("\n\n".join(part for part in parts if part), data, files)
+
+
+def _numbers(rows: Sequence[Row]) -> Numbers:
+    """Numbers by scenario and policy; those of several seeds are averaged."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = row.parameters["scenario"], row.parameters["policy"]
+        found.setdefault(key, []).append(dict(row.result))
+    return {key: _averaged(results) for key, results in found.items()}
+
+
+def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first result with means of the plain numbers over all."""
+    averaged = dict(results[0])
+    for name in KEYS:
+        values = [result[name] for result in results]
+        if isinstance(values[0], dict):
+            averaged[name] = {key: mean([v[key] for v in values]) for key in values[0]}
+        elif values[0] is not None:
+            averaged[name] = mean(values)
+    return averaged
+
+
+def _data(found: Numbers) -> dict[str, dict[str, Any]]:
+    data: dict[str, dict[str, Any]] = {}
+    for (scenario, policy), numbers in found.items():
+        data.setdefault(scenario, {})[policy] = {key: numbers[key] for key in KEYS}
+    return data
+
+
+def _trace_data(rows: Sequence[Row]) -> dict[str, Any]:
+    """What the traces are: files, jobs submitted and jobs simulated."""
+    data: dict[str, Any] = {}
+    for row in rows:
+        name = "merged" if row.parameters["trace"] == MERGED else "isis"
+        files = row.parameters["merged"] if name == "merged" else row.parameters["trace"]
+        data.setdefault(
+            name,
+            {
+                "files": files,
+                "days": row.parameters["days"] if name == "merged" else None,
+                "submitted": row.result["submitted"],
+                "simulated": row.result["jobs"] + row.result["unstarted"],
+            },
+        )
+    return data
+
+
+def _table(trace: str, scenario: str, found: Numbers) -> str:
+    """Numbers of all policies of one scenario."""
+    lines = []
+    for (name, policy), numbers in found.items():
+        if name == scenario:
+            values = [numbers[key] for key in COLUMNS.values()]
+            values[6] = None if values[6] is None else values[6] / 1e6
+            lines.append([policy, *map(_shown, values)])
+    if not lines:
+        return ""
+    table = render(Table(["POLICY", *COLUMNS], lines, left=frozenset({"POLICY"})))
+    return f"{scenario}, trace {trace}\n{table}"
+
+
+def _separate_table(found: Numbers) -> str:
+    """Table 8.1: the separate centres, the paper's numbers in brackets."""
+    lines = []
+    for (centre, scenario), paper in TABLE_8_1.items():
+        numbers = found.get((scenario, "origin"), {}).get("by_origin", {}).get(centre)
+        if numbers is not None:
+            names = ("bounded_slowdown", "slowdown", "wait_s")
+            ours = [numbers[f"{part}_{name}"] for name in names for part in ("mean", "sd", "p95")]
+            pairs = zip(ours, paper, strict=True)
+            lines.append([f"{centre} in {scenario}", *(f"{_shown(a)} ({b:g})" for a, b in pairs)])
+    if not lines:
+        return ""
+    head = [f"{part}{name}" for name in ("BSLD", "SLD", "WAIT") for part in ("", "SD ", "P95 ")]
+    table = render(Table(["CENTRE", *head], lines, left=frozenset({"CENTRE"})))
+    return f"Table 8.1, separate centres, ours (GUIM)\n{table}"
+
+
+def _jobs_table(found: Numbers) -> str:
+    """Table 8.3: jobs by centre in ALL-SJBF, the paper's numbers in brackets."""
+    lines = []
+    for (scenario, policy), numbers in found.items():
+        if scenario == "ALL-SJBF":
+            paper = TABLE_8_3.get(policy, {})
+            cells = [
+                f"{jobs:g}" + (f" ({paper[centre]})" if centre in paper else "")
+                for centre, jobs in numbers["jobs_by_centre"].items()
+            ]
+            centres = [*numbers["jobs_by_centre"]]
+            lines.append([policy, *cells])
+    if not lines:
+        return ""
+    table = render(Table(["POLICY", *centres], lines, left=frozenset({"POLICY"})))
+    return f"Table 8.3, jobs by centre in ALL-SJBF, ours (GUIM)\n{table}"
+
+
+def _claims_table(claims: Sequence[JudgedClaim]) -> str:
+    lines = [
+        [
+            claim.id.partition("/")[0],
+            claim.text,
+            claim.paper,
+            _shown(claim.ours),
+            "" if claim.low is None else f"{_shown(claim.low)} to {_shown(claim.high)}",
+            claim.verdict,
+        ]
+        for claim in claims
+        if claim.ours is not None
+    ]
+    head = ["TRACE", "CLAIM (RATIO OF THE FIRST TO THE SECOND)", "GUIM", "OURS", "95 %", "VERDICT"]
+    left = frozenset(head) - {"OURS"}
+    return f"Claims\n{render(Table(head, lines, left=left))}"
+
+
+def _queues_csv(found: Numbers) -> bytes:
+    """Queued jobs over time: one line for each scenario, policy, centre and time."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("scenario", "policy", "centre", "time_s", "queued"))
+    for (scenario, policy), numbers in found.items():
+        for centre, queued in numbers["queues"].items():
+            for i, count in enumerate(queued):
+                writer.writerow((scenario, policy, centre, f"{i * QUEUE_EVERY_S:g}", count))
+    return text.getvalue().encode()
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -1,0 +1,83 @@
+"""A run of the study: one trace, one scenario, one task assignment policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reshape.errors import ReshapeError, nearest
+from simulator.many_centres.run import rules_named, run_centres
+from simulator.many_centres.schedule import CentresSchedule
+from simulator.studies.sites.paper import SCENARIOS, centres
+from simulator.study.study import SEED, trace_path
+from simulator.traces import swf
+from simulator.traces.merge import merge
+from simulator.traces.normalise import Rules
+
+MERGED = "merged"
+#: Seconds between two values of a queue over time, and length of the batches of jobs.
+QUEUE_EVERY_S, BATCH_S = 21600.0, 7 * 86400.0
+
+
+def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Simulate the centres.
+
+    Parameters
+    ----------
+    parameters : `trace` ("merged" or a file), `scenario`, `policy`, `merged` (name of a centre ->
+        trace), `days` (of each merged trace), `jobs` (number of jobs; 0: all), `scale_estimates`.
+
+    Raises
+    ------
+    ReshapeError : there is no such scenario or policy.
+    """
+    name = parameters["scenario"]
+    if name not in SCENARIOS:
+        raise ReshapeError(f"unknown scenario {name!r}{nearest(name, SCENARIOS)}")
+    merged, path = [], None
+    if parameters["trace"] == MERGED:
+        files = parameters["merged"].items()
+        merged = [(centre, trace_path(parameters, file)) for centre, file in files]
+    else:
+        path = trace_path(parameters, parameters["trace"])
+    trace = _trace(tuple(merged), parameters["days"], path)
+    options = {"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]}
+    rules = rules_named(parameters["policy"], options)
+    found = run_centres(trace, centres(name), rules, Rules(), first=parameters["jobs"] or None)
+    return found.numbers() | {
+        "moved": found.moved,
+        "submitted": len(trace),
+        "by_origin": {
+            centre.name: found.numbers(found.of_origin(centre.name))
+            for centre in found.centres
+            if found.of_origin(centre.name).any()
+        },
+        "batches": batches(found),
+        "queues": found.queues(QUEUE_EVERY_S),
+    }
+
+
+def batches(found: CentresSchedule) -> dict[str, list[float]]:
+    """Sums over the jobs that were submitted in each week, for intervals of ratios."""
+    ran, jobs = found.ran, found.schedule.jobs
+    week = ((jobs.submitted - jobs.submitted[0]) // BATCH_S).astype(np.int64)[ran]
+    columns = {
+        "jobs": np.ones(len(week)),
+        "bounded_slowdown": found.bounded_slowdown[ran],
+        "slowdown": found.slowdown[ran],
+        "wait_s": found.schedule.wait[ran],
+        "cost": found.cost[ran],
+    }
+    return {name: np.bincount(week, column).tolist() for name, column in columns.items()}
+
+
+@lru_cache(maxsize=2)
+def _trace(merged: tuple[tuple[str, Path], ...], days: float, path: Path | None) -> swf.Trace:
+    """Trace of a run; the runs of one process share it."""
+    if path is not None:
+        return swf.read(path)
+    return merge([swf.read(file) for _, file in merged], [centre for centre, _ in merged], days)

@@ -1,0 +1,119 @@
+"""The study of several centres, on small traces."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from reshape.errors import ReshapeError
+from simulator.studies.sites.claims import judge, ratio
+from simulator.studies.sites.report import KEYS, report
+from simulator.studies.sites.runs import run
+from simulator.study.study import SHIPPED, Row, read_study
+
+FILES = {"CTC": "ctc.swf", "SDSC": "sp2.swf", "SDSC-Blue": "blue.swf"}
+POLICIES = ("less-waittime", "less-jobsinqueue", "less-workleft", "less-submittedjobs", "origin")
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces")
+    draw = random.Random(1)
+    for name, file in FILES.items():
+        largest = {"CTC": 400, "SDSC": 128, "SDSC-Blue": 1000}[name]
+        lines, at = [], 0
+        for number in range(1, 301):
+            at += draw.randrange(14000)
+            run_s, size = draw.randrange(1, 40000), draw.randrange(1, largest)
+            estimate = run_s * draw.randrange(1, 4)
+            lines.append(
+                f"{number} {at} -1 {run_s} {size} -1 -1 {size} {estimate} -1 1 1 1 1 1 -1 -1 -1"
+            )
+        (folder / file).write_text(f"; MaxProcs: {largest}\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+def row(traces: Path, scenario: str, policy: str) -> Row:
+    parameters = {
+        "trace": "merged",
+        "merged": FILES,
+        "days": 120,
+        "jobs": 0,
+        "scale_estimates": True,
+        "scenario": scenario,
+        "policy": policy,
+        "seed": 1,
+        "traces": str(traces),
+    }
+    return Row(parameters, run(parameters))
+
+
+@pytest.fixture(scope="module")
+def rows(traces: Path) -> list[Row]:
+    return [row(traces, "ALL-SJBF", policy) for policy in POLICIES]
+
+
+def test_the_data_has_the_numbers_of_every_policy(rows: list[Row]) -> None:
+    found = report(rows, None)
+    assert set(found.data) == {"trace", "scenarios", "scenarios_isis", "claims"}
+    assert found.data["trace"]["merged"]["submitted"] == 900
+    assert found.data["scenarios_isis"] == {}
+    for policy in POLICIES:
+        numbers = found.data["scenarios"]["ALL-SJBF"][policy]
+        assert tuple(numbers) == KEYS
+        assert sum(numbers["jobs_by_centre"].values()) == 900
+        assert 1 <= numbers["mean_bounded_slowdown"] <= numbers["mean_slowdown"] * 60
+    assert found.data["scenarios"]["ALL-SJBF"]["origin"]["within_cost_limit_pct"] == 100.0
+    assert {"queues-merged.csv", "queues-merged.png"} <= set(found.files)
+    assert "Table 8.1" in found.text
+
+
+def test_claims_have_intervals_and_verdicts(rows: list[Row]) -> None:
+    claims = {claim["id"]: claim for claim in report(rows, None).data["claims"]}
+    judged = claims["merged/ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"]
+    assert set(judged) == {"id", "text", "paper", "ours", "low", "high", "verdict"}
+    assert judged["low"] < judged["ours"] < judged["high"]
+    assert judged["verdict"] == "held"
+    missing = claims["merged/Scenario-1/cost/less-cost-sld/less-waittime"]
+    assert (missing["ours"], missing["verdict"]) == (None, "open")
+    assert {claim["verdict"] for claim in claims.values()} <= {"held", "opposite", "open"}
+
+
+def test_a_ratio_of_equal_runs_is_1_without_spread(rows: list[Row]) -> None:
+    assert ratio(rows[0].result, rows[0].result, "wait_s") == (1.0, 1.0, 1.0)
+
+
+def test_a_ratio_above_1_is_opposite(rows: list[Row]) -> None:
+    results = {("ALL-SJBF", policy): r.result for policy, r in zip(POLICIES, rows, strict=True)}
+    better, worse = ("ALL-SJBF", "less-waittime"), ("ALL-SJBF", "less-submittedjobs")
+    swapped = {better: results[worse], worse: results[better]}
+    (claim,) = [
+        c
+        for c in judge("merged", swapped)
+        if c.id == "merged/ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"
+    ]
+    assert claim.verdict == "opposite"
+
+
+def test_an_unknown_scenario_is_refused(traces: Path) -> None:
+    with pytest.raises(ReshapeError, match="did you mean ALL-SJBF"):
+        row(traces, "ALL-SJB", "random")
+
+
+def test_scenarios_and_policies_select_cases() -> None:
+    file = SHIPPED / "studies" / "sites.yaml"
+    chosen = read_study(file, selected={"scenario": ["ALL-SJBF"], "policy": list(POLICIES[:4])})
+    keys = [(run["scenario"], run["policy"], run["trace"]) for run in chosen.runs]
+    assert len(keys) == 8
+    assert {key[1] for key in keys} == set(POLICIES[:4])
+    more = read_study(file, selected={"scenario": ["Scenario-1"], "policy": ["less-slowdown"]})
+    assert {(run["scenario"], run["policy"]) for run in more.runs} == {
+        ("Scenario-1", "less-slowdown")
+    }
+
+
+def test_a_parameter_that_no_case_has_cannot_be_selected() -> None:
+    with pytest.raises(ReshapeError, match="have no parameter 'policy'"):
+        read_study(SHIPPED / "studies" / "kres.yaml", selected={"policy": ["easy"]})
