@@ -19,6 +19,7 @@ from zlib import crc32
 MODULES = (
     "scheduler.core.alarms",
     "scheduler.core.core",
+    "scheduler.core.event_handlers",
     "scheduler.core.event_order",
     "scheduler.forecasts.expected_jobs",
     "scheduler.forecasts.expected_start",

@@ -2,43 +2,39 @@
 
 ``core.handle(events)`` is its only entry point. The core changes the state for each event, runs one
 scheduling pass (the scenario's backfilling), then asks the scenario's resizing policy at the resize
-points. There is one method for each type of event. Drivers (live service, simulator, replay) carry
-out the orders and report what happens as further events. An event that does not fit the state of
-its job (a repetition, or one of a job that has ended) changes nothing, so drivers may repeat
-events.
+points. `EventHandlers` has one method for each type of event. Drivers (live service, simulator,
+replay) carry out the orders and report what happens as further events. An event that does not fit
+the state of its job (a repetition, or one of a job that has ended) changes nothing, so drivers may
+repeat events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from scheduler.core.alarms import Alarms
+from scheduler.core.event_handlers import HANDLERS, EventHandlers
 from scheduler.core.event_order import divide_for_passes, instant_order
 from scheduler.core.pending import reason_pending
-from scheduler.core.resizing import PolicyErrorHandler, Resizes, measure
+from scheduler.core.recorded_core import record_of, restore_state
+from scheduler.core.resizing import PolicyErrorHandler, Resizes
 from scheduler.model.events import (
-    DepthChanged,
     Event,
-    JobCancelled,
     JobEnded,
-    JobStarted,
     JobSubmitted,
-    NodeJoined,
-    NodeLost,
     ResizeDone,
-    ResizeFailed,
     ResizePoint,
-    Wakeup,
 )
-from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
+from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Kill, Order, Reason, Start
+from scheduler.model.orders import Order, Reason, Start
 from scheduler.model.priority import Prioritised
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.in_order import SchedulingPass
 from scheduler.policies.scenario import Scenario
+from scheduler.predictions.predictor import Predictor
 from scheduler.state.queue import Queue
 from scheduler.state.records import CoreRecord
 from scheduler.state.scheduler_state import SchedulerState
@@ -67,7 +63,6 @@ class Core:
     ----------
     state : scheduler state, which only the core and its parts change.
     view : what resizing policies see of the state.
-    predictor : predicts run times; None if the scenario uses the users' estimates.
     """
 
     def __init__(
@@ -84,11 +79,17 @@ class Core:
         self.order = order
         self.keep_ended = keep_ended
         self._alarms = Alarms(self.state, kill_at_walltime)
-        self._ended: list[Job] = []  # jobs that ended at this instant, for the predictor
         self._start_job = self._start  # one bound method for all passes
-        self._depth_limit: int | None = None  # of the driver
         self.view = View(self.state, 0, None)
         self._resizes = Resizes(self.state, self.view)
+        self._handlers = EventHandlers(
+            self.state,
+            self._alarms,
+            self._resizes,
+            learns_at_once=order == "batch",
+            keep_ended=keep_ended,
+        )
+        self._handlers.resources_counted = self._select_pass
         self.scenario = scenario
 
     # What drivers read.
@@ -124,9 +125,14 @@ class Core:
         return self.state.reservations
 
     @property
+    def predictor(self) -> Predictor | None:
+        """Predicts run times; None if the scenario uses the users' estimates."""
+        return self._handlers.predictor
+
+    @property
     def depth_limit(self) -> int | None:
         """Depth of passes to which the driver has limited this core; None: no limit."""
-        return self._depth_limit
+        return self._handlers.depth_limit
 
     @property
     def kill_at_walltime(self) -> bool:
@@ -157,7 +163,7 @@ class Core:
         placing = scenario.selection_may_refuse(state.machine)
         queued = list(state.queue.jobs.values())
         self._scenario = scenario
-        self.predictor = scenario.estimates.predictor()
+        self._handlers.predictor = scenario.estimates.predictor()
         order = scenario.queue_order
         state.queue = Queue(order, scenario.backfill_order, indexed=backfill.needs_index)
         state.selection, state.placing = scenario.selection, placing
@@ -170,17 +176,12 @@ class Core:
         self._alarms.set_predictor(self.predictor)
         self._alarms.kill_at_reservation = backfill.kill_at_reservation
         self._select_pass()
-        self._limit_depth(self._depth_limit)
+        self._handlers.max_jobs = backfill.max_jobs
+        self._handlers.limit_depth(self.depth_limit)
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._decides_first = any(getattr(policy, "precedes_pass", False) for policy in policies)
         self._backfills_on_contact = backfill.moments == "contacts"
         state.backfill_allowed = not self._backfills_on_contact
-
-    def _limit_depth(self, limit: int | None) -> None:
-        """Let passes examine at most so many jobs, or fewer if the scenario demands it."""
-        self._depth_limit = limit
-        depths = [depth for depth in (limit, self._scenario.backfill.max_jobs) if depth is not None]
-        self.state.depth = min(depths, default=None)
 
     def _select_pass(self) -> None:
         """Select the scheduling pass for this scenario and the kinds of resources."""
@@ -206,7 +207,7 @@ class Core:
             if event.at > state.now:
                 state.now = event.at
             state.orders = orders
-            self.on_job_ended(event)
+            self._handlers.on_job_ended(event)
         elif type(event) is JobSubmitted:
             if event.at > state.now:
                 state.now = event.at
@@ -235,8 +236,8 @@ class Core:
             self._handle_batch(sorted(events, key=instant_order))
         else:
             self._handle_sequential(events)
-        if self._ended:
-            self._train_predictor()
+        if self.order != "batch":
+            self._handlers.train_predictor()
         return orders
 
     def _handle_sequential(self, events: Sequence[Event]) -> None:
@@ -256,7 +257,7 @@ class Core:
             compression_due = False
             for event in known:
                 before = state.compression_due
-                _HANDLERS[type(event)](self, event)
+                HANDLERS[type(event)](self._handlers, event)
                 if type(event) is JobEnded:
                     compression_due = compression_due or state.compression_due
                     state.compression_due = before
@@ -271,7 +272,7 @@ class Core:
                     self._handle_batch([event])
         # The predictor learns ends of one instant in the order in which the jobs started.
         places = {event.job: i for i, event in enumerate(events) if type(event) is JobEnded}
-        self._ended.sort(key=lambda job: (job.started_at or 0.0, places.get(job.id, len(places))))
+        self._handlers.sort_ended(places)
 
     def _handle_batch(self, events: Sequence[Event]) -> None:
         """Change the state, run one pass, then decide at the resize points."""
@@ -281,16 +282,16 @@ class Core:
             if type(event) is ResizePoint:
                 points.append(event)
             else:
-                _HANDLERS[type(event)](self, event)
+                HANDLERS[type(event)](self._handlers, event)
         if points and self._decides_first:
             first = [point for point in points if self._precedes_pass(point)]
             points = [point for point in points if point not in first]
             for point in first:
-                self.on_resize_point(point)
+                self._handlers.on_resize_point(point)
         if (state.pass_due or state.queue.sort_is_due(state.now)) and state.queue.jobs:
             self._run_pass()
         for point in points:
-            self.on_resize_point(point)
+            self._handlers.on_resize_point(point)
 
     def _precedes_pass(self, point: ResizePoint) -> bool:
         """Whether the policy decides at a resize point before the pass of the same instant."""
@@ -354,6 +355,10 @@ class Core:
             raise KeyError(f"job {job} is not in the queue")
         return reason_pending(self.state.jobs[job], self.state, self.view)
 
+    def admit(self, job: Job) -> None:
+        """Queue a job: a new one, or one that was redirected from another core."""
+        self._handlers.admit(job)
+
     def forget(self, job: int) -> None:
         """Drop the record of an ended job; see `SchedulerState.forget`."""
         self.state.forget(job)
@@ -362,16 +367,7 @@ class Core:
 
     def record(self) -> CoreRecord:
         """Return the scheduler state, apart from the jobs, for durable storage."""
-        state = self.state
-        predictor = self.predictor
-        return CoreRecord(
-            nodes=list(state.machine.nodes.values()),
-            resize_costs=state.resize_costs,
-            reservations=dict(state.reservations),
-            predictor=None if predictor is None else predictor.learned(),
-            sorted_at=state.queue.sorted_at,
-            depth=self._depth_limit,
-        )
+        return record_of(self._handlers)
 
     def restore(
         self,
@@ -391,80 +387,8 @@ class Core:
         jobs : the jobs of this core, as they were recorded.
         points : resize points after the records of their jobs, oldest first.
         """
-        state = self.state
-        state.queue.sorted_at = record.sorted_at
-        self._limit_depth(record.depth)
-        recorded = list(jobs)
-        for each in recorded:
-            self._alarms.limit(each)
-        state.restore(now, record.nodes, recorded)
-        for point in points:
-            job = state.live.get(point.job)
-            if job is not None and job.state in ACTIVE and job.spec.resizable:
-                measure(job, point)
-        state.resize_costs = record.resize_costs
-        state.reservations.update(
-            (job, at) for job, at in record.reservations.items() if job in state.queue
-        )
-        if self.predictor is not None and record.predictor is not None:
-            self.predictor.relearn(record.predictor)
+        restore_state(self._handlers, now, record, jobs, points)
         self._select_pass()
-
-    # Beginning and end of a job in the core.
-
-    def admit(self, job: Job) -> None:
-        """Queue a job: a new one, or one that was redirected from another core."""
-        self._set_demand(job)
-        self.state.queue.add(job, self.state.now)
-        self.state.request_pass()
-
-    def _set_demand(self, job: Job) -> None:
-        """Set a job's estimate and its demand."""
-        state, spec = self.state, job.spec
-        if self.predictor is not None:
-            self._alarms.predict(job, self.predictor)
-        if spec.resources:
-            is_new = state.machine.pools.register(spec.resources)
-            if is_new or not state.multi_resource:
-                self._count_resources()
-        if state.multi_resource:
-            job.demand = state.quantity(job.processors, job)
-        else:
-            job.demand = job.processors
-
-    def _count_resources(self) -> None:
-        """Count all resources that were named so far, and schedule by them."""
-        self.state.count_resources()
-        self._select_pass()
-
-    def finish(self, job: Job, final: JobState) -> None:
-        """Release everything that a live job holds and record its end."""
-        state = self.state
-        state.vacate(job)
-        job.state = final  # a legal transition from any state of a live job
-        job.ended_at = state.now
-        if self.predictor is not None:
-            self._ended.append(job)
-            if self.order == "batch":
-                self._train_predictor()
-        if not self.keep_ended:
-            del state.jobs[job.id]
-
-    def _train_predictor(self) -> None:
-        """Give the predictor the jobs that ended."""
-        if self.predictor is not None:
-            for job in self._ended:
-                self.predictor.ended(job)
-        self._ended.clear()
-
-    # One method for each type of event.
-
-    def on_job_submitted(self, event: JobSubmitted) -> None:
-        """Queue a job; a number that is known already is a repetition."""
-        jobs = self.state.jobs
-        if event.job not in jobs:
-            job = jobs[event.job] = Job(event.job, event.spec, event.at)
-            self.admit(job)
 
     def _on_single_submission(self, event: JobSubmitted) -> None:
         """Queue a job, or start it at once if the queue is empty and a pass would start it."""
@@ -473,129 +397,11 @@ class Core:
             return
         job = jobs[number] = Job(number, event.spec, event.at)
         if not self.state.queue.jobs and self._pass.can_start_unqueued:
-            self._set_demand(job)
+            self._handlers.set_demand(job)
             if self._pass.can_start_unqueued and self._pass.start_first(job):
                 return
-        self.admit(job)
-
-    def on_job_started(self, event: JobStarted) -> None:
-        """Set a job RUNNING; a restarted job keeps its size."""
-        job = self.state.jobs.get(event.job)
-        if job is None or job.state is not S.STARTING:
-            return
-        job.become(S.RUNNING)
-        if job.spec.resizable:
-            job.history.configured(job.size, event.at)
-
-    def on_resize_point(self, event: ResizePoint) -> None:
-        """Record the performance and decide: expand, contract or continue (PRIO 2)."""
-        job = self.state.jobs.get(event.job)
-        self.state.orders.append(self._resizes.decide(job, event))
-        if self.predictor is not None and job is not None and job.state in ACTIVE:
-            self._alarms.progressed(job, event, self.predictor)
-
-    def on_resize_done(self, event: ResizeDone) -> None:
-        """Commit a resize; groups that left release their processors."""
-        job = self.state.jobs.get(event.job)
-        if job is not None and _is_under_way(job, event.serial):
-            self._resizes.commit(job, event)
-
-    def on_resize_failed(self, event: ResizeFailed) -> None:
-        """Roll back a resize; a job whose processes are gone is restarted or fails."""
-        job = self.state.jobs.get(event.job)
-        if job is not None and _is_under_way(job, event.serial):
-            order = self._resizes.roll_back(job, event)
-            if isinstance(order, Kill):
-                self.finish(job, S.FAILED)
-            if order is not None:
-                self.state.orders.append(order)
-
-    def on_job_ended(self, event: JobEnded) -> None:
-        """Release the processors of a job for the pass to use (PRIO 2, System Monitor)."""
-        job = self.state.live.get(event.job)
-        if job is None:
-            return
-        final = COMPLETED
-        if event.exit_code or event.signal:
-            job.exit_code, job.signal = event.exit_code, event.signal
-            final = S.FAILED
-        if event.why and not job.why:
-            job.why = event.why
-        self.finish(job, job.cause or final)
-
-    def on_job_cancelled(self, event: JobCancelled) -> None:
-        """Remove a queued job; end a live one."""
-        state = self.state
-        job = state.jobs.get(event.job)
-        if job is None:
-            return
-        if job.state is S.PENDING:
-            state.queue.remove(job)
-            state.cancel_reservation(job)
-            job.become(S.CANCELLED)
-            job.why, job.ended_at = event.why, state.now
-        elif job.id in state.live and job.state is not S.COMPLETING:
-            state.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
-
-    def on_node_joined(self, event: NodeJoined) -> None:
-        """Add the processors and resources of a node."""
-        state = self.state
-        state.releases_changed()
-        state.machine.join(event.node, event.processors, event.resources)
-        if event.resources:
-            self._count_resources()
-        for job in state.live.values():
-            state.expect(job)
-        state.processors_released()
-
-    def on_node_lost(self, event: NodeLost) -> None:
-        """End the jobs on a lost node, also if it was lost before.
-
-        A job of which only the joining group was there continues: its driver reports the failed
-        expansion. So does a job that may have a restart point: its driver reports that it restarts,
-        or the loss again.
-        """
-        state = self.state
-        state.machine.lose(event.node)
-        node = state.machine.nodes.get(event.node)
-        lost = ProcSet() if node is None else node.processors
-        points = event.restart_points
-        state.releases_changed()
-        reason = Reason("node lost", "node {node} is gone", {"node": event.node})
-        for job in list(state.live.values()) if lost else ():
-            state.expect(job)
-            joining = job.resize.group if job.resize is not None else None
-            hit = any(held & lost for group, held in job.groups.items() if group != joining)
-            restarts = job.state in RESIZING and (points is None or job.id in points)
-            if hit and job.state is not S.COMPLETING and not restarts:
-                state.kill(job, S.NODE_FAIL, reason)
-
-    def on_depth_changed(self, event: DepthChanged) -> None:
-        """Limit the depth of passes; the next pass examines the queue to the new depth."""
-        self._limit_depth(event.jobs)
-        self.state.request_pass()
-
-    def on_wakeup(self, event: Wakeup) -> None:
-        """End overdue jobs, extend predictions, ask for the next wake-up."""
-        if self._alarms.wake():
-            self.state.request_pass()
-
-
-def _is_under_way(job: Job, serial: int) -> bool:
-    return job.resize is not None and job.resize.serial == serial
+        self._handlers.admit(job)
 
 
 #: Events by which a user or a job contacts the scheduler.
 _CONTACTS = frozenset({JobSubmitted, ResizePoint, ResizeDone})
-_HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
-    DepthChanged: Core.on_depth_changed,
-    JobSubmitted: Core.on_job_submitted,
-    JobStarted: Core.on_job_started,
-    ResizeDone: Core.on_resize_done,
-    ResizeFailed: Core.on_resize_failed,
-    JobEnded: Core.on_job_ended,
-    JobCancelled: Core.on_job_cancelled,
-    NodeJoined: Core.on_node_joined,
-    NodeLost: Core.on_node_lost,
-    Wakeup: Core.on_wakeup,
-}

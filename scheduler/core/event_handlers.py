@@ -1,0 +1,267 @@
+"""What each event changes: the beginning, the resizes and the end of jobs, nodes and wake-ups.
+
+There is one method for each type of event. It changes the state and adds orders; scheduling passes
+follow in `scheduler.core.core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scheduler.core.alarms import Alarms
+from scheduler.core.resizing import Resizes
+from scheduler.model.events import (
+    DepthChanged,
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    ResizeDone,
+    ResizeFailed,
+    ResizePoint,
+    Wakeup,
+)
+from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
+from scheduler.model.orders import Kill, Reason
+from scheduler.model.procset import ProcSet
+from scheduler.predictions.predictor import Predictor
+from scheduler.state.scheduler_state import SchedulerState
+
+S = JobState
+
+
+class EventHandlers:
+    """The changes that events make.
+
+    Parameters
+    ----------
+    state : scheduler state.
+    alarms : wake-ups of the core.
+    resizes : decides on resizes.
+    learns_at_once : whether the predictor learns each end before the next event; otherwise when
+        the core calls `train_predictor`.
+    keep_ended : keep the records of ended jobs.
+
+    Attributes
+    ----------
+    alarms : see above.
+    predictor : predicts run times; None if the scenario uses the users' estimates.
+    resources_counted : called when further resources were named for the first time.
+    max_jobs : depth of passes by the scenario; None: no limit.
+    depth_limit : depth of passes to which the driver has limited the core; None: no limit.
+    """
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        alarms: Alarms,
+        resizes: Resizes,
+        *,
+        learns_at_once: bool,
+        keep_ended: bool,
+    ) -> None:
+        self.state = state
+        self.alarms, self._resizes = alarms, resizes
+        self._learns_at_once, self._keep_ended = learns_at_once, keep_ended
+        self._ended: list[Job] = []  # jobs from which the predictor is still to learn
+        self.predictor: Predictor | None = None
+        self.resources_counted: Callable[[], None] | None = None
+        self.max_jobs: int | None = None
+        self.depth_limit: int | None = None
+
+    # Beginning and end of a job in the core.
+
+    def admit(self, job: Job) -> None:
+        """Queue a job: a new one, or one that was redirected from another core."""
+        self.set_demand(job)
+        self.state.queue.add(job, self.state.now)
+        self.state.request_pass()
+
+    def set_demand(self, job: Job) -> None:
+        """Set a job's estimate and its demand."""
+        state, spec = self.state, job.spec
+        if self.predictor is not None:
+            self.alarms.predict(job, self.predictor)
+        if spec.resources:
+            is_new = state.machine.pools.register(spec.resources)
+            if is_new or not state.multi_resource:
+                self.count_resources()
+        if state.multi_resource:
+            job.demand = state.quantity(job.processors, job)
+        else:
+            job.demand = job.processors
+
+    def count_resources(self) -> None:
+        """Count all resources that were named so far, and schedule by them."""
+        self.state.count_resources()
+        if self.resources_counted is not None:
+            self.resources_counted()
+
+    def finish(self, job: Job, final: JobState) -> None:
+        """Release everything that a live job holds and record its end."""
+        state = self.state
+        state.vacate(job)
+        job.state = final  # a legal transition from any state of a live job
+        job.ended_at = state.now
+        if self.predictor is not None:
+            self._ended.append(job)
+            if self._learns_at_once:
+                self.train_predictor()
+        if not self._keep_ended:
+            del state.jobs[job.id]
+
+    def sort_ended(self, places: dict[int, int]) -> None:
+        """Let the predictor learn the ends of this instant in the order of the starts.
+
+        Parameters
+        ----------
+        places : job number -> place of its end among the events, for jobs that started together.
+        """
+        self._ended.sort(key=lambda job: (job.started_at or 0.0, places.get(job.id, len(places))))
+
+    def train_predictor(self) -> None:
+        """Give the predictor the jobs that ended."""
+        if self.predictor is not None:
+            for job in self._ended:
+                self.predictor.ended(job)
+        self._ended.clear()
+
+    # One method for each type of event.
+
+    def on_job_submitted(self, event: JobSubmitted) -> None:
+        """Queue a job; a number that is known already is a repetition."""
+        jobs = self.state.jobs
+        if event.job not in jobs:
+            job = jobs[event.job] = Job(event.job, event.spec, event.at)
+            self.admit(job)
+
+    def on_job_started(self, event: JobStarted) -> None:
+        """Set a job RUNNING; a restarted job keeps its size."""
+        job = self.state.jobs.get(event.job)
+        if job is None or job.state is not S.STARTING:
+            return
+        job.become(S.RUNNING)
+        if job.spec.resizable:
+            job.history.configured(job.size, event.at)
+
+    def on_resize_point(self, event: ResizePoint) -> None:
+        """Record the performance and decide: expand, contract or continue (PRIO 2)."""
+        job = self.state.jobs.get(event.job)
+        self.state.orders.append(self._resizes.decide(job, event))
+        if self.predictor is not None and job is not None and job.state in ACTIVE:
+            self.alarms.progressed(job, event, self.predictor)
+
+    def on_resize_done(self, event: ResizeDone) -> None:
+        """Commit a resize; groups that left release their processors."""
+        job = self.state.jobs.get(event.job)
+        if job is not None and _is_under_way(job, event.serial):
+            self._resizes.commit(job, event)
+
+    def on_resize_failed(self, event: ResizeFailed) -> None:
+        """Roll back a resize; a job whose processes are gone is restarted or fails."""
+        job = self.state.jobs.get(event.job)
+        if job is not None and _is_under_way(job, event.serial):
+            order = self._resizes.roll_back(job, event)
+            if isinstance(order, Kill):
+                self.finish(job, S.FAILED)
+            if order is not None:
+                self.state.orders.append(order)
+
+    def on_job_ended(self, event: JobEnded) -> None:
+        """Release the processors of a job for the pass to use (PRIO 2, System Monitor)."""
+        job = self.state.live.get(event.job)
+        if job is None:
+            return
+        final = COMPLETED
+        if event.exit_code or event.signal:
+            job.exit_code, job.signal = event.exit_code, event.signal
+            final = S.FAILED
+        if event.why and not job.why:
+            job.why = event.why
+        self.finish(job, job.cause or final)
+
+    def on_job_cancelled(self, event: JobCancelled) -> None:
+        """Remove a queued job; end a live one."""
+        state = self.state
+        job = state.jobs.get(event.job)
+        if job is None:
+            return
+        if job.state is S.PENDING:
+            state.queue.remove(job)
+            state.cancel_reservation(job)
+            job.become(S.CANCELLED)
+            job.why, job.ended_at = event.why, state.now
+        elif job.id in state.live and job.state is not S.COMPLETING:
+            state.kill(job, S.CANCELLED, Reason("cancelled", "{why}", {"why": event.why}))
+
+    def on_node_joined(self, event: NodeJoined) -> None:
+        """Add the processors and resources of a node."""
+        state = self.state
+        state.releases_changed()
+        state.machine.join(event.node, event.processors, event.resources)
+        if event.resources:
+            self.count_resources()
+        for job in state.live.values():
+            state.expect(job)
+        state.processors_released()
+
+    def on_node_lost(self, event: NodeLost) -> None:
+        """End the jobs on a lost node, also if it was lost before.
+
+        A job of which only the joining group was there continues: its driver reports the failed
+        expansion. So does a job that may have a restart point: its driver reports that it restarts,
+        or the loss again.
+        """
+        state = self.state
+        state.machine.lose(event.node)
+        node = state.machine.nodes.get(event.node)
+        lost = ProcSet() if node is None else node.processors
+        points = event.restart_points
+        state.releases_changed()
+        reason = Reason("node lost", "node {node} is gone", {"node": event.node})
+        for job in list(state.live.values()) if lost else ():
+            state.expect(job)
+            joining = job.resize.group if job.resize is not None else None
+            hit = any(held & lost for group, held in job.groups.items() if group != joining)
+            restarts = job.state in RESIZING and (points is None or job.id in points)
+            if hit and job.state is not S.COMPLETING and not restarts:
+                state.kill(job, S.NODE_FAIL, reason)
+
+    def on_depth_changed(self, event: DepthChanged) -> None:
+        """Limit the depth of passes; the next pass examines the queue to the new depth."""
+        self.limit_depth(event.jobs)
+        self.state.request_pass()
+
+    def limit_depth(self, limit: int | None) -> None:
+        """Let passes examine at most so many jobs, or fewer if the scenario demands it."""
+        self.depth_limit = limit
+        depths = [depth for depth in (limit, self.max_jobs) if depth is not None]
+        self.state.depth = min(depths, default=None)
+
+    def on_wakeup(self, event: Wakeup) -> None:
+        """End overdue jobs, extend predictions, ask for the next wake-up."""
+        if self.alarms.wake():
+            self.state.request_pass()
+
+
+def _is_under_way(job: Job, serial: int) -> bool:
+    return job.resize is not None and job.resize.serial == serial
+
+
+#: Type of an event -> method; resize points are handled after the pass of their instant.
+HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
+    DepthChanged: EventHandlers.on_depth_changed,
+    JobSubmitted: EventHandlers.on_job_submitted,
+    JobStarted: EventHandlers.on_job_started,
+    ResizeDone: EventHandlers.on_resize_done,
+    ResizeFailed: EventHandlers.on_resize_failed,
+    JobEnded: EventHandlers.on_job_ended,
+    JobCancelled: EventHandlers.on_job_cancelled,
+    NodeJoined: EventHandlers.on_node_joined,
+    NodeLost: EventHandlers.on_node_lost,
+    Wakeup: EventHandlers.on_wakeup,
+}
