@@ -359,16 +359,47 @@ class Submitted(_Message):
     job: int
 
 
-class CheckSubmission(_Message):
-    """Answered by Admissible or Failure; nothing is submitted."""
+class ForecastStarts(_Message):
+    """Forecast all queued jobs; answered by ForecastResult, with a list of `JobForecast`.
+
+    Attributes
+    ----------
+    horizon_s : the forecast ends so many seconds from now; None: it has no end.
+    """
+
+    horizon_s: float | None = None
+
+
+class ForecastJob(_Message):
+    """Forecast a queued job; answered by ForecastResult, with a `Waiting`.
+
+    Attributes
+    ----------
+    futures, seed : number of forecasts with drawn run times, and the seed of the draws.
+    """
+
+    job: int
+    horizon_s: float | None = None
+    futures: int = 0
+    seed: int = 0
+
+
+class RequestQuote(_Message):
+    """Forecast a job that is not submitted; answered by ForecastResult, with a `Quote`.
+
+    The other fields are those of `ForecastJob`.
+    """
 
     submission: Submission
+    horizon_s: float | None = None
+    futures: int = 0
+    seed: int = 0
 
 
-class Admissible(_Message):
-    """The request of a job that would be admitted, as data of a `JobSpec`."""
+class ForecastResult(_Message):
+    """A structure of `scheduler.forecasts` as data."""
 
-    spec: dict[str, Any]
+    found: Any
 
 
 class Cancel(_Message):
@@ -600,8 +631,10 @@ Message: TypeAlias = (
     | AgentStop
     | Submit
     | Submitted
-    | CheckSubmission
-    | Admissible
+    | ForecastStarts
+    | ForecastJob
+    | RequestQuote
+    | ForecastResult
     | Cancel
     | ListJobs
     | Jobs

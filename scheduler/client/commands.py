@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.topology import Topology
 from reshape.wire import messages as m
 from scheduler.client import tables
@@ -21,11 +22,10 @@ from scheduler.client.asking import ask, list_jobs, number_of, service_info, wai
 from scheduler.client.background import start
 from scheduler.client.background import stop as stop_service
 from scheduler.client.forecasting import (
-    admissible,
     expected_starts,
     forecast_of_waiting,
+    quote_of,
     quote_text,
-    recorded_state,
     starts_table,
     waiting_lines,
 )
@@ -43,7 +43,6 @@ from scheduler.client.options import (
     service_option,
 )
 from scheduler.client.submission import OUTPUT, prepare
-from scheduler.forecasts.quotes import quote
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
 
@@ -235,8 +234,7 @@ def submit(
         placement=placement,
     )
     if test_only:
-        state = recorded_state(directory)
-        quoted = quote(state, admissible(directory, state, submission))
+        quoted = quote_of(directory, submission)
         if as_json:
             _echo_json(quoted)
         else:
@@ -272,7 +270,7 @@ def queue(
     def show() -> None:
         listing = list_jobs(directory, ended=ended)
         if starts:
-            found = expected_starts(recorded_state(directory, listing.now))
+            found = expected_starts(directory)
             if as_json:
                 _echo_json({"now": listing.now, "jobs": found})
             else:
@@ -392,7 +390,13 @@ def explain(directory: Path, as_json: bool, job: int) -> None:
     """
     answer = ask(directory, m.Explain(job=number_of(directory, job)))
     assert isinstance(answer, m.Explanation)
-    found = forecast_of_waiting(directory, answer.job)
+    try:
+        found = forecast_of_waiting(directory, answer.job)
+    except ServiceUnavailable:
+        raise
+    except ReshapeError as error:
+        click.echo(f"reshape: there is no forecast of job {answer.job}: {error}", err=True)
+        found = None
     if as_json:
         data = {"job": answer.job, "lines": answer.lines}
         _echo_json(data if found is None else {**data, "waiting": found})

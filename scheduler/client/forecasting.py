@@ -1,57 +1,59 @@
-"""Forecasts for the commands: they are computed in the process of the client, not in the service.
+"""Forecasts for the commands: requests to the service, and the text of their answers.
 
-The client reads the journal of the service, which only its user can read. The functions of
-`scheduler.forecasts` work on a recorded state wherever it comes from.
+The parameter `directory` of each function is the directory of a service, or an access file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
-from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire import messages as m
-from scheduler.client.asking import ask, service_info
-from scheduler.forecasts.forecast import JobForecast, forecast
-from scheduler.forecasts.quotes import Quote, Waiting, nearest_feasible, waiting
-from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.model.events import JobSpec
+from scheduler.client.asking import ask, list_jobs
+from scheduler.forecasts.forecast import JobForecast
+from scheduler.forecasts.quotes import Quote, Waiting
 from scheduler.model.job import JobState
-from scheduler.replay.journal_reader import reading
 from scheduler.text.tables import Table
 from scheduler.text.times import format_moment, format_time
 
+#: Seconds that a client waits for a forecast; the service gives up earlier.
+PATIENCE_S = 130.0
 
-def recorded_state(directory: Path, now: float | None = None) -> RecordedState:
-    """Read the recorded state of the service of a directory.
+Found = TypeVar("Found")
 
-    Parameters
-    ----------
-    now : time on the service's clock, s; None: the service is asked for it.
+
+def expected_starts(directory: Path, horizon_s: float | None = None) -> list[JobForecast]:
+    """Request forecasts of all queued jobs, in order of their expected starts.
 
     Raises
     ------
     ServiceUnavailable : there is no service, or it does not answer in time.
-    ReshapeError : the journal cannot be read.
+    ReshapeError : the forecast takes too long.
     """
-    now = service_info(directory).now if now is None else now
-    with reading(directory) as journal:
-        return RecordedState.of_journal(journal, now)
+    return _forecast(directory, m.ForecastStarts(horizon_s=horizon_s), list[JobForecast])
 
 
-def expected_starts(state: RecordedState, horizon_s: float = inf) -> list[JobForecast]:
-    """Forecast all queued jobs, in order of their expected starts."""
-    found = forecast(state, horizon_s=horizon_s)
-    queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
-    return sorted(map(found.of, queued), key=lambda job: (found.start(job.job), job.job))
+def quote_of(
+    directory: Path,
+    submission: m.Submission,
+    *,
+    horizon_s: float | None = None,
+    futures: int = 0,
+    seed: int = 0,
+    timeout: float = PATIENCE_S,
+) -> Quote:
+    """Request a quote for a submission; nothing is submitted.
 
-
-def admissible(directory: Path, state: RecordedState, submission: m.Submission) -> JobSpec:
-    """Ask the service for the request that it would admit.
+    Parameters
+    ----------
+    horizon_s : seconds from now at which forecasts end; None: no limit.
+    futures, seed : number of forecasts with drawn run times, and the seed of the draws.
+    timeout : seconds to wait for the answer.
 
     Raises
     ------
@@ -59,54 +61,38 @@ def admissible(directory: Path, state: RecordedState, submission: m.Submission) 
     ReshapeError : the service would refuse the submission; the message names the nearest request
         that the machine can run, if there is one.
     """
-    try:
-        answer = ask(directory, m.CheckSubmission(submission=submission))
-    except ServiceUnavailable:
-        raise
-    except ReshapeError as error:
-        hint = _nearest_hint(state, submission)
-        raise ReshapeError(f"{error}{hint}") from None
-    assert isinstance(answer, m.Admissible)
-    return msgspec.convert(answer.spec, JobSpec)
-
-
-def _nearest_hint(state: RecordedState, submission: m.Submission) -> str:
-    """Words on the nearest feasible request, empty if the machine can run the submission."""
-    try:
-        spec = JobSpec(
-            submission.processors,
-            submission.walltime_s,
-            submission.max_processors,
-            submission.topology,
-            resources={name: amount for name, amount in submission.resources.items() if amount},
-        )
-    except ValueError:
-        return ""
-    nearest = nearest_feasible(state, spec)
-    if nearest is None or nearest == spec:
-        return ""
-    words = [f"-n {nearest.processors}"]
-    if nearest.max_processors is not None:
-        words.append(f"--max {nearest.max_processors}")
-    if nearest.resources:
-        amounts = ",".join(f"{name}={amount}" for name, amount in nearest.resources.items())
-        words.append(f"--resources {amounts}")
-    return f" (the nearest feasible request is {' '.join(words)})"
+    message = m.RequestQuote(submission=submission, horizon_s=horizon_s, futures=futures, seed=seed)
+    return _forecast(directory, message, Quote, timeout)
 
 
 def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
-    """Forecast a job that is queued; None if it is not, or the service is on another machine.
+    """Request a forecast of a job; None if it is not queued.
 
     Raises
     ------
     ServiceUnavailable : there is no service, or it does not answer in time.
-    ReshapeError : the journal cannot be read.
+    ReshapeError : the forecast takes too long.
     """
-    if not (directory / "journal.db").is_file():
+    if not _is_queued(directory, job):
         return None
-    state = recorded_state(directory)
-    queued = {each.id for each in state.jobs if each.state is JobState.PENDING}
-    return waiting(state, job) if job in queued else None
+    try:
+        return _forecast(directory, m.ForecastJob(job=job), Waiting)
+    except ReshapeError:
+        if _is_queued(directory, job):
+            raise
+        return None  # it has started meanwhile
+
+
+def _is_queued(directory: Path, job: int) -> bool:
+    return list_jobs(directory, job=job).jobs[0].state == JobState.PENDING.name
+
+
+def _forecast(
+    directory: Path, message: m.Message, kind: type[Found], timeout: float = PATIENCE_S
+) -> Found:
+    answer: Any = ask(directory, message, timeout)
+    assert isinstance(answer, m.ForecastResult)
+    return msgspec.convert(answer.found, kind)
 
 
 def bare_submission(

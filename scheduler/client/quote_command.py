@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 
 import click
@@ -10,21 +9,20 @@ import msgspec
 
 from reshape.cli.helptext import example
 from reshape.topology import Topology
-from scheduler.client.forecasting import admissible, bare_submission, quote_text, recorded_state
+from scheduler.client.forecasting import bare_submission, quote_of, quote_text
 from scheduler.client.options import (
     TOPOLOGY_HELP,
     Priority,
     ResourceAmounts,
     TopologyText,
     Walltime,
-    directory_option,
     json_option,
+    service_option,
 )
-from scheduler.forecasts.quotes import quote as quoted
 
 
 @click.command()
-@directory_option
+@service_option
 @click.option(
     "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
 )
@@ -69,11 +67,7 @@ def quote(
     submission = bare_submission(
         processors, walltime, maximum, topology, priority, queue_name, resources
     )
-    state = recorded_state(directory)
-    spec = admissible(directory, state, submission)
-    answer = quoted(
-        state, spec, horizon_s=inf if horizon is None else horizon, futures=futures, seed=seed
-    )
+    answer = quote_of(directory, submission, horizon_s=horizon, futures=futures, seed=seed)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
     else:

@@ -9,7 +9,7 @@ predicts for the size. Otherwise nothing tells what a resize would bring, and it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, inf
 
 from scheduler.model.events import Event, JobEnded, ResizeDone, ResizePoint
 from scheduler.model.job import RESIZING, Job, JobState
@@ -65,6 +65,11 @@ class ExpectedJobs(Physics):
             self.first_starts[number] = now, order.processors
         self._work.pop(number, None)
         self._end_at(number, now + self._expected_s(self._site.jobs[number]))
+
+    def expected_end(self, number: int) -> float:
+        """Expected end of a rigid job that has started, s; inf if it has none."""
+        found = self.first_starts.get(number)
+        return inf if found is None else found[0] + self._expected_s(self._site.jobs[number])
 
     def resize(self, order: Continue | Expand | Contract) -> None:
         """Answer a job at a resize point: it computes on, or pauses as its last resizes did."""

@@ -52,6 +52,8 @@ class Forecast:
     site : the site at the end of the forecast.
     loop, jobs : what was run.
     last : number of the last job that was submitted before.
+    until : end of the forecast, s.
+    awaited : number of the rigid job with whose start the loop ended; 0: there is none.
 
     Attributes
     ----------
@@ -59,10 +61,18 @@ class Forecast:
     """
 
     def __init__(
-        self, now: float, site: Site, loop: EventLoop, jobs: ExpectedJobs, last: int
+        self,
+        now: float,
+        site: Site,
+        loop: EventLoop,
+        jobs: ExpectedJobs,
+        last: int,
+        until: float,
+        awaited: int,
     ) -> None:
         self.now = now
         self._site, self._loop, self._jobs, self._last = site, loop, jobs, last
+        self._until, self._awaited = until, awaited
 
     @property
     def starts(self) -> dict[int, float]:
@@ -77,7 +87,9 @@ class Forecast:
     def end(self, job: int) -> float:
         """Time of the end of a job, s; inf if it does not end within the horizon."""
         at = self._loop.ended[job - 1]
-        return inf if isnan(at) else at
+        if isnan(at) and job == self._awaited:
+            at = self._jobs.expected_end(job)
+        return at if at <= self._until else inf
 
     def of(self, job: int) -> JobForecast:
         """Return what a job is expected to do.
@@ -105,6 +117,7 @@ def forecast(
     *,
     horizon_s: float = inf,
     run_s: Mapping[int, float] | None = None,
+    only: int = 0,
 ) -> Forecast:
     """Run a recorded state forward until all jobs have ended, or to a horizon.
 
@@ -113,12 +126,26 @@ def forecast(
     specs : requests of jobs that are submitted at the beginning; they have the next numbers.
     horizon_s : seconds after the beginning at which the forecast ends.
     run_s : run times by job number, s, from the start to the end; others run for their estimates.
+    only : number of the only job that will be asked for, so that the forecast may end with its
+        start; 0: any job.
     """
     site, agenda = state.site(), Agenda()
     jobs = ExpectedJobs(site, agenda, run_s or {})
     times = [state.now] * len(specs)
     loop = EventLoop(site, times, list(specs), agenda, jobs, earlier=state.last)
     agenda.add(Wakeup(state.now))
+    until = state.now + horizon_s
+    awaited = only if only and _end_follows_from_start(state, specs, only) else 0
     with no_collection():
-        loop.run(state.now + horizon_s)
-    return Forecast(state.now, site, loop, jobs, state.last)
+        loop.run(until, awaited)
+    return Forecast(state.now, site, loop, jobs, state.last, until, awaited)
+
+
+def _end_follows_from_start(state: RecordedState, specs: Sequence[JobSpec], number: int) -> bool:
+    """Whether the start of a job that has not started yet determines its end."""
+    if state.scenario.redirection is not None:  # the job may start twice
+        return False
+    if number > state.last:
+        return not specs[number - state.last - 1].resizable
+    job = next(job for job in state.jobs if job.id == number)
+    return job.started_at is None and not job.spec.resizable

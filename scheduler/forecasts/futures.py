@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from math import inf
+from multiprocessing import get_all_start_methods, get_context
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -36,48 +39,73 @@ class Spread(msgspec.Struct, frozen=True):
         return cls(*(None if at == inf else at for at in found))
 
 
-class Futures:
-    """Forecasts of one state with drawn run times.
+class Spreads(NamedTuple):
+    """Quantiles of the start and of the end of a job."""
+
+    start: Spread
+    end: Spread
+
+
+class Futures(NamedTuple):
+    """What several forecasts of one state have in common; each draws other run times.
 
     Parameters
     ----------
     state : where they begin.
-    count, seed : number of forecasts, and the seed of the draws.
+    job : number of the job whose start and end are asked for.
     specs, horizon_s : see `forecast`.
-
-    Raises
-    ------
-    ValueError : a count below 1.
     """
 
-    def __init__(
-        self,
-        state: RecordedState,
-        count: int,
-        seed: int = 0,
-        specs: Sequence[JobSpec] = (),
-        horizon_s: float = inf,
-    ) -> None:
+    state: RecordedState
+    job: int
+    specs: Sequence[JobSpec] = ()
+    horizon_s: float = inf
+
+    def spreads(self, count: int, seed: int = 0, workers: int = 1) -> Spreads:
+        """Compute the quantiles over a number of forecasts.
+
+        Parameters
+        ----------
+        count, seed : number of forecasts, and the seed of the draws.
+        workers : processes that compute; the result does not depend on their number.
+
+        Raises
+        ------
+        ValueError : a count below 1.
+        """
         if count < 1:
             raise ValueError(f"count must be >= 1, got {count}")
-        self._last = state.last
-        self._starts: list[dict[int, float]] = []
-        self._ends: list[dict[int, float]] = []
-        numbers = [job.id for job in state.jobs]
-        numbers += range(state.last + 1, state.last + 1 + len(specs))
-        for generator in np.random.default_rng(seed).spawn(count):
-            run_s = drawn_run_times(state, specs, generator)
-            found = forecast(state, specs, horizon_s=horizon_s, run_s=run_s)
-            self._starts.append(found.starts)
-            self._ends.append({job: found.end(job) for job in numbers})
+        draws = np.random.default_rng(seed).spawn(count)
+        workers = min(workers, count)
+        if workers > 1 and "fork" in get_all_start_methods():
+            # The state is inherited, which costs less than to send it to each process.
+            context = get_context("fork")
+            with ProcessPoolExecutor(workers, context, _inherit, (self,)) as pool:
+                times = list(pool.map(_one_of_inherited, draws))
+        else:
+            times = [self.one(draw) for draw in draws]
+        starts, ends = zip(*times, strict=True)
+        return Spreads(Spread.of(starts), Spread.of(ends))
 
-    def start(self, job: int) -> Spread:
-        """Quantiles of the start of a queued or submitted job."""
-        return Spread.of([starts.get(job, inf) for starts in self._starts])
+    def one(self, draw: np.random.Generator) -> tuple[float, float]:
+        """Start and end of the job in one future, s; inf beyond the horizon."""
+        run_s = drawn_run_times(self.state, self.specs, draw)
+        found = forecast(
+            self.state, self.specs, horizon_s=self.horizon_s, run_s=run_s, only=self.job
+        )
+        return found.start(self.job), found.end(self.job)
 
-    def end(self, job: int) -> Spread:
-        """Quantiles of the end of a job."""
-        return Spread.of([ends[job] for ends in self._ends])
+
+_inherited: list[Futures] = []
+
+
+def _inherit(futures: Futures) -> None:
+    """Keep the futures that a process of the pool computes."""
+    _inherited[:] = [futures]
+
+
+def _one_of_inherited(draw: np.random.Generator) -> tuple[float, float]:
+    return _inherited[0].one(draw)
 
 
 def drawn_run_times(

@@ -95,6 +95,7 @@ def quote(
     horizon_s: float = inf,
     futures: int = 0,
     seed: int = 0,
+    workers: int = 1,
 ) -> Quote:
     """Forecast a job that is submitted now.
 
@@ -103,8 +104,10 @@ def quote(
     spec : its request, which the site can run (see `nearest_feasible`).
     horizon_s : seconds from now at which forecasts end.
     futures, seed : number of futures for the quantiles, and the seed of their draws.
+    workers : processes that compute the futures.
     """
-    found = forecast(state, [spec], horizon_s=horizon_s).submitted()
+    number = state.last + 1
+    found = forecast(state, [spec], horizon_s=horizon_s, only=number).of(number)
     start, end = found.start, found.end
     answer = Quote(
         now=state.now,
@@ -118,12 +121,12 @@ def quote(
     )
     if not futures:
         return answer
-    several = Futures(state, futures, seed, [spec], horizon_s)
+    spreads = Futures(state, number, [spec], horizon_s).spreads(futures, seed, workers)
     return msgspec.structs.replace(
         answer,
         futures=futures,
-        start_quantiles=several.start(found.job),
-        end_quantiles=several.end(found.job),
+        start_quantiles=spreads.start,
+        end_quantiles=spreads.end,
     )
 
 
@@ -185,12 +188,13 @@ def waiting(
     horizon_s: float = inf,
     futures: int = 0,
     seed: int = 0,
+    workers: int = 1,
 ) -> Waiting:
     """Tell what a queued job waits for, when it will start, and what would change that.
 
     Parameters
     ----------
-    horizon_s, futures, seed : see `quote`.
+    horizon_s, futures, seed, workers : see `quote`.
 
     Raises
     ------
@@ -204,10 +208,11 @@ def waiting(
         if other.id == number:
             break
         before.append(other.id)
-    expected = forecast(state, horizon_s=horizon_s).of(number)
+    expected = forecast(state, horizon_s=horizon_s, only=number).of(number)
     spread = None
     if futures:
-        spread = Futures(state, futures, seed, horizon_s=horizon_s).start(number)
+        several = Futures(state, number, horizon_s=horizon_s)
+        spread = several.spreads(futures, seed, workers).start
     changes = [
         OtherRequest(spec.processors, spec.walltime_s, _start_with(state, job, spec, horizon_s))
         for spec in _other_requests(job.spec)
@@ -249,4 +254,5 @@ def _start_with(state: RecordedState, job: Job, spec: JobSpec, horizon_s: float)
     other.estimate_s = min(job.estimate_s, spec.walltime_s)
     other.first_estimate_s = min(job.first_estimate_s, spec.walltime_s)
     jobs: Sequence[Job] = [other if each.id == job.id else each for each in state.jobs]
-    return forecast(replace(state, jobs=jobs), horizon_s=horizon_s).of(job.id).start
+    changed = replace(state, jobs=jobs)
+    return forecast(changed, horizon_s=horizon_s, only=job.id).of(job.id).start

@@ -279,6 +279,11 @@ class JournalReader:
         (last,) = next(self.rows("SELECT max(job) FROM jobs"))
         return max(last or 0, int(self.meta(LAST_JOB) or 0))
 
+    def last_batch(self) -> int:
+        """Return the number of the latest batch, 0 if there is none."""
+        found = next(self.rows("SELECT batch FROM events ORDER BY seq DESC LIMIT 1"), None)
+        return 0 if found is None else int(found[0])
+
     @contextmanager
     def one_moment(self) -> Iterator[None]:
         """Let all queries see the journal as of one moment; for readers, not for the service."""

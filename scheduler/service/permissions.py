@@ -30,7 +30,9 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.AgentHello: frozenset(("agent",)),
     m.AgentArrival: frozenset(("agent",)),
     m.Submit: _PEOPLE,
-    m.CheckSubmission: _PEOPLE,
+    m.RequestQuote: _PEOPLE,
+    m.ForecastStarts: _PEOPLE,
+    m.ForecastJob: _PEOPLE,  # users: their own jobs
     m.Cancel: _PEOPLE,  # users: their own jobs
     m.Explain: _PEOPLE,  # users: their own jobs
     m.ListJobs: _PEOPLE,
@@ -39,7 +41,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.Stop: frozenset(("administrator",)),
 }
 #: Messages about a job that only its user and administrators may send.
-OF_OWN_JOB = (m.Cancel, m.Explain)
+OF_OWN_JOB = (m.Cancel, m.Explain, m.ForecastJob)
 
 
 class PermissionDenied(ReshapeError):  # noqa: N818 - the name that the command line has for it

@@ -6,6 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.codec import MAX_ANSWER_BYTES, decode
+from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
 from scheduler.service.assembly import Components
@@ -27,10 +28,16 @@ from scheduler.service.permissions import (
     check_role,
     check_user,
 )
-from scheduler.service.questions import ExplainQuestion, ListQuestion
-from scheduler.service.questions import answer as answer_question
-from scheduler.service.reader_link import DirectReader, ReaderLink
-from scheduler.service.reads import Reads
+from scheduler.service.reading.forecast_questions import (
+    QuoteQuestion,
+    StartsQuestion,
+    WaitingQuestion,
+    spec_of,
+)
+from scheduler.service.reading.questions import ExplainQuestion, ListQuestion
+from scheduler.service.reading.questions import answer as answer_question
+from scheduler.service.reading.reader_link import DirectReader, ReaderLink
+from scheduler.service.reading.reads import Reads
 from scheduler.service.waits import Waits
 from scheduler.text.counts import counted
 
@@ -53,7 +60,7 @@ class RequestHandler:
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
     relay : queues an encoded message for a peer.
-    reader : answers questions that only read the journal.
+    reader, forecaster : answer questions that only read the journal, and those for forecasts.
     """
 
     def __init__(self, components: Components, driver: Driver, refused: Counter[str]) -> None:
@@ -66,7 +73,10 @@ class RequestHandler:
         self._refusals = BoundedLog(log)
         self.reads = Reads(components.send)
         self.relay: Callable[[bytes, list[bytes]], None] = self._decode_and_send
-        self.reader: DirectReader | ReaderLink = DirectReader(components.journal, self.relay)
+        self.reader: DirectReader | ReaderLink = DirectReader(
+            partial(answer_question, components.journal), self.relay
+        )
+        self.forecaster: DirectReader | ReaderLink = DirectReader(_no_forecast, self.relay)
         self.started_at = components.clock()
         self.stop_request: tuple[bytes, int] | None = None
 
@@ -202,10 +212,18 @@ class RequestHandler:
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
-            case m.CheckSubmission():
-                submission = msgspec.structs.replace(message.submission, user=sender.user)
-                spec = apps.request_of(submission)
-                return m.Admissible(spec=msgspec.to_builtins(spec))
+            case m.RequestQuote():
+                self.forecaster.ask(peer, message.id, self._quote_question(message, sender))
+                return None
+            case m.ForecastStarts():
+                now = self._components.clock()
+                self.forecaster.ask(peer, message.id, StartsQuestion(message, now))
+                return None
+            case m.ForecastJob():
+                apps.check_queued(message.job)
+                now = self._components.clock()
+                self.forecaster.ask(peer, message.id, WaitingQuestion(message, now))
+                return None
             case m.Cancel():
                 self._driver.events.append(apps.cancel(message.job))
                 self._answer_later(peer, message.id, m.Done)
@@ -231,6 +249,14 @@ class RequestHandler:
             case m.Stop():
                 return self._on_stop(peer, message)
         return m.Failure(message=f"the service does not answer a {type(message).__name__} message")
+
+    def _quote_question(self, message: m.RequestQuote, sender: Sender) -> QuoteQuestion:
+        now = self._components.clock()
+        submission = msgspec.structs.replace(message.submission, user=sender.user)
+        try:
+            return QuoteQuestion(message, now, self._applications.request_of(submission))
+        except ReshapeError as error:
+            return QuoteQuestion(message, now, spec_of(submission), str(error))
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""
@@ -292,6 +318,10 @@ class RequestHandler:
             unreadable=list(self._journal.unreadable),
             refused=dict(self._refused),
         )
+
+
+def _no_forecast(request: int, _question: object) -> list[bytes]:
+    return encode(m.Failure(id=request, message="this service computes no forecasts"))
 
 
 class _Header(msgspec.Struct):

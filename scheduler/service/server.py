@@ -6,7 +6,7 @@ commands of the turn are sent.
 
 A service that starts again in its directory takes over the recorded states of its jobs. Its agents
 have kept the jobs running and report all they know. A second process, the reader, answers what only
-reads the journal (`scheduler.service.reader_link`).
+reads the journal (`scheduler.service.reading.reader_link`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender
-from scheduler.service.reader_link import ReaderLink
+from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
 from scheduler.service.record.journal import JournalFullError
 from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 #: Messages handled in one turn of the loop; the core decides on them together.
 TURN_MESSAGES = 256
+#: Seconds that a forecast may take.
+FORECAST_S = 120.0
 #: Seconds between two checks of the connections of waiting peers.
 PROBE_S = 5.0
 #: Thresholds of the cyclic garbage collector: a service creates many lasting objects and few
@@ -109,16 +111,27 @@ class Service:
         self._stop = self._interrupted = False
         self._signals = 0  # received and not yet handled
         self._ticked = self._probed = 0.0
-        self.reader = self.requests.reader = ReaderLink(
-            directory.journal,
-            directory.endpoint,
-            directory.log("reader"),
-            send=self._send_now,
-            relay=self._relay,
-            refuse=self.send,
+        self.reader = self.requests.reader = self._reader("reader")
+        self.forecaster = self.requests.forecaster = self._reader(
+            "forecaster", patience_s=FORECAST_S, is_lazy=True
         )
         self.requests.relay = self._relay
         self._retention = Retention(self.components.journal, config.journal, self.components.clock)
+
+    def _reader(
+        self, name: str, *, patience_s: float = PATIENCE_S, is_lazy: bool = False
+    ) -> ReaderLink:
+        return ReaderLink(
+            name,
+            self.directory.journal,
+            self.directory.endpoint,
+            self.directory.log(name),
+            send=self._send_now,
+            relay=self._relay,
+            refuse=self.send,
+            patience_s=patience_s,
+            is_lazy=is_lazy,
+        )
 
     def send(self, identity: bytes, message: m.Message) -> None:
         """Queue a message for a peer; it leaves after the journal of this turn is written."""
@@ -216,10 +229,16 @@ class Service:
             if received is None:
                 return True
             peer, frames, sender = received
-            if peer == self.reader.identity:
-                self.reader.on_message(frames)
-            else:
+            if not (peer.startswith(IDENTITY) and self._is_of_reader(peer, frames)):
                 handle(peer, frames, sender)
+        return False
+
+    def _is_of_reader(self, peer: bytes, frames: list[bytes]) -> bool:
+        """Handle a message of a reader; return whether it is one."""
+        for reader in (self.reader, self.forecaster):
+            if peer == reader.identity:
+                reader.on_message(frames)
+                return True
         return False
 
     def _tick(self, heard_all: bool) -> None:
@@ -227,6 +246,7 @@ class Service:
             self._probed = self._ticked
             self.requests.probe_waiting(self._is_connected)
         self.reader.on_tick()
+        self.forecaster.on_tick()
         self._retention.step()
         if not self._is_ending or self.core.live:
             self.driver.tick(start_agents=not self._is_ending, heard_all=heard_all)
@@ -242,6 +262,7 @@ class Service:
             return
         self._room.note_success()
         self.reader.forward()
+        self.forecaster.forward()
         outbox, self._outbox = self._outbox, []
         for identity, frames in outbox:
             self._send_now(identity, frames)
@@ -293,5 +314,6 @@ class Service:
 
     def _close(self) -> None:
         self.reader.close()
+        self.forecaster.close()
         self._connections.close()
         self.components.journal.close()

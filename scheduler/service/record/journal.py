@@ -135,8 +135,7 @@ class Journal(JournalReader):
                 f"{path} is not a readable journal ({error}): move it away to start afresh"
             ) from None
         super().__init__(db, path)
-        last = db.execute("SELECT batch FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-        self.batch: int = last[0] if last else 0
+        self.batch = self.last_batch()
 
     def close(self) -> None:
         """Close the file, all of it written; what a full disk has no room for is lost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -100,6 +101,22 @@ def test_with_exact_run_times_a_forecast_is_what_the_simulation_does(
                 assert found.start(job) == simulated.started[job - 1], (state.now, job)
 
 
+@pytest.mark.parametrize("name", SCENARIOS)
+@settings(max_examples=50, deadline=None)
+@given(wanted=jobs, processors=st.integers(1, PROCESSORS), walltime=st.integers(1, 40))
+def test_a_forecast_that_ends_with_the_start_of_a_job_equals_the_whole_one(
+    name: str, wanted: Sizes, processors: int, walltime: int
+) -> None:
+    simulated = Simulated(SCENARIOS[name], wanted)
+    state, spec = simulated.states[0], JobSpec(processors, walltime)
+    for number in (*(job.id for job in state.jobs), state.last + 1):
+        for horizon_s in (20.0, inf):
+            run_s = simulated.run_s
+            whole = forecast(state, [spec], horizon_s=horizon_s, run_s=run_s)
+            short = forecast(state, [spec], horizon_s=horizon_s, run_s=run_s, only=number)
+            assert short.of(number) == whole.of(number)
+
+
 @settings(max_examples=100, deadline=None)
 @given(wanted=jobs, processors=st.integers(1, PROCESSORS), walltime=st.integers(1, 40))
 @pytest.mark.parametrize("name", ["fcfs", "easy"])
@@ -193,11 +210,10 @@ def test_futures_draw_from_past_ratios_and_bracket_the_exact_case() -> None:
     site.handle([JobSubmitted(0.0, 1, JobSpec(8, 100.0))])
     site.handle([JobSubmitted(0.0, 2, JobSpec(8, 100.0))])
     state = replace(RecordedState.of_site(site), ratios=[0.5] * 10 + [1.0] * 10)
-    several = Futures(state, 40, seed=1)
-    assert several.start(2) == Spread(50.0, several.start(2).p50, 100.0)
-    assert several.end(2).p90 == 200.0
-    again = Futures(state, 40, seed=1)
-    assert again.start(2) == several.start(2)
+    found = Futures(state, 2).spreads(40, seed=1)
+    assert found.start == Spread(50.0, found.start.p50, 100.0)
+    assert found.end.p90 == 200.0
+    assert Futures(state, 2).spreads(40, seed=1, workers=2) == found
 
 
 def test_a_waiting_job_is_explained_with_what_would_change_its_start() -> None:

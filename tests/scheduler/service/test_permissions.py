@@ -28,7 +28,9 @@ GroupReady     .  .  .  job
 AgentArrival   .  .  agent  .
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .
-CheckSubmission administrator  user  .  .
+RequestQuote    administrator  user  .  .
+ForecastStarts  administrator  user  .  .
+ForecastJob     administrator  user  .  .
 Cancel         administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .

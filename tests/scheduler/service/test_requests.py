@@ -12,7 +12,7 @@ from desk import Desk
 from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.service.permissions import Sender, owner
-from scheduler.service.reads import Reads
+from scheduler.service.reading.reads import Reads
 
 OWNER = owner("root")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)

@@ -17,7 +17,7 @@ from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, 
 from scheduler.model.events import ResizePoint as Point
 from scheduler.replay.compare import compare
 from scheduler.replay.journal_reader import reading
-from scheduler.service.questions import ExplainQuestion, answer
+from scheduler.service.reading.questions import ExplainQuestion, answer
 from scheduler.service.record.ended_jobs import ended_info, page, recorded_job
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention, prune

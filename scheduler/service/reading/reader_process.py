@@ -9,24 +9,34 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import zmq
 
 from scheduler.replay.journal_reader import JournalReader, reading
-from scheduler.service.questions import Question, answer
+from scheduler.service.reading.questions import Question, answer
 
 log = logging.getLogger(__name__)
 
 #: First frames of the messages from a reader.
 READY, ANSWER = b"ready", b"answer"
 
-_question = msgspec.msgpack.Decoder(Question)
 
+def answer_questions(
+    make: Callable[[JournalReader], Callable[[int, bytes], list[bytes]]],
+) -> None:
+    """Answer the questions of a service until the standard input is closed.
 
-def main() -> None:
-    """Run a reader; the arguments are the journal and the endpoint of the service."""
+    The arguments of the process are the journal and the endpoint of the service.
+
+    Parameters
+    ----------
+    make : makes the function that answers encoded questions from the journal; it takes the number
+        of the request and the question, and returns the frames of a message.
+    """
     journal, endpoint = sys.argv[1:]
     identity = bytes.fromhex(sys.stdin.readline())
     logging.basicConfig(level=logging.WARNING, format="reader %(levelname)s %(message)s")
@@ -36,24 +46,28 @@ def main() -> None:
         socket.setsockopt(zmq.IDENTITY, identity)
         socket.connect(endpoint)
         socket.send(READY)
-        _serve(socket, reader)
+        _serve(socket, make(reader))
         socket.close()
 
 
-def _serve(socket: zmq.Socket[bytes], journal: JournalReader) -> None:
-    """Answer questions until the standard input is closed."""
+def _serve(socket: zmq.Socket[bytes], answered: Callable[[int, bytes], list[bytes]]) -> None:
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(sys.stdin.fileno(), zmq.POLLIN)
     while True:
         ready = dict(poller.poll())
         if socket in ready:
-            number, request, blob = socket.recv_multipart()
-            frames = answer(journal, int(request), _question.decode(blob))
-            socket.send_multipart([ANSWER, number, *frames])
+            number, request, question = socket.recv_multipart()
+            socket.send_multipart([ANSWER, number, *answered(int(request), question)])
         elif ready:
             return
 
 
+def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
+    decode = msgspec.msgpack.Decoder(Question).decode
+    answered = partial(answer, journal)
+    return lambda request, question: answered(request, decode(question))
+
+
 if __name__ == "__main__":
-    main()
+    answer_questions(_answers)

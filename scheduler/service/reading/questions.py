@@ -1,6 +1,6 @@
 """Questions that only read the journal, and their answers.
 
-A reader process answers them (`scheduler.service.reader_process`). What only the process that
+The reader answers them (`scheduler.service.reading.reader_process`). What only the process that
 decides can contribute, the jobs that have not ended and why they wait, is a part of the question.
 """
 

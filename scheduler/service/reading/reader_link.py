@@ -1,4 +1,7 @@
-"""The service's side of its reader: starts the process, forwards questions, relays answers."""
+"""The service's side of a reader: starts the process, forwards questions, relays answers.
+
+There are two: the reader of the journal, and the forecaster.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,23 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from reshape.wire import messages as m
-from scheduler.replay.journal_reader import JournalReader
-from scheduler.service.questions import Question, answer
-from scheduler.service.reader_process import ANSWER, READY
+from scheduler.service.reading.forecast_questions import ForecastQuestion
+from scheduler.service.reading.questions import Question
+from scheduler.service.reading.reader_process import ANSWER, READY
 
 log = logging.getLogger(__name__)
 
+#: The identities of readers begin with this.
+IDENTITY = b"reader "
 #: Questions that may be under way; further ones are refused.
 LIMIT = 1000
-#: Seconds after which a question that has no answer is refused; clients wait for 10 s.
+#: Seconds after which a question that has no answer is refused, and the reader that has it is
+#: replaced; clients wait for 10 s.
 PATIENCE_S = 8.0
 #: Seconds between two starts of a reader.
 RESTART_S = 1.0
@@ -43,14 +50,24 @@ class _Asked(msgspec.Struct):
 
 
 class DirectReader:
-    """Answers questions in the process of the service, where no reader process is used."""
+    """Answers questions in the process of the service, where no reader process is used.
 
-    def __init__(self, journal: JournalReader, relay: Callable[[bytes, list[bytes]], None]) -> None:
-        self._journal, self._relay = journal, relay
+    Parameters
+    ----------
+    answer : returns the frames of the answer to a question; it takes the number of the request too.
+    relay : queues the frames of an answer for a peer.
+    """
 
-    def ask(self, peer: bytes, request: int, question: Question) -> None:
+    def __init__(
+        self,
+        answer: Callable[[int, Any], list[bytes]],
+        relay: Callable[[bytes, list[bytes]], None],
+    ) -> None:
+        self._answer, self._relay = answer, relay
+
+    def ask(self, peer: bytes, request: int, question: Question | ForecastQuestion) -> None:
         """Answer a question of a peer."""
-        self._relay(peer, answer(self._journal, request, question))
+        self._relay(peer, self._answer(request, question))
 
 
 class ReaderLink:
@@ -58,15 +75,19 @@ class ReaderLink:
 
     Parameters
     ----------
+    name : "reader" or "forecaster", for messages; the module of the process is named after it.
     journal, endpoint : the file that the reader reads, and the socket that it connects to.
     log_file : file for the messages of the reader.
     send : sends a message at once; False if there is no such peer.
     relay : queues the frames of an answer for a peer.
     refuse : queues a message for a peer.
+    patience_s : seconds after which a question that has no answer is refused.
+    is_lazy : start the process with the first question.
     """
 
     def __init__(
         self,
+        name: str,
         journal: Path,
         endpoint: str,
         log_file: Path,
@@ -74,8 +95,12 @@ class ReaderLink:
         send: Callable[[bytes, list[bytes]], bool],
         relay: Callable[[bytes, list[bytes]], None],
         refuse: Callable[[bytes, m.Message], None],
+        patience_s: float = PATIENCE_S,
+        is_lazy: bool = False,
     ) -> None:
-        self._arguments = [str(journal), endpoint]
+        self._name, self._patience_s, self._is_lazy = name, patience_s, is_lazy
+        module = f"scheduler.service.reading.{name}_process"
+        self._command = [sys.executable, "-m", module, str(journal), endpoint]
         self._log_file = log_file
         self._send, self._relay, self._refuse = send, relay, refuse
         self._asked: dict[int, _Asked] = {}
@@ -86,13 +111,17 @@ class ReaderLink:
         self.identity = b""
 
     def start(self) -> None:
-        """Start a reader."""
+        """Start the process, unless it is started with the first question."""
+        if not self._is_lazy:
+            self._start()
+
+    def _start(self) -> None:
         self._started_at, self._ready = time.monotonic(), False
-        self.identity = b"reader " + secrets.token_bytes(16)
+        self.identity = IDENTITY + secrets.token_bytes(16)
         try:
             with self._log_file.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "scheduler.service.reader_process", *self._arguments],
+                    self._command,
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
@@ -102,7 +131,7 @@ class ReaderLink:
             self._process.stdin.write(self.identity.hex().encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            log.error("the reader cannot be started: %s", error)
+            log.error("the %s cannot be started: %s", self._name, error)
 
     def close(self) -> None:
         """End the reader."""
@@ -116,7 +145,7 @@ class ReaderLink:
             self._process.wait()
             self._process = None
 
-    def ask(self, peer: bytes, request: int, question: Question) -> None:
+    def ask(self, peer: bytes, request: int, question: Question | ForecastQuestion) -> None:
         """Forward a question of a peer once the journal of this turn is written."""
         if len(self._asked) >= LIMIT:
             self._refuse(peer, m.Failure(id=request, message="too many questions: ask again later"))
@@ -124,6 +153,8 @@ class ReaderLink:
         self._number += 1
         blob = _encoder.encode(question)
         self._asked[self._number] = _Asked(peer, request, blob, time.monotonic())
+        if self._process is None and self._is_lazy:
+            self._start()
 
     def forward(self) -> None:
         """Send the questions that the present reader does not have yet."""
@@ -133,7 +164,10 @@ class ReaderLink:
             if asked.sent_to == self.identity:
                 continue
             if asked.tries >= MOST_TRIES:
-                self._fail(number, "the question ended the reader of the service: see reader.log")
+                self._fail(
+                    number,
+                    f"the question ended the {self._name} of the service: see {self._name}.log",
+                )
                 continue
             frames = [str(number).encode(), str(asked.request).encode(), asked.question]
             if self._send(self.identity, frames):
@@ -149,16 +183,24 @@ class ReaderLink:
                 self._relay(asked.peer, frames[2:])
 
     def on_tick(self) -> None:
-        """Start a new reader if there is none; refuse the questions that have waited too long."""
+        """Start a new process if there is none; refuse the questions that have waited too long."""
         now = time.monotonic()
         gone = self._process is None or self._process.poll() is not None
-        if gone and now - self._started_at >= RESTART_S:
+        if gone and now - self._started_at >= RESTART_S and (self._asked or not self._is_lazy):
             if self._process is not None:
-                log.warning("the reader ended with %s; another is started", self._process.poll())
-            self.start()
+                log.warning(
+                    "the %s ended with %s; another is started", self._name, self._process.poll()
+                )
+            self._start()
         for number, asked in list(self._asked.items()):
-            if now - asked.asked_at > PATIENCE_S:
-                self._fail(number, "the reader of the service does not answer: ask again later")
+            if now - asked.asked_at > self._patience_s:
+                if asked.sent_to == self.identity and self._process is not None:
+                    self._process.kill()  # it may never answer
+                self._fail(
+                    number,
+                    f"the {self._name} of the service did not answer within"
+                    f" {self._patience_s:g} s: ask again later",
+                )
 
     def _fail(self, number: int, text: str) -> None:
         asked = self._asked.pop(number)

@@ -1,0 +1,1 @@
+"""Answers that only read: the processes that compute them, and their questions."""

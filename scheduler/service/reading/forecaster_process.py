@@ -1,0 +1,123 @@
+"""The forecaster: a process that computes forecasts, so that none delays a decision or a reader.
+
+It reads the journal like the reader (`scheduler.service.reading.reader_process`) and runs the core
+forward from the recorded state, at a lower priority than the service, which starts it with the
+first question.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import msgspec
+
+from reshape.errors import ProtocolError, ReshapeError
+from reshape.wire import messages as m
+from reshape.wire.codec import encode
+from scheduler.forecasts.forecast import JobForecast, forecast
+from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
+from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.model.events import JobSpec
+from scheduler.model.job import JobState
+from scheduler.replay.journal_reader import JournalReader
+from scheduler.service.reading.forecast_questions import (
+    ForecastQuestion,
+    StartsQuestion,
+    WaitingQuestion,
+)
+from scheduler.service.reading.reader_process import answer_questions
+
+#: Added to the niceness, because a forecast takes all of a processor.
+NICENESS = 10
+
+
+class Forecaster:
+    """Answers questions from the recorded state, which it keeps until the journal has more."""
+
+    def __init__(self, journal: JournalReader) -> None:
+        self._journal = journal
+        self._workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self._state: RecordedState | None = None
+        self._batch = -1  # of the recorded state
+
+    def answer(self, request: int, question: ForecastQuestion) -> list[bytes]:
+        """Answer a question with the frames of a message; an error is answered with `Failure`."""
+        try:
+            found = self._answer(question, self._recorded_state(question.now))
+            return encode(m.ForecastResult(id=request, found=msgspec.to_builtins(found)))
+        except (ReshapeError, ProtocolError) as error:
+            return encode(m.Failure(id=request, message=str(error)))
+
+    def _answer(self, question: ForecastQuestion, state: RecordedState) -> Any:
+        if isinstance(question, StartsQuestion):
+            return expected_starts(state, _horizon(question.query.horizon_s))
+        futures, seed = question.query.futures, question.query.seed
+        horizon_s = _horizon(question.query.horizon_s)
+        if isinstance(question, WaitingQuestion):
+            try:
+                return waiting(
+                    state,
+                    question.query.job,
+                    horizon_s=horizon_s,
+                    futures=futures,
+                    seed=seed,
+                    workers=self._workers,
+                )
+            except KeyError:
+                raise ReshapeError(f"job {question.query.job} is not queued any more") from None
+        if question.refusal or question.spec is None:
+            raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
+        return quote(
+            state,
+            question.spec,
+            horizon_s=horizon_s,
+            futures=futures,
+            seed=seed,
+            workers=self._workers,
+        )
+
+    def _recorded_state(self, now: float) -> RecordedState:
+        batch = self._journal.last_batch()
+        if self._state is None or batch != self._batch:
+            self._state, self._batch = RecordedState.of_journal(self._journal, now), batch
+        return replace(self._state, now=max(now, self._state.now))
+
+
+def expected_starts(state: RecordedState, horizon_s: float = inf) -> list[JobForecast]:
+    """Forecast all queued jobs, in order of their expected starts."""
+    found = forecast(state, horizon_s=horizon_s)
+    queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
+    return sorted(map(found.of, queued), key=lambda job: (found.start(job.job), job.job))
+
+
+def _horizon(seconds: float | None) -> float:
+    return inf if seconds is None else seconds
+
+
+def _nearest_hint(state: RecordedState, spec: JobSpec | None) -> str:
+    """Words on the nearest feasible request, empty if the machine can run the request itself."""
+    nearest = None if spec is None else nearest_feasible(state, spec)
+    if nearest is None or nearest == spec:
+        return ""
+    words = [f"-n {nearest.processors}"]
+    if nearest.max_processors is not None:
+        words.append(f"--max {nearest.max_processors}")
+    if nearest.resources:
+        amounts = ",".join(f"{name}={amount}" for name, amount in nearest.resources.items())
+        words.append(f"--resources {amounts}")
+    return f" (the nearest feasible request is {' '.join(words)})"
+
+
+def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
+    decode = msgspec.msgpack.Decoder(ForecastQuestion).decode
+    forecaster = Forecaster(journal)
+    return lambda request, question: forecaster.answer(request, decode(question))
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    answer_questions(_answers)

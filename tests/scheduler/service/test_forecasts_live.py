@@ -1,0 +1,83 @@
+"""Forecasts of a running service, at its sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from test_connections import free_port
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+from scheduler.client.forecasting import (
+    bare_submission,
+    expected_starts,
+    forecast_of_waiting,
+    quote_of,
+)
+
+SLEEP = ["sleep", "600"]
+
+
+def request(processors: int, walltime_s: float) -> m.Submission:
+    return bare_submission(processors, walltime_s, None, None, None, "", None)
+
+
+def forecaster_of(service: Any) -> int:
+    """Return the process number of the service's forecaster."""
+    [found] = [
+        child.pid
+        for child in psutil.Process(service.process.pid).children()
+        if "scheduler.service.reading.forecaster_process" in child.cmdline()
+    ]
+    return found
+
+
+def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -> None:
+    served.start("--processors", "4", "--scenario", "easy", "--listen", f"127.0.0.1:{free_port()}")
+    access: Path = served.directory / "access" / "admin.json"
+    running = served.submit(SLEEP, 3, walltime_s=300.0)
+    started_at = served.until(running, "RUNNING").started_at
+    assert started_at is not None
+    first, second = served.submit(SLEEP, 4, 100.0), served.submit(SLEEP, 2, 50.0)
+    for directory in (served.directory, access):
+        starts = {job.job: job for job in expected_starts(directory)}
+        assert starts[first].start == pytest.approx(started_at + 300.0, abs=1e-6)
+        assert starts[second].start == pytest.approx(started_at + 400.0, abs=1e-6)
+        assert starts[first].processors == "0-3"
+
+        short, long = (quote_of(directory, request(1, seconds)) for seconds in (50.0, 1000.0))
+        assert (short.wait_s, short.slowdown, short.processors) == (0.0, 1.0, "3")
+        assert long.start == pytest.approx(started_at + 400.0, abs=1e-6)
+
+        found = forecast_of_waiting(directory, second)
+        assert found is not None
+        assert (found.before, found.forecast.start) == ([first], starts[second].start)
+        assert {change.processors for change in found.changes if change.start == found.now} == {1}
+        assert forecast_of_waiting(directory, running) is None
+        with pytest.raises(ReshapeError, match=r"asks for 9 processors.*nearest feasible.*-n 4\)"):
+            quote_of(directory, request(9, 10.0))
+    with pytest.raises(ReshapeError, match=f"job {running} is not queued"):
+        served.ask(m.ForecastJob(job=running))
+
+    served.ask(m.Cancel(job=first))  # the next forecast sees it
+    [only] = expected_starts(served.directory)
+    assert (only.job, only.start) == (second, starts[first].start)
+
+
+def test_a_forecaster_that_is_killed_is_replaced(served: Any) -> None:
+    served.start("--processors", "2", "--scenario", "easy")
+    done = served.submit(["true"], 1, walltime_s=100.0)
+    served.wait(done)
+    found = quote_of(served.directory, request(2, 10.0), futures=4, seed=1)
+    assert (found.wait_s, found.futures, found.past_jobs) == (0.0, 4, 1)
+    assert found.start_quantiles is not None
+    assert found.start_quantiles.p10 == found.start
+    first = forecaster_of(served)
+    os.kill(first, signal.SIGKILL)
+    assert quote_of(served.directory, request(2, 10.0)).wait_s == 0.0
+    assert forecaster_of(served) != first
