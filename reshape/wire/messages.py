@@ -10,8 +10,8 @@ malformed message, is :class:`Failure`.
                               heartbeat
     to a node agent           StartGroup, StartProxy, KillGroup, WatchJoin, CancelAccept, SweepJob,
                               AgentStop
-    from commands             Submit, CheckSubmission, Cancel, ListJobs, Explain, Wait, ServerInfo,
-                              Stop
+    from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, ListJobs,
+                              Explain, Wait, ServerInfo, Stop
 """
 
 from __future__ import annotations
