@@ -8,21 +8,29 @@ from typing import Any
 
 import click
 import msgspec
+import numpy as np
 
 from reshape.errors import ConfigError
 from scheduler.config.centres_file import read_centres
 from scheduler.text import json_text
 from simulator.commands.options import rules_of, set_fields
+from simulator.commands.statistics_options import (
+    CentrePart,
+    add_statistics,
+    asks_for_statistics,
+)
 from simulator.commands.usage import Usage
 from simulator.many_centres.jobs_table import jobs_csv
 from simulator.many_centres.run import rules_named, run_centres
+from simulator.many_centres.schedule import CentresSchedule
+from simulator.statistics.job_variables import JobValues
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 
 #: Options of `simulate` that apply to several centres; the others are refused.
 APPLICABLE = frozenset(
     ("trace", "machine_file", "assign", "dispatch", "estimates", "jobs", "tau", "lenient", "out",
-     "as_json")
+     "as_json", "statistic", "sample")
 )  # fmt: skip
 JOBS = "jobs.csv"
 
@@ -61,7 +69,24 @@ def simulate_centres(trace: Path, options: Mapping[str, Any], usage: Usage) -> d
     result |= {"processors": found.schedule.processors} | found.numbers() | {"moved": found.moved}
     if found.schedule.report is not None:
         result |= {"report": msgspec.structs.asdict(found.schedule.report)}
+    files: dict[Path, bytes] = {}
+    if asks_for_statistics(options):
+        parts = [CentrePart(name, part) for name, part in found.by_centre().items()]
+        add_statistics(_job_values(found, options["tau"]), options, result, files, parts)
     if out is not None:
         text = json_text.dumps(result, indent=2) + "\n"
-        replace_all({out / JOBS: jobs_csv(found), out / "metrics.json": text.encode()})
+        replace_all(files | {out / JOBS: jobs_csv(found), out / "metrics.json": text.encode()})
     return result | usage.so_far(len(found.schedule.jobs))
+
+
+def _job_values(found: CentresSchedule, tau: float) -> JobValues:
+    """Variables of the jobs, with the name and the price of the centre of each."""
+    names = [*(centre.name for centre in found.centres), ""]
+    prices = np.array([*(centre.price for centre in found.centres), np.nan])
+    return JobValues(
+        found.schedule,
+        tau=tau,
+        names={"centre": [names[place] for place in found.ran_at]},
+        price=prices[found.ran_at],
+        cost_limits=np.array(found.max_costs),
+    )

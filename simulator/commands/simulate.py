@@ -26,7 +26,9 @@ from simulator.commands.options import rule_options, rules_of, scenario_of, set_
 from simulator.commands.resizable_options import resizability, resizable_options
 from simulator.commands.statistics_options import (
     add_statistics,
+    asks_for_statistics,
     check_statistics,
+    job_values,
     statistics_lines,
     statistics_options,
 )
@@ -157,11 +159,12 @@ def simulate(trace: Path, **options: Any) -> None:
     usage = Usage()
     of_file = trace.suffix in workload_file.ENDINGS
     _check_kind(of_file, bool(options["resizable"]))
-    check_statistics(options)
+    at_centres = options["machine_file"] is not None and names_centres(options["machine_file"])
+    check_statistics(options, priced=at_centres)
     if of_file or options["resizable"]:
         _simulate_resizable(trace, options, usage)
         return
-    if options["machine_file"] is not None and names_centres(options["machine_file"]):
+    if at_centres:
         _check_centres()
         numbers = simulate_centres(trace, options, usage)
         click.echo(json_text.dumps(numbers) if options["as_json"] else as_text(numbers, None))
@@ -209,7 +212,9 @@ def simulate(trace: Path, **options: Any) -> None:
         result |= {"report": msgspec.structs.asdict(report)}
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
     files: dict[Path, bytes] = {}
-    add_statistics(schedule, options, machine_file or trace, result, files)
+    if asks_for_statistics(options):
+        values = job_values(schedule, options, machine_file or trace)
+        add_statistics(values, options, result, files)
     if options["swf_file"] is not None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:
@@ -252,7 +257,8 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     files: dict[Path, bytes] = {}
-    add_statistics(schedule, options, trace, result, files)
+    if asks_for_statistics(options):
+        add_statistics(job_values(schedule, options, trace), options, result, files)
     if read is not None and options["swf_file"] is not None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:

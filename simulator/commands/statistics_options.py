@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from reshape.cli.options import FiniteRange
 from simulator.results.schedule import Schedule
+
+if TYPE_CHECKING:
+    from simulator.statistics.job_variables import JobValues
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 #: Options with which both tables of variables are written to --out.
@@ -39,8 +42,17 @@ def statistics_options(command: Command) -> Command:
     return command
 
 
-def check_statistics(options: Mapping[str, Any]) -> None:
+def asks_for_statistics(options: Mapping[str, Any]) -> bool:
+    """Whether one of the options is given."""
+    return any(options[name] for name in NAMES)
+
+
+def check_statistics(options: Mapping[str, Any], *, priced: bool = False) -> None:
     """Check the requested statistics before a simulation.
+
+    Parameters
+    ----------
+    priced : whether the machine has prices.
 
     Raises
     ------
@@ -53,25 +65,36 @@ def check_statistics(options: Mapping[str, Any]) -> None:
     from simulator.statistics.job_variables import PRICED
 
     for request in requests(options["statistic"]):
-        if request.variable in PRICED and options["price"] is None:
+        if request.variable in PRICED and options["price"] is None and not priced:
             raise click.UsageError(f"--statistic {request} needs --price")
 
 
+class CentrePart(NamedTuple):
+    """A centre of a schedule of several, for the tables of their own.
+
+    Parameters
+    ----------
+    name : of the centre.
+    schedule : in which only the jobs that ran there have ended.
+    """
+
+    name: str
+    schedule: Schedule
+
+
 def add_statistics(
-    schedule: Schedule,
+    jobs: JobValues,
     options: Mapping[str, Any],
-    machine: Path,
     result: dict[str, Any],
     files: dict[Path, bytes],
+    centres: Sequence[CentrePart] = (),
 ) -> None:
     """Add statistics to the result, and the tables of their variables to the files of --out.
 
     Parameters
     ----------
-    machine : file that names the centre: of the machine, or of the workload.
+    centres : of a schedule of several; each gets a table of samples.
     """
-    if not any(options[name] for name in NAMES):
-        return
     from simulator.statistics.collectors import (
         JOBS_FILE,
         SAMPLES_FILE,
@@ -83,14 +106,30 @@ def add_statistics(
     from simulator.statistics.job_variables import JobValues
     from simulator.statistics.samples import Samples
 
-    names = {"selection": options["select"], "centre": machine.name.partition(".")[0]}
-    jobs = JobValues(schedule, tau=options["tau"], names=names, price=options["price"])
     samples = Samples(jobs, options["sample"] or 3600.0)
     if options["statistic"]:
         result["statistics"] = estimate(requests(options["statistic"]), jobs, samples)
-    if options["out"] is not None:
-        files[options["out"] / JOBS_FILE] = jobs_csv(jobs)
-        files[options["out"] / SAMPLES_FILE] = samples_csv(samples)
+    if options["out"] is None:
+        return
+    files[options["out"] / JOBS_FILE] = jobs_csv(jobs)
+    files[options["out"] / SAMPLES_FILE] = samples_csv(samples)
+    for centre in centres:
+        own = Samples(JobValues(centre.schedule), times=samples.times)
+        name = SAMPLES_FILE.replace(".csv", f"-{centre.name}.csv")
+        files[options["out"] / name] = samples_csv(own)
+
+
+def job_values(schedule: Schedule, options: Mapping[str, Any], machine: Path) -> JobValues:
+    """Variables of the jobs of a schedule of one centre.
+
+    Parameters
+    ----------
+    machine : file that names the centre: of the machine, or of the workload.
+    """
+    from simulator.statistics.job_variables import JobValues
+
+    names = {"selection": options["select"], "centre": machine.name.partition(".")[0]}
+    return JobValues(schedule, tau=options["tau"], names=names, price=options["price"])
 
 
 def statistics_lines(result: Mapping[str, Any]) -> dict[str, Any]:

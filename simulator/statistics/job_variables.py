@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,8 +19,10 @@ class JobValues:
     Parameters
     ----------
     tau : bound of the bounded slowdown, s.
-    names : nominal variables that are the same for all jobs: "selection", "centre".
-    price : of a processor-hour, for the cost; None: there are no costs.
+    names : nominal variables ("selection", "centre"): a text for all jobs of the schedule, or one
+        for each.
+    price : of a processor-hour, for all jobs of the schedule or each; None: there are no costs.
+    cost_limits : of each job of the schedule, inf for none; None: the cost of its estimate.
     """
 
     def __init__(
@@ -28,14 +30,19 @@ class JobValues:
         schedule: Schedule,
         *,
         tau: float = 60.0,
-        names: Mapping[str, str] | None = None,
-        price: float | None = None,
+        names: Mapping[str, str | Sequence[str]] | None = None,
+        price: float | Floats | None = None,
+        cost_limits: Floats | None = None,
     ) -> None:
         ran = ~np.isnan(schedule.ended)
         self.schedule, self.ran = schedule, ran
         self.submitted = schedule.jobs.submitted[ran]
         self.started, self.ended = schedule.started[ran], schedule.ended[ran]
-        self.tau, self._names, self._price = tau, dict(names or {}), price
+        self.tau, self._price, self._cost_limits = tau, price, cost_limits
+        self._names = {
+            name: np.broadcast_to(np.array(texts), ran.shape)[ran]
+            for name, texts in (names or {}).items()
+        }
 
     def __len__(self) -> int:
         """Count the jobs that ran."""
@@ -55,7 +62,7 @@ class JobValues:
         KeyError : there is no such variable.
         """
         if name in self._names:
-            return np.full(len(self), self._names[name])
+            return self._names[name]
         if name in PRICED and self._price is None:
             raise KeyError(name)
         return JOB_NUMBERS[name](self)
@@ -83,13 +90,29 @@ class JobValues:
 
     @property
     def backfilled(self) -> NDArray[np.bool_]:
-        """Whether the job started while one that had been submitted before it waited."""
-        latest = np.maximum.accumulate(np.concatenate([[-np.inf], self.started[:-1]]))
-        return latest > self.started
+        """Whether the job started while one submitted to its centre before it waited."""
+        found = np.zeros(len(self), np.bool_)
+        centres = self._names.get("centre", np.zeros(len(self)))
+        for centre in np.unique(centres):
+            here = np.flatnonzero(centres == centre)
+            started = self.started[here]
+            latest = np.maximum.accumulate(np.concatenate([[-np.inf], started[:-1]]))
+            found[here] = latest > started
+        return found
 
     def cost(self, seconds: Floats) -> Floats:
         """Price of the processors of each job for a time."""
-        return (self._price or 0.0) * self.schedule.jobs.processors[self.ran] * seconds / 3600
+        price = np.broadcast_to(
+            np.array(0.0 if self._price is None else self._price), self.ran.shape
+        )
+        return price[self.ran] * self.schedule.jobs.processors[self.ran] * seconds / 3600
+
+    @property
+    def cost_limits(self) -> Floats:
+        """Limit of the cost of each job: its own, or the cost of the user's estimate."""
+        if self._cost_limits is not None:
+            return self._cost_limits[self.ran]
+        return self.cost(self.schedule.jobs.estimate[self.ran])
 
 
 def _slowdown(jobs: JobValues) -> Floats:
@@ -108,9 +131,8 @@ def _penalised_pct(jobs: JobValues) -> Floats:
 
 
 def _cost_respected(jobs: JobValues) -> Floats:
-    """Whether the cost is at most that of the user's estimate."""
-    limit = jobs.cost(jobs.schedule.jobs.estimate[jobs.ran])
-    return (jobs.cost(jobs.run_s) <= limit).astype(np.float64)
+    """Whether the cost is at most the limit."""
+    return (jobs.cost(jobs.run_s) <= jobs.cost_limits * (1 + 1e-12)).astype(np.float64)
 
 
 #: Numeric variables: name -> values; flags are 0 or 1, and nan is no value.

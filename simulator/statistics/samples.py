@@ -29,6 +29,7 @@ class Samples:
     Parameters
     ----------
     interval_s : time between two samples, s; > 0.
+    times : of other samples, to take the same; None: those of these jobs.
 
     Attributes
     ----------
@@ -39,14 +40,18 @@ class Samples:
     ValueError : the interval is not above 0 and finite.
     """
 
-    def __init__(self, jobs: JobValues, interval_s: float = 3600.0) -> None:
+    def __init__(
+        self, jobs: JobValues, interval_s: float = 3600.0, times: Floats | None = None
+    ) -> None:
         if not 0 < interval_s < np.inf:
             raise ValueError(f"the interval must be > 0 and finite, got {interval_s}")
         self.jobs, self.schedule = jobs, jobs.schedule
-        if len(jobs):
+        if times is not None:
+            self.times: Floats = times
+        elif len(jobs):
             begin, end = float(jobs.submitted.min()), float(jobs.ended.max())
             count = max(1, int(np.ceil((end - begin) / interval_s)))
-            self.times: Floats = begin + interval_s * np.arange(1.0, count + 1)
+            self.times = begin + interval_s * np.arange(1.0, count + 1)
         else:
             self.times = np.zeros(0)
 

@@ -123,3 +123,31 @@ def test_traces_without_a_load(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="load must be > 0"):
         scaled(trace, jobs, 64, 0.0)
+
+
+def test_statistics_of_several_centres(tmp_path: Path) -> None:
+    centres, out = tmp_path / "two.yaml", tmp_path / "out"
+    centres.write_text(
+        "centres:\n"
+        "  - {name: a, processors: 64, scenario: easy, units_per_hour: 2, cost_per_unit: 1}\n"
+        "  - {name: b, processors: 32, scenario: fcfs, units_per_hour: 1, cost_per_unit: 1}\n"
+    )
+    told = json.loads(
+        reshape(
+            "simulate", SMALL, "--machine", centres, "--assign", "less-waittime", "--out", out,
+            "--statistic", "centre=count", "--statistic", "cost=sum,sum-by:centre",
+            "--statistic", "processors_used=max", "--sample", 1800, "--json",
+        ).stdout
+    )  # fmt: skip
+    found = told["statistics"]
+    assert found["centre"]["count"] == {k: n for k, n in told["jobs_by_centre"].items() if n}
+    assert found["cost"]["sum"] == pytest.approx(told["cost"])
+    assert sum(found["cost"]["sum-by:centre"].values()) == pytest.approx(told["cost"])
+    both, *each = (
+        columns(out / name) for name in ("samples.csv", "samples-a.csv", "samples-b.csv")
+    )
+    assert both["time"] == each[0]["time"] == each[1]["time"]
+    for name in ("queued_jobs", "running_jobs", "processors_used", "backfilled_jobs"):
+        summed = [float(a) + float(b) for a, b in zip(each[0][name], each[1][name], strict=True)]
+        assert summed == [float(value) for value in both[name]], name
+    assert max(map(float, each[1]["load"])) <= 1
