@@ -11,7 +11,7 @@ malformed message, is :class:`Failure`.
     to a node agent           StartGroup, StartProxy, KillGroup, WatchJoin, CancelAccept, SweepJob,
                               AgentStop
     from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, ListJobs,
-                              Explain, Wait, ServerInfo, Stop
+                              Explain, Wait, ServerInfo, ListNodes, ChangeNode, Stop
 """
 
 from __future__ import annotations
@@ -589,6 +589,46 @@ class Info(_Message):
     refused: dict[str, int] = {}
 
 
+class ListNodes(_Message):
+    """Answered by Nodes."""
+
+
+class NodeInfo(msgspec.Struct):
+    """A node as tables show it.
+
+    Attributes
+    ----------
+    host : name of the host of its agent; empty: that of the service, or not known.
+    allocated : processors that jobs hold.
+    state : idle, mix, alloc, drng, drain or down, as in sinfo.
+    jobs : numbers of the jobs that hold processors of the node.
+    reason : why it drains, or why its agent could not be started.
+    """
+
+    name: str
+    host: str
+    processors: int
+    allocated: int
+    state: str
+    launcher: str
+    jobs: list[int]
+    reason: str = ""
+
+
+class Nodes(_Message):
+    """Answer to ListNodes, in the order of the configuration."""
+
+    nodes: list[NodeInfo]
+
+
+class ChangeNode(_Message):
+    """Let a node drain, for a reason, or resume it; answered by Done."""
+
+    node: str
+    drains: bool
+    why: str = ""
+
+
 class Stop(_Message):
     """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
 
@@ -643,6 +683,9 @@ Message: TypeAlias = (
     | Wait
     | ServerInfo
     | Info
+    | ListNodes
+    | Nodes
+    | ChangeNode
     | Stop
     | Done
     | Failure

@@ -13,6 +13,7 @@ from scheduler.core.alarms import Alarms
 from scheduler.core.resizing import Resizes
 from scheduler.model.events import (
     DepthChanged,
+    DrainChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -231,6 +232,15 @@ class EventHandlers:
             if hit and job.state is not S.COMPLETING and not restarts:
                 state.kill(job, S.NODE_FAIL, reason)
 
+    def on_drain_changed(self, event: DrainChanged) -> None:
+        """Withhold the processors of a node from new groups, or offer them again."""
+        state = self.state
+        state.releases_changed()
+        state.machine.set_drain(event.node, event.drains, event.why)
+        for job in state.live.values():
+            state.expect(job)
+        state.processors_released()
+
     def on_depth_changed(self, event: DepthChanged) -> None:
         """Limit the depth of passes; the next pass examines the queue to the new depth."""
         self.limit_depth(event.jobs)
@@ -255,6 +265,7 @@ def _is_under_way(job: Job, serial: int) -> bool:
 #: Type of an event -> method; resize points are handled after the pass of their instant.
 HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
     DepthChanged: EventHandlers.on_depth_changed,
+    DrainChanged: EventHandlers.on_drain_changed,
     JobSubmitted: EventHandlers.on_job_submitted,
     JobStarted: EventHandlers.on_job_started,
     ResizeDone: EventHandlers.on_resize_done,

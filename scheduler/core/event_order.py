@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from scheduler.model.events import (
     DepthChanged,
+    DrainChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -28,6 +29,7 @@ from scheduler.model.job import Job
 
 _RANK: dict[type[Event], int] = {
     DepthChanged: 0,
+    DrainChanged: 0,
     NodeJoined: 0,
     NodeLost: 0,
     JobEnded: 1,
@@ -61,7 +63,7 @@ def divide_for_passes(
     others: list[Event | None] = []
     for event in sorted(events, key=lambda event: _RANK[type(event)]):
         job = live.get(event.job) if isinstance(event, JobEnded) else None
-        if isinstance(event, NodeJoined | NodeLost | Wakeup | DepthChanged):
+        if isinstance(event, NodeJoined | NodeLost | Wakeup | DepthChanged | DrainChanged):
             known.append(event)
         elif job is not None and job.estimated_end <= now:
             known.append(event)

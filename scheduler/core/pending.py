@@ -39,6 +39,10 @@ def reason_pending(job: Job, state: SchedulerState, view: View) -> Reason:
         if reservation is not None and isfinite(reservation.at):
             facts["at"] = reservation.at
             text += "; enough by {at} if walltimes hold"
+        draining = len(state.machine.draining)
+        if draining:
+            facts["draining"] = draining
+            text += "; {draining} are on nodes that drain"
         return Reason("Resources", text, facts)
     if state.window is not None and job not in state.window:
         facts["examined"] = len(state.window)

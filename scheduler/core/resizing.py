@@ -72,6 +72,8 @@ class Resizes:
             return _continue(job.id, "topology", "{fault}", fault=fault)
         if event.failed:
             return _continue(job.id, "policy error", "{failed}", failed=event.failed)
+        if self._state.machine.draining and (order := self._off_draining(job)) is not None:
+            return order
         try:
             return self._apply_policy(job, policy)
         except Exception as error:  # the state has not changed yet
@@ -101,6 +103,28 @@ class Resizes:
         if not isinstance(decision, Grow) and decision.sweet_spot is not None:
             job.history.sweet_spot = decision.sweet_spot
         return order
+
+    def _off_draining(self, job: Job) -> Contract | None:
+        """Contract a job off the nodes that drain; None if none of its groups there can leave.
+
+        If all of its groups are there, it has to expand first, which its policy decides.
+        """
+        machine = self._state.machine
+        hit = [group for group, held in job.groups.items() if held & machine.draining]
+        for groups in (tuple(hit), *((group,) for group in reversed(hit))):
+            to = job.size - sum(len(job.groups[group]) for group in groups)
+            possible = to >= job.processors and to in job.history.contractions()
+            if not groups or not possible or self.view.failed_lately(job, to):
+                continue
+            held = ProcSet.union(job.groups[group] for group in groups) & machine.draining
+            nodes = ", ".join(machine.by_node(held))
+            order = self._contract(
+                job,
+                Shrink(to, Reason("drain", "off {nodes}, which drains", {"nodes": nodes}), groups),
+            )
+            if isinstance(order, Contract):
+                return order
+        return None
 
     def _expand(self, job: Job, decision: Grow) -> Expand | Continue:
         state, to, needed = self._state, decision.to, decision.to - job.size

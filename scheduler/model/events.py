@@ -183,6 +183,19 @@ class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
     restart_points: tuple[int, ...] | None = ()
 
 
+class DrainChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """An administrator lets a node drain (`drains`) for the reason `why`, or resumes it.
+
+    No group starts on a node that drains. Resizable jobs contract off it at their resize points, as
+    far as their groups allow; all other processes there end with their jobs.
+    """
+
+    at: float
+    node: str
+    drains: bool
+    why: str = ""
+
+
 class Wakeup(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The time of a `WakeAt` order has come."""
 
@@ -212,4 +225,5 @@ Event: TypeAlias = (
     | NodeLost
     | Wakeup
     | DepthChanged
+    | DrainChanged
 )

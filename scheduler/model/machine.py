@@ -81,6 +81,7 @@ class Node(msgspec.Struct):
     numbers : every processor number the node ever had, ascending.
     count : how many processors it has, or had last; they have the lowest of its numbers.
     up : whether the node is up.
+    drains : whether its processors are withheld from new groups, for the reason `why`.
     resources : amounts of further resources that it has, or had last, by name.
     """
 
@@ -89,6 +90,13 @@ class Node(msgspec.Struct):
     count: int = 0
     up: bool = False
     resources: Mapping[str, int] = {}
+    drains: bool = False
+    why: str = ""
+
+    @property
+    def offered(self) -> ProcSet:
+        """Processors that groups may get or hold for their whole time."""
+        return self.processors if self.up and not self.drains else ProcSet()
 
     @property
     def processors(self) -> ProcSet:
@@ -174,6 +182,7 @@ class Machine:
     free_count, processors, installed : number of processors that are free, of nodes that are up,
         of all known nodes.
     whole : whether no numbered processor is missing.
+    draining : processors of the nodes that are up and drain.
     pools : the further resources of all nodes together.
     """
 
@@ -198,6 +207,7 @@ class Machine:
         self.space = Space(network=network)
         self.free_count = self.processors = self.installed = 0
         self.whole = True
+        self.draining = ProcSet()
         self._down = ProcSet()  # numbers of missing processors
         self._owed = ProcSet()  # of nodes that were lost: still held by a job
         self._placeable: dict[int, bool] = {}
@@ -221,14 +231,18 @@ class Machine:
         checked(resources or {})
         node = self.nodes.setdefault(name, Node(name))
         self._pool(node, resources or {})
-        before = node.processors if node.up else ProcSet()
+        before = node.offered
         more = processors - len(node.numbers)
         if more > 0:
             self.numbering.give(node, more)
         self._placeable.clear()
         self.installed += processors - node.count
         node.count, node.up = processors, True
-        self._offer(before, node.processors)
+        if node.drains:
+            self._down |= node.numbers
+            self.whole = False
+        self._offer(before, node.offered)
+        self._find_draining()
 
     def lose(self, name: str) -> ProcSet:
         """Remove a node and return its processors, none if it was not up."""
@@ -237,10 +251,33 @@ class Machine:
             return ProcSet()
         if self.counted:
             raise ValueError(f"node {name} cannot leave a machine whose processors are counted")
+        before = node.offered
         node.up = False
         self.pools.offer(node.resources, -1)
-        self._offer(node.processors, ProcSet())
+        if before:
+            self._offer(before, ProcSet())
+        self._find_draining()
         return node.processors
+
+    def set_drain(self, name: str, drains: bool, why: str = "") -> None:
+        """Withhold the processors of a node from new groups, or offer them again.
+
+        Groups that hold them keep them. An unknown node is ignored.
+        """
+        node = self.nodes.get(name)
+        if node is None:
+            return
+        before = node.offered
+        node.drains, node.why = drains, why
+        if before != node.offered:
+            self._placeable.clear()
+            self._offer(before, node.offered)
+        self._find_draining()
+
+    def _find_draining(self) -> None:
+        self.draining = ProcSet.union(
+            node.processors for node in self.nodes.values() if node.up and node.drains
+        )
 
     def restore(self, nodes: Iterable[Node], allocated: ProcSet) -> None:
         """Take over the nodes of an earlier run of a service; this machine must have none yet.
@@ -258,8 +295,9 @@ class Machine:
             self.pools.install(node.resources)
             if node.up:
                 self.pools.offer(node.resources)
-                offered |= node.processors
-            self._down |= node.numbers - (node.processors if node.up else ProcSet())
+                offered |= node.offered
+            self._down |= node.numbers - node.offered
+        self._find_draining()
         self._owed = allocated & self._down
         self.whole = not self._down
         self.processors = len(offered)

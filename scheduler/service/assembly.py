@@ -15,6 +15,7 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
+from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transactions
@@ -47,6 +48,7 @@ class Components:
     ends: JobEnds
     applications: ApplicationScheduler
     policy_errors: PolicyErrors
+    nodes: NodeStates
 
 
 def assemble(
@@ -86,4 +88,5 @@ def assemble(
         ends,
         applications,
         errors,
+        NodeStates(core, monitor),
     )

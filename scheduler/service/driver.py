@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from scheduler.model.events import (
     DepthChanged,
+    DrainChanged,
     Event,
     JobCancelled,
     JobSubmitted,
@@ -117,7 +118,7 @@ class Driver:
         for event in events:
             if isinstance(event, NodeJoined | NodeLost):
                 self.changed_jobs |= self._core.live.keys() | self._monitor.known_jobs()
-            elif not isinstance(event, ResizePoint | Wakeup | DepthChanged):
+            elif not isinstance(event, ResizePoint | Wakeup | DepthChanged | DrainChanged):
                 self.changed_jobs.add(event.job)
         return orders
 

@@ -38,6 +38,8 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ListJobs: _PEOPLE,
     m.Wait: _PEOPLE,
     m.ServerInfo: _PEOPLE | {"agent"},
+    m.ListNodes: _PEOPLE,
+    m.ChangeNode: frozenset(("administrator",)),
     m.Stop: frozenset(("administrator",)),
 }
 #: Messages about a job that only its user and administrators may send.

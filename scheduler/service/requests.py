@@ -237,7 +237,7 @@ class RequestHandler:
                 )
             case m.Explain():
                 number = apps.job(message.job).id
-                question = ExplainQuestion(number, apps.pending_reason(number))
+                question = ExplainQuestion(number, self._present(number))
                 self.reader.ask(peer, message.id, question)
                 return None
             case m.Wait():
@@ -246,6 +246,13 @@ class RequestHandler:
                 return None
             case m.ServerInfo():
                 return self._info()
+            case m.ListNodes():
+                return m.Nodes(nodes=self._components.nodes.table())
+            case m.ChangeNode():
+                change = self._components.nodes.change(message, self._components.clock())
+                self._driver.events.append(change)
+                self._answer_later(peer, message.id, m.Done)
+                return None
             case m.Stop():
                 return self._on_stop(peer, message)
         return m.Failure(message=f"the service does not answer a {type(message).__name__} message")
@@ -257,6 +264,13 @@ class RequestHandler:
             return QuoteQuestion(message, now, self._applications.request_of(submission))
         except ReshapeError as error:
             return QuoteQuestion(message, now, spec_of(submission), str(error))
+
+    def _present(self, number: int) -> list[m.Story]:
+        """Return what an explanation of a job says of the present: why it waits, what drains."""
+        lines = self._applications.pending_reason(number)
+        if text := self._components.nodes.why_of_job(number):
+            lines.append(m.Story(at=self._components.clock(), text=text))
+        return lines
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""

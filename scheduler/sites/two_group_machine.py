@@ -29,6 +29,8 @@ class TwoGroupMachine:
                 sum(node.count for node in parts),
                 part.up or other.up,
                 there,
+                part.drains or other.drains,
+                part.why or other.why,
             )
         return nodes
 

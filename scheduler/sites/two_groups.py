@@ -27,6 +27,7 @@ from scheduler.core.event_order import instant_order
 from scheduler.core.resizing import PolicyErrorHandler
 from scheduler.model.events import (
     DepthChanged,
+    DrainChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -308,7 +309,7 @@ class TwoGroupSite:
         self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
     ) -> None:
         """Add an event to the events of the group or groups that it concerns."""
-        if isinstance(event, Wakeup | NodeLost | DepthChanged):
+        if isinstance(event, Wakeup | NodeLost | DepthChanged | DrainChanged):
             mine.append(event)
             theirs.append(event)
             return

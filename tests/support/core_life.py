@@ -14,6 +14,7 @@ from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import (
     DepthChanged,
+    DrainChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -188,6 +189,10 @@ class AnyLife(RuleBasedStateMachine):
     def nodes(self, node: str, lose: bool) -> None:
         self.waiting.append(NodeLost(self.time, node) if lose else self.joined(node))
 
+    @rule(node=st.sampled_from([*sorted(NODES), "unknown"]), drains=st.booleans())
+    def drain(self, node: str, drains: bool) -> None:
+        self.waiting.append(DrainChanged(self.time, node, drains))
+
     def joined(self, node: str) -> NodeJoined:
         return NodeJoined(self.time, node, NODES[node], resources=MEMORY.get(node, {}))
 
@@ -224,7 +229,7 @@ class AnyLife(RuleBasedStateMachine):
             for part in [*held, machine.free]:
                 assert not taken & set(part), "given twice"
                 taken |= set(part)
-            up = {n for node in machine.nodes.values() if node.up for n in node.processors}
+            up = {n for node in machine.nodes.values() for n in node.offered}
             assert set(machine.free) <= up
             assert up <= taken, "lost"
             assert taken <= seen

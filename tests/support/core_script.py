@@ -9,6 +9,7 @@ events of a block with the same time are handled together. An unknown word is an
     @TIME started JOB | ended JOB [exit=N] [signal=N] | cancel JOB | wake
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS]
+    @TIME drain NODE | resume NODE
     table | why JOB | forget JOB
 """
 
@@ -20,6 +21,7 @@ from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import (
     DepthChanged,
+    DrainChanged,
     Event,
     JobCancelled,
     JobEnded,
@@ -110,6 +112,8 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "depth": (set(), set()),
     "join": (set(), {"reserved"}),
     "lose": (set(), set()),
+    "drain": (set(), set()),
+    "resume": (set(), set()),
 }
 
 
@@ -136,6 +140,9 @@ def read_event(line: str) -> Event:
         return NodeJoined(time, node, int(processors), int(named.get("reserved", 0)))
     if what == "depth":
         return DepthChanged(time, int(rest[0]) if rest else None)
+    if what in ("drain", "resume"):
+        (node,) = words
+        return DrainChanged(time, node, what == "drain")
     if what == "lose":
         (node,) = words
         return NodeLost(time, node)

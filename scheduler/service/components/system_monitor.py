@@ -199,10 +199,18 @@ class SystemMonitor:
         """Whether a node is on another host than the service."""
         return not self._starts.is_local(node)
 
+    def launcher_of(self, node: str) -> str:
+        """Return how the agent of a node is started."""
+        return self._nodes[node].launcher
+
+    def fault_of(self, node: str) -> str:
+        """Return why the agent of a node could not be started; empty if that is not known."""
+        return self._starts.faults.get(node, "")
+
     def awaited(self) -> dict[str, str]:
         """Nodes whose agents the service starts and that have not reported, and why if known."""
         return {
-            name: self._starts.faults.get(name, "")
+            name: self.fault_of(name)
             for name, node in self._nodes.items()
             if node.launcher != "none" and name not in self.agents
         }

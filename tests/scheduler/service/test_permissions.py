@@ -36,6 +36,8 @@ ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .
 Wait           administrator  user  .  .
 ServerInfo     administrator  user  agent  .
+ListNodes      administrator  user  .  .
+ChangeNode     administrator  .  .  .
 Stop           administrator  .  .  .
 """
 MAY = {line.split()[0]: set(line.split()[1:]) - {"."} for line in EXPECTED.strip().splitlines()}

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
+from command_line import reshape
 from hosts import Hosts, NoHosts
 
+from reshape.topology import Topology
 from scheduler.client.tables import ranks_text
 
 pytestmark = pytest.mark.timeout(120)
@@ -121,3 +123,33 @@ def test_a_restarted_service_finds_groups_on_several_hosts(tmp_path: Path) -> No
         cluster.kill_service()
         cluster.start_service()
         assert cluster.wait(job).state == "COMPLETED"
+
+
+def test_a_job_leaves_a_node_that_drains(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2, options=["--verify"]) as cluster:
+        directory = ("--dir", cluster.directory)
+        job = cluster.submit(
+            synthetic(80), 2, max_processors=4, topology=Topology.parse("list:2,4")
+        )
+        cluster.until(lambda: cluster.job(job).size == 4)
+        reshape("node", "drain", *directory, "--reason", "new disk", "n1")
+        cluster.until(lambda: cluster.job(job).nodes == "n2")
+        assert "off n1, which drains" in reshape("explain", *directory, job).stdout
+        rigid = cluster.submit(["true"], 2)
+        cluster.until(lambda: cluster.job(rigid).state == "PENDING")
+        assert "2 are on nodes that drain" in reshape("explain", *directory, rigid).stdout
+        lines = reshape("node", "list", *directory, "--parsable").stdout.splitlines()
+        assert lines == [
+            "NODE|STATE|PROCS(USED/ALL)|HOST|LAUNCHER|JOBS|REASON",
+            "n1|drain|0/2|n1|none|-|new disk",
+            f"n2|alloc|2/2|n2|none|{job}|",
+        ]
+        cluster.kill_service()
+        cluster.start_service()
+        cluster.until_up("n1", "n2")
+        assert "node n1 drains already" in reshape("node", "drain", *directory, "n1", code=1).stderr
+        reshape("node", "resume", *directory, "n1")
+        assert cluster.wait(rigid).state == "COMPLETED"
+        info = cluster.wait(job)
+        assert info.state == "COMPLETED", cluster.output(job)
+        assert info.facts["verified"] is True

@@ -1,0 +1,80 @@
+"""`reshape node`: list the nodes of a service, let them drain, and resume them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.wire import messages as m
+from scheduler.client.asking import ask
+from scheduler.client.options import json_option, parsable_option, service_option
+from scheduler.text.tables import Table, render
+
+
+@click.group()
+def node() -> None:
+    """List the nodes of a service, let them drain, and resume them.
+
+    States as in sinfo: idle, mix and alloc (no, some or all processors are held by jobs), drng and
+    drain (it drains; jobs hold processors of it, or none any more), down (its agent does not
+    report).
+    """
+
+
+@node.command("list")
+@service_option
+@json_option
+@parsable_option
+@example("reshape node list")
+def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
+    """List all nodes."""
+    answer = ask(directory, m.ListNodes())
+    assert isinstance(answer, m.Nodes)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer.nodes), indent=2).decode())
+        return
+    heads = ("NODE", "STATE", "PROCS(USED/ALL)", "HOST", "LAUNCHER", "JOBS", "REASON")
+    rows = [
+        (
+            each.name,
+            each.state,
+            f"{each.allocated}/{each.processors}",
+            each.host or "-",
+            each.launcher,
+            ",".join(map(str, each.jobs)) or "-",
+            each.reason,
+        )
+        for each in answer.nodes
+    ]
+    left = frozenset({"NODE", "STATE", "HOST", "LAUNCHER", "REASON"})
+    click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+@node.command()
+@service_option
+@click.option("--reason", default="", help="Why, for `reshape node list` and `reshape explain`.")
+@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@example('reshape node drain n2 --reason "memory errors"')
+def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
+    """Let nodes drain: nothing starts there any more.
+
+    Resizable jobs contract off these nodes at their resize points, as far as their groups allow.
+    Other jobs there run to their end.
+    """
+    for name in names:
+        ask(directory, m.ChangeNode(node=name, drains=True, why=reason))
+        click.echo(f"node {name} drains")
+
+
+@node.command()
+@service_option
+@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@example("reshape node resume n2")
+def resume(directory: Path, names: tuple[str, ...]) -> None:
+    """Let nodes that drain serve jobs again."""
+    for name in names:
+        ask(directory, m.ChangeNode(node=name, drains=False))
+        click.echo(f"node {name} is resumed")
