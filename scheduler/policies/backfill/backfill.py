@@ -19,11 +19,15 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill import balance
 from scheduler.policies.backfill.amount_reservation import AmountReservation
-from scheduler.policies.backfill.balance import Pick
+from scheduler.policies.backfill.balance import Modifier, Pick
 from scheduler.policies.backfill.conservative import Conservative
 from scheduler.policies.backfill.easy import Easy, ProcessorReservation, Reserve
 from scheduler.policies.backfill.in_order import InOrder, SchedulingPass, StartJob
-from scheduler.policies.backfill.overdue import kills_for_amount, kills_for_place
+from scheduler.policies.backfill.overdue import (
+    kills_for_amount,
+    kills_for_place,
+    kills_of_later_jobs,
+)
 from scheduler.policies.backfill.place_reservation import PlaceReservation
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.state.reservation_table import TableSelection
@@ -39,12 +43,17 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kill_at_reservation : end overdue jobs that started before the head when the time of its
         reservation has come and they hold what it needs; see `scheduler.policies.backfill.overdue`.
         This has an effect only if jobs are not killed at their walltime.
+    kill : which jobs `kill_at_reservation` ends: "overdue" ones, or all that were submitted after
+        the head ("later"), for selections that may refuse.
     pick : of the jobs that may start before others, take the "first", only jobs whose largest
         demand is for the least-used resource ("bl"), or the one with which resources are used most
         evenly ("bb"); see `scheduler.policies.backfill.balance`. (If all jobs hold reservations,
         "bl" takes the other jobs last.) "penalty" takes the one that shared nodes prolong least,
         for selections on the reservation table; see `scheduler.policies.backfill.table_pass`.
     fullness : let "bl" and "bb" prefer jobs that fill the machine, the more so the fuller it is.
+    modifier : how the fullness acts on the scores of "bl" and "bb": as a "product", an "exponent"
+        or a "tolerance"; see `scheduler.policies.backfill.balance`.
+    bl_excludes : "bl" takes no other jobs than those that it looks for; false: it takes them last.
     reserve : what EASY reserves if the selection may refuse, as contiguous ones do: a "place", so
         that no backfilled job delays the head, or a "number" of processors, as if any would do.
         With the latter small jobs may fill for ever the gaps that the head needs to be joined.
@@ -63,9 +72,12 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     reservations: int | None = 1
     kill_at_reservation: bool = False
+    kill: Literal["overdue", "later"] = "overdue"
     moments: Literal["always", "contacts"] = "always"
     pick: Pick = "first"
     fullness: bool = True
+    modifier: Modifier = "product"
+    bl_excludes: bool = True
     reserve: Literal["place", "number"] = "place"
     max_jobs: int | None = None
 
@@ -116,17 +128,20 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if state.queue.is_indexed:
                 return ProcessorReservation
         choose = None if self.pick == "first" else self.choose
-        return partial(AmountReservation, choose, self.pick != "bl")
+        return partial(AmountReservation, choose, self.pick != "bl" or not self.bl_excludes)
 
     def _reserves_place(self, state: SchedulerState) -> bool:
         return state.placing and self.reserve == "place"
 
     def kills(self, state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
         """Overdue jobs to end now because the head's reservation has come."""
+        if self.kill == "later" and state.placing:
+            return kills_of_later_jobs(state, self._reserves_place(state))
         return (kills_for_place if self._reserves_place(state) else kills_for_amount)(state)
 
     def choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in backfill order, with its facts."""
         if self.pick in ("first", "penalty"):
             return fitting[0], {}
-        return balance.choose(machine, fitting, self.pick, fullness=self.fullness)
+        modifier = self.modifier if self.fullness else None
+        return balance.choose(machine, fitting, self.pick, modifier, excludes=self.bl_excludes)

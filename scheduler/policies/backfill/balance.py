@@ -5,6 +5,11 @@ Leinberger, Karypis and Kumar, "Job scheduling in the presence of multiple resou
 only jobs whose largest demand is for the least-used resource; Backfill Balanced (BB) prefers the
 job with which the resources are used most evenly. The job with the smallest score is taken, the
 first of equals in backfill order. All shares are fractions of the machine's capacity.
+
+KRES 2.2 does not say how its fullness modifier, the mean share that stays idle, acts on the scores.
+`Modifier` has three readings: a factor; an exponent, with which all scores approach 1 as the
+machine fills, so that the first job is taken; and a tolerance, with which scores further from the
+smallest one count as equal to it, the fuller the machine is.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from scheduler.model.orders import Facts
 from scheduler.model.resources import Amounts, Quantity
 
 Pick: TypeAlias = Literal["first", "bl", "bb", "penalty"]
+Modifier: TypeAlias = Literal["product", "exponent", "tolerance"]
 
 
 #: Chooses one of the jobs that may start now, given in backfill order, with the facts of the
@@ -29,14 +35,21 @@ TEXT = "{pick} (KRES 2.2) takes it of {choice} that may: score {score}, in use b
 
 
 def choose(
-    machine: Machine, fitting: Sequence[Job], pick: Pick, *, fullness: bool
+    machine: Machine,
+    fitting: Sequence[Job],
+    pick: Pick,
+    modifier: Modifier | None,
+    *,
+    excludes: bool = True,
 ) -> tuple[Job, Facts] | None:
     """Choose among jobs that may start now, by the present use of the machine.
 
     Parameters
     ----------
     fitting : at least one job, in backfill order.
-    fullness : multiply the score by the mean share that would stay idle (KRES 2.2's modifier).
+    modifier : how the mean share that would stay idle acts on the scores (KRES 2.2); None: it does
+        not.
+    excludes : BL takes only the jobs that it looks for; otherwise it prefers them.
 
     Returns
     -------
@@ -44,23 +57,32 @@ def choose(
     """
     capacity = machine.up_amounts
     used = shares(capacity - machine.free_amounts, capacity)
-    score_of = lowest if pick == "bl" else balance
+    other = inf if excludes else float(len(used))
     scores = []
     for job in fitting:
         demand = shares(_amounts(job.demand), capacity)
-        score = score_of(used, demand)
-        scores.append(score * idleness(used, demand) if fullness else score)
+        score = lowest(used, demand, other) if pick == "bl" else balance(used, demand)
+        if modifier == "product":
+            score *= idleness(used, demand)
+        elif modifier == "exponent" and score < inf:
+            score **= max(0.0, idleness(used, demand))
+        scores.append(score)
     best = min(scores)
     if best == inf:
         return None
+    place = scores.index(best)
+    if modifier == "tolerance":
+        full = 1.0 - idleness(used, [0.0] * len(used))
+        within = best + full * (max(score for score in scores if score < inf) - best)
+        place = next(i for i, score in enumerate(scores) if score <= within)
     shares_text = " ".join(f"{share:.3f}" for share in used)
     facts: Facts = {
         "pick": pick.upper(),
-        "score": best,
+        "score": scores[place],
         "choice": len(fitting),
         "used": shares_text,
     }
-    return fitting[scores.index(best)], facts
+    return fitting[place], facts
 
 
 def _amounts(quantity: Quantity) -> Amounts:
@@ -83,14 +105,15 @@ def balance(used: Sequence[float], demand: Sequence[float]) -> float:
     return max(after) * len(after) / sum(after)
 
 
-def lowest(used: Sequence[float], demand: Sequence[float]) -> float:
-    """Score of BL: 1 if the job's largest demand is for the least-used resource, else inf.
+def lowest(used: Sequence[float], demand: Sequence[float], other: float = inf) -> float:
+    """Score of BL: 1 if the job's largest demand is for the least-used resource, else `other`.
 
     KRES 2.2 names the jobs that BL looks for and does not say that it takes others, so the others
-    wait even if they fit. ("In order for BL to be effective, it must have K times as many samples",
-    3.3.1.) The fullness modifier then orders the jobs that remain.
+    wait even if they fit (a score of inf). ("In order for BL to be effective, it must have K times
+    as many samples", 3.3.1.) The fullness modifier then orders the jobs that remain. The other
+    reading prefers the jobs that BL looks for: the others have the largest score of BB, K.
     """
-    return 1.0 if demand[used.index(min(used))] == max(demand) else inf
+    return 1.0 if demand[used.index(min(used))] == max(demand) else other
 
 
 def idleness(used: Sequence[float], demand: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
-from simulator.studies.claims import as_data, as_table
+from simulator.studies.claims import Claim, as_data, as_table
 from simulator.studies.prio import paper
 from simulator.studies.prio.claims import COMPLETION, EXECUTION, UTILIZATION, WAIT, claims
 from simulator.studies.prio.mixes import Mixes, of
@@ -45,7 +46,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         "scenarios": _scenarios(mixes),
         "resizable": _shares(mixes),
         "priorities": _priorities(mixes),
-        "claims": as_data(judged, CLAIM_COLUMNS),
+        "claims": [_claim_data(claim) for claim in judged],
     }
     files: dict[str, bytes] = {}
     if out is not None:
@@ -55,6 +56,14 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
 
         files = figures(mixes)
     return Report("\n\n".join(parts), msgspec.to_builtins(data), files)
+
+
+def _claim_data(claim: Claim) -> dict[str, Any]:
+    """Plain data of a claim: `ours` is the interval, `low` and `high` are its limits."""
+    (data,) = as_data([claim], {"id": "id", "text": "text", **CLAIM_COLUMNS})
+    assert isinstance(claim.ours, Interval)
+    limits = {"low": claim.ours.low, "high": claim.ours.high}
+    return data | {name: None if isnan(value) else value for name, value in limits.items()}
 
 
 def _tables(mixes: Mixes) -> list[str]:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from simulator.studies.prio import choices as prio_choices
-from simulator.studies.prio import claims as prio_claims
 from simulator.studies.prio import paper as prio_paper
 from simulator.studies.prio import runs as prio
+from simulator.studies.prio.comparisons import deviation_ratio
 from simulator.studies.prio.mixes import Mixes, name_of, of
 from simulator.studies.prio.report import report
 from simulator.study.study import Row, read_study, shipped_studies
@@ -138,15 +138,15 @@ def test_the_ratio_of_deviations(pairs: list[tuple[float, float]], scale: float)
     a, b = (np.array(side) for side in zip(*pairs, strict=True))
     if min(np.ptp(a), np.ptp(b)) < 1:
         return
-    ratio = prio_claims.deviation_ratio(a, b)
+    ratio = deviation_ratio(a, b)
     assert ratio.mean == pytest.approx(np.std(a) / np.std(b))
     assert ratio.low <= ratio.mean <= ratio.high
-    scaled = prio_claims.deviation_ratio(scale * a, b)
+    scaled = deviation_ratio(scale * a, b)
     assert scaled.high == pytest.approx(scale * ratio.high)
-    same = prio_claims.deviation_ratio(a, -a)
+    same = deviation_ratio(a, -a)
     assert same.low <= 1 + 1e-6
     assert same.high >= 1 - 1e-6
-    assert isnan(prio_claims.deviation_ratio([1, 2], [2, 1]).low)
+    assert isnan(deviation_ratio([1, 2], [2, 1]).low)
 
 
 def test_pitman_morgan_intervals_have_their_nominal_coverage() -> None:
@@ -155,7 +155,7 @@ def test_pitman_morgan_intervals_have_their_nominal_coverage() -> None:
     held = 0
     for _ in range(400):
         common, a, b = rng.normal(size=(3, 12))
-        ratio = prio_claims.deviation_ratio(common + a / sqrt(2), common + b / sqrt(2))
+        ratio = deviation_ratio(common + a / sqrt(2), common + b / sqrt(2))
         held += ratio.low <= 1 <= ratio.high
     assert 0.92 < held / 400 < 0.98
 

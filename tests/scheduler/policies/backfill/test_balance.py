@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from second_by_second import SmallRun, drive
 
@@ -60,20 +61,34 @@ def shadow_of(jobs: Jobs, starts: list[float], head: int, now: int) -> int:
     return next(t for t in seconds if fits(needs(jobs[head]), free_at(jobs, starts, now, t)))
 
 
-def slow_score(pick: str, jobs: Jobs, starts: list[float], now: int, number: int) -> float:
-    """The formulas of KRES 2.2, in fractions of the capacity."""
+def slow_choice(
+    backfill: Backfill, jobs: Jobs, starts: list[float], now: int, able: list[int]
+) -> int | None:
+    """The formulas of KRES 2.2, in fractions of the capacity; None: none of them is to start."""
     free = free_at(jobs, starts, now, now)
     used = [1 - f / c for f, c in zip(free, CAPACITY, strict=True)]
-    wanted = [n / c for n, c in zip(needs(jobs[number]), CAPACITY, strict=True)]
-    after = [u + w for u, w in zip(used, wanted, strict=True)]
-    mean = sum(after) / 3
-    if pick == "first":
-        return 0.0
-    if pick == "bb":
-        return max(after) / mean * (1 - mean)
-    least = min(range(3), key=lambda i: round(used[i], 9))
-    matches = wanted[least] >= max(wanted) - 1e-12
-    return 1 - mean if matches else inf
+    raw, idle = [], []
+    for i in able:
+        wanted = [n / c for n, c in zip(needs(jobs[i]), CAPACITY, strict=True)]
+        after = [u + w for u, w in zip(used, wanted, strict=True)]
+        idle.append(1 - sum(after) / 3)
+        least = min(range(3), key=lambda i: round(used[i], 9))
+        matches = wanted[least] >= max(wanted) - 1e-12
+        other = inf if backfill.bl_excludes else 3
+        lowest = 1 if matches else other
+        raw.append(max(after) * 3 / sum(after) if backfill.pick == "bb" else lowest)
+    if backfill.pick == "first":
+        return able[0]
+    if min(raw) == inf:
+        return None
+    scores, within = raw, 1e-12
+    if backfill.fullness and backfill.modifier == "product":
+        scores = [score * share for score, share in zip(raw, idle, strict=True)]
+    elif backfill.fullness and backfill.modifier == "exponent":
+        scores = [inf if s == inf else s ** max(0.0, i) for s, i in zip(raw, idle, strict=True)]
+    elif backfill.fullness:
+        within += sum(used) / 3 * (max(s for s in raw if s < inf) - min(raw))
+    return next(i for i, s in zip(able, scores, strict=True) if s <= min(scores) + within)
 
 
 def slow_easy(jobs: Jobs, backfill: Backfill) -> list[float]:
@@ -95,11 +110,9 @@ def slow_easy(jobs: Jobs, backfill: Backfill) -> list[float]:
                     starts[i] = inf
             if not able:
                 break
-            scores = [slow_score(backfill.pick, jobs, starts, now, i) for i in able]
-            best = min(scores)
-            if best == inf:
+            chosen = slow_choice(backfill, jobs, starts, now, able)
+            if chosen is None:
                 break
-            chosen = next(i for i, s in zip(able, scores, strict=True) if s <= best + 1e-12)
             starts[chosen] = now
             waiting.remove(chosen)
     return starts
@@ -111,6 +124,23 @@ def test_easy_equals_its_twin(pick: str, jobs: Jobs) -> None:
     backfill = Backfill(1, pick=pick)  # type: ignore[arg-type]
     starts = run(jobs, backfill).starts
     assert starts == slow_easy(jobs, backfill)
+
+
+READINGS = [
+    {"modifier": modifier} if modifier else {"fullness": False}
+    for modifier in ("product", "exponent", "tolerance", None)
+]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+@pytest.mark.parametrize("pick", ["bb", "bl", "bl, preferring"])
+@settings(max_examples=30)
+@given(jobs=jobs_of)
+def test_each_reading_of_the_modifier_equals_its_twin(
+    pick: str, reading: dict[str, Any], jobs: Jobs
+) -> None:
+    backfill = Backfill(1, pick=pick[:2], bl_excludes=pick == "bl", **reading)  # type: ignore[arg-type]
+    assert run(jobs, backfill).starts == slow_easy(jobs, backfill)
 
 
 @given(jobs_of)

@@ -157,13 +157,22 @@ def test_the_reservation_of_the_head_is_kept(
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize(
+    "backfill",
+    [
+        Backfill(1),
+        Backfill(1, kill_at_reservation=True),
+        Backfill(1, kill_at_reservation=True, kill="later"),
+        Backfill(1, kill_at_reservation=True, kill="later", reserve="number"),
+    ],
+    ids=["no kill", "overdue", "later", "later, by number"],
+)
 @given(jobs=jobs_of)
 def test_no_job_is_lost_and_no_processor_held_twice(
-    selection: Selection, kill: bool, jobs: list[Row]
+    selection: Selection, backfill: Backfill, jobs: list[Row]
 ) -> None:
     """Jobs exceed their estimates here; jobs behind which others were backfilled still start."""
-    chosen = Scenario("t", backfill=Backfill(1, kill_at_reservation=kill), selection=selection)
+    chosen = Scenario("t", backfill=backfill, selection=selection)
     lived = Simulated(jobs, chosen)
     for i, (_, processors, walltime, run_s) in enumerate(jobs):
         assert (lived.starts[i] < inf) == can_run(selection, processors)
@@ -173,8 +182,8 @@ def test_no_job_is_lost_and_no_processor_held_twice(
         assert lived.places[i].count() == processors
         assert not lived.places[i] - INSTALLED
         if i in lived.killed:
-            assert kill
-            assert lived.starts[i] + walltime <= lived.ends[i]
+            assert backfill.kill_at_reservation
+            assert lived.starts[i] + walltime <= lived.ends[i] or backfill.kill == "later"
         else:
             assert lived.ends[i] == lived.starts[i] + run_s
         for j in range(i):
@@ -225,6 +234,20 @@ def test_a_reservation_of_a_number_lets_gaps_be_filled(
     lived = Simulated(jobs, Scenario("t", backfill=backfill, selection=TreeContiguous()))
     assert lived.starts[14:] == [3, 3]
     assert (lived.starts[13], str(lived.places[13])) == (start, place)
+
+
+def test_at_a_reservation_by_number_later_jobs_make_room() -> None:
+    """The other reading of LOC section 3: jobs that overtook the head are ended, overdue or not."""
+    walltimes = [10, 1, 20, 1, 30, 1, 40, 1, 50, 50, 50, 50, 50]
+    jobs: list[Row] = [(0, 1, walltime, walltime) for walltime in walltimes]
+    jobs += [(2, 2, 10, 10), (3, 1, 100, 100), (3, 1, 100, 100)]
+    backfill = Backfill(1, reserve="number", kill_at_reservation=True, kill="later")
+    lived = Simulated(jobs, Scenario("t", backfill=backfill, selection=TreeContiguous()))
+    # Jobs 14 and 15 take 1 and 3 at second 3. From 10 on two processors are free, 0 and 7, which
+    # are not below one switch. Job 15 does not hold a part of the place 0-1.
+    assert (lived.starts[13], str(lived.places[13])) == (10, "0-1")
+    assert lived.killed == {14}
+    assert lived.ends[14:] == [10, 103]
 
 
 def test_first_fit_by_places_is_easy_by_numbers() -> None:
