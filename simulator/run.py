@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 import msgspec
 import numpy as np
@@ -11,7 +12,8 @@ from reshape.errors import ConfigError
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
 from scheduler.core.core import Core, EventOrder
-from scheduler.model.machine import Machine
+from scheduler.model.machine import Machine, Selection
+from scheduler.model.mesh.mesh import Mesh
 from scheduler.policies.scenario import Scenario
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
@@ -20,6 +22,7 @@ from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine
 from simulator.engine.sharing import Sharing
+from simulator.results.dispersal import Dispersal
 from simulator.results.fragmentation import ExternalLoss, fragmentation
 from simulator.results.penalties import penalties
 from simulator.results.schedule import Schedule
@@ -38,6 +41,8 @@ def run(
     counted: bool | None = None,
     first: int | None = None,
     contiguity_speedup: float | None = None,
+    dispersal_exponent: float = inf,
+    dispersal: bool = False,
     sharing: Sharing | None = None,
     watch: Watch | None = None,
 ) -> Schedule:
@@ -54,6 +59,9 @@ def run(
     first : number of jobs to simulate, by submission; None: all.
     contiguity_speedup : gain of jobs of a trace on contiguous processors (`Contiguity`). The core
         then kills jobs at their request; the rules do not cut the run times beforehand.
+    dispersal_exponent : how fast this gain falls with the distance of the processors
+        (`Contiguity`).
+    dispersal : measure the dispersal of the jobs on a tree; on a mesh or torus it always is.
     sharing : how the jobs of a trace share nodes; needs ``counted=False``. If it kills jobs at
         their requests, the rules do not cut the run times beforehand.
     watch : called with (time, events, orders) of each instant, for single jobs.
@@ -69,7 +77,9 @@ def run(
     counted = True if counted is None else counted
     rules = Rules() if rules is None else rules
     trace = _with_resources_of(machine, workload)
-    contiguity = contiguity_speedup and Contiguity(contiguity_speedup, machine.tree)
+    contiguity = contiguity_speedup and Contiguity(
+        contiguity_speedup, machine.network, dispersal_exponent
+    )
     shared_kill = sharing is not None and sharing.overtime == "kill"
     if sharing is not None and scenario.redirection is not None:
         raise ConfigError("jobs that share nodes cannot be redirected", field="redirection")
@@ -78,7 +88,7 @@ def run(
         rules = msgspec.structs.replace(rules, overrun="keep")
     jobs, report = normalise(trace, machine.processors, rules, labels=predicts(scenario))
     jobs = jobs if first is None else jobs.first(first)
-    requested, jobs = jobs.processors, _whole_nodes(jobs, machine)
+    requested, jobs = jobs.processors, _whole_nodes(jobs, machine, scenario.selection)
     kill, resources = bool(cut_later) or shared_kill, trace.capacities()
     if sharing is not None:
         machine = msgspec.structs.replace(
@@ -104,6 +114,11 @@ def run(
     if isinstance(site, Core) and not counted:
         found = fragmentation(schedule, 0.0 if loss is None else loss.lost, requested)
         schedule = msgspec.structs.replace(schedule, fragmentation=found)
+    if not counted and (isinstance(machine.network, Mesh) or (dispersal and machine.network)):
+        held = result.allocated or {}
+        places = (held.get(place) for place in range(1, len(jobs) + 1))
+        measured = Dispersal.of(machine.network, places)
+        schedule = msgspec.structs.replace(schedule, dispersal=measured)
     if sharing is not None:
         schedule = msgspec.structs.replace(schedule, penalties=penalties(schedule))
     return schedule
@@ -147,13 +162,22 @@ def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
     return msgspec.structs.replace(trace, header=[line, *trace.header])
 
 
-def _whole_nodes(jobs: TraceJobs, machine: Platform) -> TraceJobs:
-    """Round requests up to whole nodes, if nodes are exclusive."""
+def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> TraceJobs:
+    """Round requests up to whole nodes, if nodes are exclusive, or to what the selection holds.
+
+    A selection may have a method ``held(network, processors) -> int``: the processors of the whole
+    box or page that a job of so many processors gets on an exclusive machine.
+    """
     if not machine.exclusive:
         return jobs
     per_node = machine.processors_per_node
-    processors = -(-jobs.processors // per_node) * per_node
-    return msgspec.structs.replace(jobs, processors=processors.astype(np.int64))
+    held = getattr(selection, "held", None)
+    if held is None or machine.network is None:
+        processors = -(-jobs.processors // per_node) * per_node
+        return msgspec.structs.replace(jobs, processors=processors.astype(np.int64))
+    sizes, place = np.unique(jobs.processors, return_inverse=True)
+    whole = np.array([held(machine.network, size) for size in sizes.tolist()], dtype=np.int64)
+    return msgspec.structs.replace(jobs, processors=whole[place])
 
 
 def _site(

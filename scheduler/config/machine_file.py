@@ -14,6 +14,10 @@
       k: 4
       levels: 4
       not_installed: 240-255  # leaves without a node; default: those behind the last node
+    network:                  # or
+      topology: torus         # or mesh: the same without the links that close the rings
+      dims: [15, 16]          # nodes along each dimension; [240] is a ring
+      not_installed: 0-3      # positions without a node, in row-major order
 
 The node at leaf i has the processors from number ``i * processors_per_node`` on. In a flat machine
 the nodes are numbered consecutively from 0. The simulator and the service read the same format.
@@ -28,7 +32,8 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from scheduler.model.machine import Machine
-from scheduler.model.network import Tree
+from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import checked
 from scheduler.model.sharing import PenaltyRule, SharedCapacity
@@ -44,9 +49,10 @@ Names = Annotated[list[str], msgspec.Meta(min_length=1)]
 class NetworkFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fields below `network`; the module docstring describes them."""
 
-    topology: Literal["tree"]
-    k: int
-    levels: int
+    topology: Literal["tree", "mesh", "torus"]
+    k: int | None = None
+    levels: int | None = None
+    dims: tuple[int, ...] | None = None
     not_installed: str | int | None = None
 
 
@@ -68,10 +74,10 @@ class Platform(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    leaves : leaves of the network that have a node, in ascending order.
+    leaves : leaves or positions of the network that have a node, in ascending order.
     processors_per_node : number of processors of each node.
     exclusive : whether a job gets whole nodes.
-    tree : the network of the nodes; None if the machine is flat.
+    network : the network of the nodes; None if the machine is flat.
     names : names of the nodes; empty if they have none.
     resources_per_node : further resources of each node, by name.
     shared_per_node : capacity of each node for resources that its processes share, by name.
@@ -82,7 +88,7 @@ class Platform(msgspec.Struct, frozen=True):
     leaves: ProcSet
     processors_per_node: int = 1
     exclusive: bool = False
-    tree: Tree | None = None
+    network: Network | None = None
     names: tuple[str, ...] = ()
     resources_per_node: Mapping[str, int] = {}
     shared_per_node: Mapping[str, int] = {}
@@ -138,7 +144,7 @@ class Platform(msgspec.Struct, frozen=True):
             return Machine([("machine", self.processors)], counted=True, resources=resources)
         return Machine(
             [("machine", self.processors)],
-            network=self.tree,
+            network=self.network,
             places={"machine": self.numbers},
             resources=resources,
             shared=self.shared,
@@ -160,7 +166,20 @@ def tree(nodes: int, k: int, levels: int) -> Platform:
     shape = Tree(k, levels)
     if nodes > shape.leaves:
         raise ValueError(f"{nodes} nodes do not fit on the {shape.leaves} leaves of {k}**{levels}")
-    return Platform(ProcSet.span(0, nodes), tree=shape)
+    return Platform(ProcSet.span(0, nodes), network=shape)
+
+
+def mesh(nodes: int, dims: tuple[int, ...], *, wraps: bool) -> Platform:
+    """Build a machine of one-processor nodes at the first positions of a mesh, or torus (`wraps`).
+
+    Raises
+    ------
+    ValueError : the numbers do not describe a mesh, or the mesh has fewer positions than nodes.
+    """
+    shape = Mesh(dims, wraps)
+    if nodes > shape.leaves:
+        raise ValueError(f"{nodes} nodes do not fit on the {shape.leaves} positions of {dims}")
+    return Platform(ProcSet.span(0, nodes), network=shape)
 
 
 def read(file: Path) -> Platform:
@@ -190,10 +209,9 @@ def read(file: Path) -> Platform:
         return Platform(
             leaves, per_node, exclusive, None, names, resources, *shared, fields.launcher
         )
-    try:
-        shape = Tree(network.k, network.levels, per_node)
-    except ValueError as error:
-        found.fail(("network",), str(error))
+    shape = _shape(found, network, per_node)
+    positions = "leaves" if isinstance(shape, Tree) else "positions"
+    topology = f"this {network.topology}"
     leaves = ProcSet.span(0, shape.leaves)
     if network.not_installed is not None:
         place = ("network", "not_installed")
@@ -204,20 +222,47 @@ def read(file: Path) -> Platform:
         if missing - leaves:
             found.fail(
                 place,
-                f"{missing - leaves} are not leaves of this tree, which has 0-{shape.leaves - 1}",
+                f"{missing - leaves} are not {positions} of {topology}, which has"
+                f" 0-{shape.leaves - 1}",
             )
         leaves -= missing
         if len(leaves) != count:
             found.fail(
                 place,
-                f"it leaves {len(leaves)} of {shape.leaves} leaves for {counted(count, 'node')};"
-                " list all leaves without a node",
+                f"it leaves {len(leaves)} of {shape.leaves} {positions} for"
+                f" {counted(count, 'node')}; list all {positions} without a node",
             )
     elif count > shape.leaves:
         found.fail(
             ("nodes",),
-            f"{count} nodes do not fit on the {shape.leaves} leaves of a tree with k = {shape.k}"
-            f" and {counted(shape.levels, 'level')}; add levels",
+            f"{count} nodes do not fit on the {shape.leaves} {positions} of a {_described(shape)}",
         )
     leaves = leaves.first(count)
     return Platform(leaves, per_node, exclusive, shape, names, resources, *shared, fields.launcher)
+
+
+def _shape(found: Located, network: NetworkFields, per_node: int) -> Network:
+    """Network of the fields."""
+    is_tree = network.topology == "tree"
+    for name in ("k", "levels", "dims"):
+        needed = is_tree == (name != "dims")
+        if needed == (getattr(network, name) is None):
+            fields = "k and levels" if is_tree else "dims"
+            found.fail(
+                ("network",), f"a network of topology {network.topology} is described by {fields}"
+            )
+    try:
+        if network.dims is not None:
+            return Mesh(network.dims, network.topology == "torus", per_node)
+        assert network.k is not None  # checked above
+        assert network.levels is not None
+        return Tree(network.k, network.levels, per_node)
+    except ValueError as error:
+        found.fail(("network",), str(error))
+
+
+def _described(shape: Network) -> str:
+    if isinstance(shape, Tree):
+        levels = counted(shape.levels, "level")
+        return f"tree with k = {shape.k} and {levels}; add levels"
+    return f"mesh of {' x '.join(map(str, shape.dims))}; enlarge dims"

@@ -10,7 +10,7 @@ import msgspec
 from reshape.errors import ConfigError, nearest
 from scheduler.config.machine_file import Launcher
 from scheduler.model.machine import Machine, Node
-from scheduler.model.network import Tree
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.policies.containment import Report
 from scheduler.policies.queue_orders.aging import CLASSES
@@ -159,7 +159,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     journal: JournalConfig = JournalConfig()
     passes: PassConfig = PassConfig()
-    network: Tree | None = None
+    network: Network | None = None
     places: dict[str, ProcSet] = {}
     listen: str | None = None
     ssh: Annotated[str, msgspec.Meta(min_length=1)] = "ssh"

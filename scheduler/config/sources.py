@@ -122,8 +122,8 @@ def load_config(
             checked(config.nodes[i].resources)
         except ValueError as error:
             tree.fail(("nodes", i, "resources"), str(error))
-    if platform is not None and platform.tree is not None:
-        network, places = platform.tree, platform.places
+    if platform is not None and platform.network is not None:
+        network, places = platform.network, platform.places
         config = msgspec.structs.replace(config, network=network, places=places)
     check(tree, config)
     return config

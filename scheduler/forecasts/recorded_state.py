@@ -18,7 +18,7 @@ from scheduler.model.events import ResizePoint
 from scheduler.model.history import History
 from scheduler.model.job import COMPLETED, FINAL, Job
 from scheduler.model.machine import Machine
-from scheduler.model.network import Tree
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.policies.containment import description
 from scheduler.policies.resizing.interface import Resizing
@@ -57,7 +57,7 @@ class RecordedState:
     now: float
     last: int
     event_order: EventOrder = "batch"
-    network: Tree | None = None
+    network: Network | None = None
     places: Mapping[str, ProcSet] = field(default_factory=dict)
     points: Sequence[ResizePoint] = ()
     ratios: Sequence[float] = ()

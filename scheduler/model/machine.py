@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from scheduler.model.network import Tree
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Amounts, Pools, checked
 from scheduler.model.sharing import SharedCapacity
@@ -25,7 +25,8 @@ class Selection(Protocol):
     """Chooses the processors of a group: a class with typed parameters and this method.
 
     It may also have an attribute `anywhere`, true if it accepts any free processors, an attribute
-    `needs_network`, true if it needs a machine with a network, and methods
+    `needs_network`, true if it needs a machine with a network, `topology`, "tree" or "mesh", if it
+    needs a network of this kind, and methods
     ``keep(then, now, processors) -> ProcSet`` and ``fits(space, processors) -> bool``; see the
     functions of these names.
     """
@@ -190,7 +191,7 @@ class Machine:
         self,
         nodes: Iterable[tuple[str, int]] = (),
         *,
-        network: Tree | None = None,
+        network: Network | None = None,
         places: Mapping[str, ProcSet] | None = None,
         counted: bool = False,
         numbering: Numbering | None = None,

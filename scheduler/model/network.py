@@ -1,4 +1,4 @@
-"""Networks between the nodes: k-ary n-trees.
+"""Networks between the nodes: k-ary n-trees, and meshes and tori.
 
 A k-ary n-tree has n levels of switches with k ports down, so k**n leaves, each for one node. With p
 processors per node, the node at leaf i has the numbers from ``i * p`` on, so the processors below
@@ -7,14 +7,20 @@ one switch are one aligned range of numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
 import msgspec
 
+from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.procset import ProcSet
 
 LARGEST = 1 << 24  #: leaves of the largest tree
 
 
-class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Tree(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="topology", tag="tree"
+):
     """A k-ary n-tree.
 
     Parameters
@@ -77,3 +83,38 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
         first, last = processors.intervals[0][0], processors.intervals[-1][1]
         return last < self.processors and first // self.below(level) == last // self.below(level)
+
+
+Network: TypeAlias = Tree | Mesh
+
+
+def decoded(data: Mapping[str, Any] | None) -> Network | None:
+    """Network from plain data; None gives None.
+
+    Raises
+    ------
+    msgspec.ValidationError : the data does not describe a network.
+    """
+    if data is None:
+        return None
+    written: Network = msgspec.convert({"topology": "tree", **data}, Network)
+    return written
+
+
+def lacks(network: Network | None, selection: object) -> str | None:
+    """What a selection needs of a network and this one does not offer; None: nothing.
+
+    A selection may have an attribute `needs_network`, true if it needs a network, and `topology`,
+    "tree" or "mesh", if it needs one of this kind.
+    """
+    if not getattr(selection, "needs_network", False):
+        return None
+    if network is None:
+        return "it needs a machine with a network"
+    wanted: str | None = getattr(selection, "topology", None)
+    kinds = {"tree": Tree, "mesh": Mesh}
+    if wanted is None or isinstance(network, kinds[wanted]):
+        return None
+    given = "tree" if isinstance(network, Tree) else "mesh or torus"
+    names = {"tree": "a tree", "mesh": "a mesh or torus"}
+    return f"it needs a network that is {names[wanted]}, and this one is a {given}"

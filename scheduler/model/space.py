@@ -6,7 +6,10 @@ when some jobs have ended, or what is left without some processors.
 
 from __future__ import annotations
 
-from scheduler.model.network import Tree
+from collections.abc import Callable
+from typing import Protocol
+
+from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 
 NONE = ProcSet()
@@ -90,6 +93,16 @@ class Groups:
         self._leaves, self._most = leaves, most
 
 
+class FreeView(Protocol):
+    """What a selection keeps of the free processors, updated with every change."""
+
+    def change(self, processors: ProcSet, by: int) -> None:
+        """Count these processors as free (`by` 1) or taken (-1); they were the opposite before."""
+
+    def copy(self) -> FreeView:
+        """Independent copy."""
+
+
 class Space:
     """Free processors and their network.
 
@@ -99,11 +112,12 @@ class Space:
     network : how the nodes are connected; None: only processor numbers matter.
     """
 
-    def __init__(self, free: ProcSet = NONE, network: Tree | None = None) -> None:
+    def __init__(self, free: ProcSet = NONE, network: Network | None = None) -> None:
         self.network = network
         self._free = free
         self._back: list[ProcSet] = []  # to be joined to `_free` on the next access
         self._groups: dict[int, Groups] = {}
+        self._views: dict[str, FreeView] = {}
         self._version = 0  # counts the changes
         self._original: Space | None = None
         self._copied = 0  # version of the original
@@ -140,6 +154,26 @@ class Space:
             self._groups[size] = groups
         return groups
 
+    def view(self, name: str, make: Callable[[ProcSet], FreeView]) -> FreeView:
+        """Data structure over the free processors of a selection, kept up to date.
+
+        Parameters
+        ----------
+        name : of the data structure.
+        make : makes it from the free processors.
+        """
+        view = self._views.get(name)
+        if view is None:
+            original = self._original
+            if original is None or original._version != self._copied:
+                view = make(self.free)
+            else:
+                view = original.view(name, make).copy()
+                for processors, by in self._changes:
+                    view.change(processors, by)
+            self._views[name] = view
+        return view
+
     def put(self, processors: ProcSet) -> None:
         """Count these processors, which are taken, as free."""
         self._back.append(processors)
@@ -154,5 +188,8 @@ class Space:
         self._version += 1
         for groups in self._groups.values():
             groups.change(processors, by)
+        if self._views:
+            for view in self._views.values():
+                view.change(processors, by)
         if self._original is not None:
             self._changes.append((processors, by))

@@ -170,7 +170,7 @@ class ContainedSelection:
 
     Attributes
     ----------
-    anywhere, needs_network : as the user's selection has them.
+    anywhere, needs_network, topology : as the user's selection has them.
     failures : number of processors -> report of the failure, until so many can be selected again.
     """
 
@@ -178,6 +178,7 @@ class ContainedSelection:
         self._selection, self._report = selection, report
         self.anywhere = anywhere(selection)
         self.needs_network = bool(getattr(selection, "needs_network", False))
+        self.topology: str | None = getattr(selection, "topology", None)
         self.failures: dict[int, str] = {}
 
     def select(self, space: Space, processors: int) -> ProcSet | None:

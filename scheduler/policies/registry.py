@@ -70,6 +70,8 @@ from scheduler.policies.selection.on_table import (
     LessConsumeThreshold,
     OnTable,
 )
+from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
+from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
 from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
 from scheduler.predictions.classification import Classification
 from scheduler.predictions.estimates import Constant, Tsafrir, UserEstimates
@@ -128,9 +130,14 @@ _known: dict[str, dict[str, Any]] = {
         "equi-distribute": EquiDistribute,
         "first-fit": FirstFit,
         "first-fit-or-continuous": FirstFitOrContinuous,
+        "hilbert": HilbertCurve,
         "less-consume": LessConsume,
         "less-consume-threshold": LessConsumeThreshold,
+        "multiple-buddies": MultipleBuddies,
+        "paging": Paging,
         "rua": LeastSlowdown,
+        "submesh": Submesh,
+        "submesh-relaxed": SubmeshRelaxed,
         "table-continuous": ContinuousFit,
         "table-first-fit": OnTable,
         "tree": TreeContiguous,

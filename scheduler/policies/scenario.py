@@ -11,6 +11,7 @@ import msgspec
 
 from reshape.errors import ConfigError
 from scheduler.model.machine import Machine, Selection, anywhere
+from scheduler.model.network import lacks
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import ByQueue
 from scheduler.policies.queue_orders.basic import Fcfs
@@ -77,12 +78,13 @@ class Scenario(msgspec.Struct, frozen=True):
 
         Raises
         ------
-        ConfigError : the selection needs a network and the machine has none; or the backfilling
+        ConfigError : the selection needs a network that the machine does not have; the backfilling
             reserves numbers of processors, which a selection that refuses would not honour; or its
             pick does not go with the selection.
         """
-        if getattr(self.selection, "needs_network", False) and machine.space.network is None:
-            raise ConfigError("it needs a machine with a network", field="selection")
+        lacking = lacks(machine.space.network, self.selection)
+        if lacking is not None and not machine.counted:
+            raise ConfigError(lacking, field="selection")
         on_table, pick = hasattr(self.selection, "place"), self.backfill.pick
         if on_table and pick in ("bl", "bb"):
             raise ConfigError(

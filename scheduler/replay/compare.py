@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.model.events import Event
 from scheduler.model.machine import Machine
-from scheduler.model.network import Tree
+from scheduler.model.network import decoded
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.policies.containment import description
@@ -71,7 +71,7 @@ def machine_of(settings: bytes | None) -> Machine:
     """Build a machine without nodes, of the network and the places that settings name."""
     data = msgspec.json.decode(settings or b"{}")
     places = {name: ProcSet.parse(text) for name, text in data.get("places", {}).items()}
-    return Machine(network=msgspec.convert(data.get("network"), Tree | None), places=places)
+    return Machine(network=decoded(data.get("network")), places=places)
 
 
 def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:

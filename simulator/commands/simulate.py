@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, get_args
 
@@ -62,7 +63,16 @@ OF_FILES = frozenset(
 OF_CENTRES = frozenset(("assign", "dispatch"))
 OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
 OF_RIGID = OF_SHARING | frozenset(
-    ("event_order", "select", "machine_file", "contiguity_speedup", "sharing", "paraver")
+    (
+        "event_order",
+        "select",
+        "machine_file",
+        "contiguity_speedup",
+        "dispersal_exponent",
+        "dispersal",
+        "sharing",
+        "paraver",
+    )
 )
 WITH_RESIZABLE = frozenset(
     ("speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost", "seed")
@@ -88,7 +98,7 @@ WITH_RESIZABLE = frozenset(
     "--select",
     default=COUNT,
     show_default=True,
-    help="count, or allocate individual processors: first-fit, contiguous, tree, tree-relaxed.",
+    help="count, or allocate individual processors: first-fit, tree, submesh, ...; see docs.",
 )
 @click.option(
     "--machine",
@@ -103,6 +113,12 @@ WITH_RESIZABLE = frozenset(
     type=FiniteRange(min=0, max=1, max_open=True),
     help="Share of its run time that a job saves where its processors are contiguous.",
 )
+@click.option(
+    "--dispersal-exponent",
+    type=FiniteRange(min=0),
+    help="The farther apart the processors, the less is saved: power of the nearness; see docs.",
+)
+@click.option("--dispersal", is_flag=True, help="Measure how far apart the processors of jobs are.")
 @click.option(
     "--sharing",
     type=click.Choice(get_args(Windows)),
@@ -197,6 +213,8 @@ def simulate(trace: Path, **options: Any) -> None:
         counted=is_counted,
         first=options["jobs"],
         contiguity_speedup=options["contiguity_speedup"],
+        dispersal_exponent=_exponent(options, machine),
+        dispersal=options["dispersal"],
         sharing=_sharing(options, machine, read),
     )
     report = schedule.report
@@ -206,6 +224,8 @@ def simulate(trace: Path, **options: Any) -> None:
     result |= {name: value for name, value in metrics.items() if name not in OF_RESIZABLE}
     if schedule.fragmentation is not None:
         result |= msgspec.structs.asdict(schedule.fragmentation)
+    if schedule.dispersal is not None:
+        result |= schedule.dispersal.means()
     if schedule.penalties is not None:
         result |= msgspec.structs.asdict(schedule.penalties)
     if report is not None:
@@ -268,6 +288,19 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _exponent(options: Mapping[str, Any], machine: Platform) -> float:
+    """Exponent of the gain of contiguity; inf without the option."""
+    exponent: float | None = options["dispersal_exponent"]
+    if exponent is None:
+        return inf
+    if machine.network is None or options["contiguity_speedup"] is None:
+        raise click.UsageError(
+            "--dispersal-exponent needs a gain that it changes, and a network; give"
+            " --contiguity-speedup and --machine FILE"
+        )
+    return exponent
 
 
 def _sharing(options: Mapping[str, Any], machine: Platform, trace: swf.Trace) -> Sharing | None:
@@ -395,6 +428,10 @@ def _check(options: dict[str, Any], rules: Rules, base: Scenario, chosen: Scenar
         raise click.UsageError(
             "--contiguity-speedup with --select count: jobs have no places; give --select tree or"
             " another that allocates individual processors"
+        )
+    if options["dispersal"] and (options["select"] == COUNT or options["machine_file"] is None):
+        raise click.UsageError(
+            "--dispersal: jobs have no places in a network; give --machine FILE and --select"
         )
     if getattr(chosen.selection, "needs_network", False) and options["machine_file"] is None:
         raise click.UsageError(

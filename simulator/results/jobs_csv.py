@@ -1,8 +1,9 @@
 """``jobs.csv``: a line for each job, in the columns of Batsim, which evalys reads as well.
 
 For workloads of resizable jobs a column ``sizes`` follows: ``0:4 62.5:8`` is 4 processors from
-second 0 on and 8 from second 62.5 to the end. The last column is always ``first_prediction_s``, the
-run time that the scheduler expected when the job was submitted.
+second 0 on and 8 from second 62.5 to the end. If the dispersal of the jobs was measured, the
+columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`). The last column is
+always ``first_prediction_s``, the run time that the scheduler expected when the job was submitted.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ COLUMNS = (
 )  # fmt: skip
 REJECTED = "REJECTED"
 SIZES = "sizes"
+DISPERSAL = ("mean_distance", "extent")
 FIRST_PREDICTION = "first_prediction_s"
 
 
@@ -126,6 +128,17 @@ def encode(schedule: Schedule, workload: str) -> bytes:
         header += (SIZES,)
         sizes = [schedule.sizes.get(place, ()) for place in range(1, len(rows) + 1)]
         rows = [(*row, _sizes_text(each)) for row, each in zip(rows, sizes, strict=True)]
+    if schedule.dispersal is not None:
+        header += DISPERSAL
+        measured = zip(
+            schedule.dispersal.mean_distance.tolist(),
+            schedule.dispersal.extent.tolist(),
+            strict=True,
+        )
+        rows = [
+            (*row, *("" if isnan(value) else value for value in values))
+            for row, values in zip(rows, measured, strict=True)
+        ]
     if schedule.first_estimates is not None:
         header += (FIRST_PREDICTION,)
         predictions = schedule.first_estimates.tolist()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.procset import ProcSet
+from simulator.results.dispersal import Dispersal
 from simulator.results.metrics import Metrics, metrics_of
 from simulator.results.outcomes import Result, Sizes, steps
 from simulator.traces.normalise import CleaningReport, TraceJobs
@@ -57,6 +58,7 @@ class Schedule(msgspec.Struct, frozen=True):
     sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload.
     held_s : processor-seconds that jobs held, joining groups included; None: those of `processors`.
     fragmentation : if individual processors were allocated.
+    dispersal : of the jobs in the network, if it was measured.
     penalties : if nodes were shared.
     first_estimates : (n,) float64, estimate of each job at its submission, seconds; nan where a job
         could not run. The request, unless the scenario predicts run times.
@@ -73,6 +75,7 @@ class Schedule(msgspec.Struct, frozen=True):
     sizes: Mapping[int, Sizes] | None = None
     held_s: float | None = None
     fragmentation: Fragmentation | None = None
+    dispersal: Dispersal | None = None
     penalties: Penalties | None = None
     first_estimates: Floats | None = None
     report: CleaningReport | None = None

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
+from scheduler.model.network import Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 
@@ -29,6 +30,7 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     needs_network: ClassVar[bool] = True
+    topology: ClassVar[str] = "tree"
     relax: int = 0
 
     def __post_init__(self) -> None:
@@ -63,7 +65,7 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _find(self, space: Space, processors: int) -> tuple[int, int] | None:
         """First and last processor number below the switch; None if no switch has enough."""
         tree = space.network
-        assert tree is not None, "the core checked that there is a network"
+        assert isinstance(tree, Tree), "the core checked the network"
         level = tree.level(processors)
         if level is None:
             return None

@@ -240,7 +240,10 @@ class JudgedReading(msgspec.Struct, frozen=True):
 
 
 def judged(rows: Sequence[Row]) -> list[JudgedReading]:
-    """All readings, those with most claims held first; with equal numbers the default first."""
+    """All readings by the number of claims that held minus those that did not, largest first.
+
+    Of equals that with more agreeing means comes first, then that of the KRES study.
+    """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.parameters["scale"], row.parameters["load"]), []).append(row)
@@ -262,7 +265,7 @@ def judged(rows: Sequence[Row]) -> list[JudgedReading]:
                     claims,
                 )
             )
-    found.sort(key=lambda j: (-j.held, j.opposite, -j.means, not j.reading.is_default))
+    found.sort(key=lambda j: (j.opposite - j.held, -j.means, not j.reading.is_default))
     return found
 
 

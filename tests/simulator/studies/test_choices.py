@@ -39,7 +39,9 @@ def test_kres_choices(tmp_path: Path) -> None:
     }
     assert len(readings) == len(found["readings"]) == 4 * 2 * 2 * 2
     first = found["readings"][0]
-    assert first["held"] == max(r["held"] for r in found["readings"])
+    assert first["held"] - first["opposite"] == max(
+        r["held"] - r["opposite"] for r in found["readings"]
+    )
     for scale in ("size", "machine"):
         for load in ("growing", "steady"):
             cons = {

@@ -1,0 +1,163 @@
+"""Orders and blocks of nodes for selections that scatter a job: pages, buddies, the curve."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.mesh.free_nodes import FreeNodes, Ints, positions_set
+from scheduler.model.mesh.hilbert import curve
+from scheduler.model.procset import ProcSet
+
+Bools: TypeAlias = NDArray[np.bool_]
+Corner: TypeAlias = tuple[int, ...]
+
+
+def by_pages(nodes: FreeNodes, side: int) -> Ints:
+    """Positions of nodes by pages: entirely free pages first, each group in row-major order.
+
+    Parameters
+    ----------
+    side : nodes along each side of a page.
+    """
+    dims = nodes.mesh.dims
+    pages = tuple(-(-size // side) for size in dims)
+    coordinates = np.unravel_index(np.arange(nodes.mesh.leaves), dims)
+    page = np.ravel_multi_index([c // side for c in coordinates], pages)
+    free = np.bincount(page, weights=nodes.counts.reshape(-1), minlength=int(np.prod(pages)))
+    size = np.bincount(page) * nodes.mesh.processors_per_node
+    return np.lexsort((page, (free < size)[page])).astype(np.int64)
+
+
+def section(nodes: FreeNodes, processors: int) -> Ints:
+    """Positions of the nodes of the shortest section of the Hilbert curve with so many free.
+
+    Parameters
+    ----------
+    processors : at most as many as are free.
+    """
+    order = curve(nodes.mesh.dims)
+    counts = nodes.counts.reshape(-1)[order]
+    places = np.flatnonzero(counts)
+    total = np.concatenate([[0], np.cumsum(counts[places])])
+    ends = np.searchsorted(total, total[:-1] + processors)  # first place after each section
+    begins = np.flatnonzero(ends < len(total))
+    lengths = places[ends[begins] - 1] - places[begins]
+    best = int(np.argmin(lengths))
+    found: Ints = order[places[begins[best] : ends[begins[best]]]]
+    return found
+
+
+def by_buddies(nodes: FreeNodes, free: ProcSet, processors: int) -> ProcSet:
+    """Choose processors of free blocks; see `MultipleBuddies`.
+
+    Parameters
+    ----------
+    free : the free processors, of which there are enough.
+    """
+    per_node = nodes.mesh.processors_per_node
+    wanted, rest = divmod(processors, per_node)
+    chosen, missing = _Buddies(nodes).take(wanted)
+    taken = positions_set(chosen, per_node)
+    rest += missing * per_node
+    if not rest:
+        return taken
+    whole = (nodes.counts.reshape(-1) == per_node).astype(np.int64)
+    whole[chosen] = 2
+    order = np.argsort(whole, kind="stable")  # nodes in part, then free ones
+    left = FreeNodes(nodes.mesh, free - taken)
+    return taken | left.along(order.astype(np.int64), free - taken, rest)
+
+
+class _Buddies:
+    """Free blocks by level; a block of level i has sides of 2**i nodes and is aligned to them.
+
+    Parameters
+    ----------
+    nodes : only entirely free nodes count.
+    """
+
+    def __init__(self, nodes: FreeNodes) -> None:
+        self._dims = nodes.mesh.dims
+        self._children = list(product((0, 1), repeat=len(self._dims)))
+        whole: Bools = nodes.counts == nodes.mesh.processors_per_node
+        levels = [whole]
+        while min(levels[-1].shape) > 1:
+            levels.append(_joined(levels[-1]))
+        self._blocks: list[list[Corner]] = [
+            _without_buddies(level, above)
+            for level, above in zip(levels, [*levels[1:], None], strict=True)
+        ]
+
+    def take(self, wanted: int) -> tuple[Ints, int]:
+        """Take blocks with so many nodes.
+
+        Returns
+        -------
+        positions of the nodes, (n,) int64; number of nodes that were not found.
+        """
+        ways, found = len(self._children), []
+        top = len(self._blocks) - 1
+        missing, wanted = divmod(wanted, ways**top) if top else (wanted, 0)
+        for level in range(top, -1, -1):
+            while missing:
+                block = self._block(level)
+                if block is None:
+                    break
+                found.append((level, block))
+                missing -= 1
+            if level:
+                digit, wanted = divmod(wanted, ways ** (level - 1))
+                missing = missing * ways + digit
+        positions = [self._positions(level, block) for level, block in found]
+        chosen = np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
+        return chosen, missing
+
+    def _block(self, level: int) -> Corner | None:
+        """Take the first block of a level, or cut one from the smallest larger block."""
+        larger = level
+        while larger < len(self._blocks) and not self._blocks[larger]:
+            larger += 1
+        if larger == len(self._blocks):
+            return None
+        block = self._blocks[larger].pop(0)
+        for below in range(larger - 1, level - 1, -1):
+            first, *others = (
+                tuple(2 * c + step for c, step in zip(block, steps, strict=True))
+                for steps in self._children
+            )
+            block = first
+            self._blocks[below] = [*others, *self._blocks[below]]
+        return block
+
+    def _positions(self, level: int, block: Corner) -> Ints:
+        """Positions of the nodes of a block."""
+        side = 1 << level
+        axes = [np.arange(c * side, (c + 1) * side) for c in block]
+        grid = np.meshgrid(*axes, indexing="ij")
+        return np.ravel_multi_index([axis.reshape(-1) for axis in grid], self._dims).astype(
+            np.int64
+        )
+
+
+def _joined(level: Bools) -> Bools:
+    """Blocks of the next level whose 2**d parts are all free."""
+    for axis, size in enumerate(level.shape):
+        even = level.take(range(0, size // 2 * 2, 2), axis=axis)
+        odd = level.take(range(1, size // 2 * 2, 2), axis=axis)
+        level = even & odd
+    return level
+
+
+def _without_buddies(level: Bools, above: Bools | None) -> list[Corner]:
+    """Free blocks that are not a part of a free larger block, in row-major order."""
+    alone = level.copy()
+    if above is not None:
+        for axis in range(level.ndim):
+            above = above.repeat(2, axis=axis)
+        inside = tuple(slice(0, size) for size in above.shape)
+        alone[inside] &= ~above
+    return [tuple(corner) for corner in np.argwhere(alone).tolist()]

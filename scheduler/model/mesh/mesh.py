@@ -1,0 +1,120 @@
+"""Meshes and tori of nodes (k-ary n-cubes, one-dimensional rings included).
+
+The node at coordinates (c1, ..., cn) has the position of row-major order: the last coordinate
+varies fastest. With p processors per node, the node at position i has the numbers from ``i * p``
+on.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+
+import msgspec
+
+from scheduler.model.mesh.boxes import box, rotations
+from scheduler.model.procset import ProcSet
+
+LARGEST = 1 << 24  #: nodes of the largest mesh
+
+
+class Mesh(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="topology", tag="mesh"
+):
+    """A mesh, or a torus if its dimensions are closed to rings.
+
+    Parameters
+    ----------
+    dims : nodes along each dimension, >= 1.
+    wraps : whether the last node of each line is connected with the first one (a torus).
+    processors_per_node : processors of each node, >= 1.
+
+    Raises
+    ------
+    ValueError : no dimension, a number below 1, or more than `LARGEST` nodes.
+    """
+
+    dims: tuple[int, ...]
+    wraps: bool = False
+    processors_per_node: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not self.dims:
+            raise ValueError("dims must name at least one dimension, such as [8, 8]")
+        if min(self.dims) < 1:
+            raise ValueError(f"dims must be >= 1, got {list(self.dims)}")
+        if self.processors_per_node < 1:
+            raise ValueError(f"processors_per_node must be >= 1, got {self.processors_per_node}")
+        if self.leaves > LARGEST:
+            raise ValueError(f"a mesh has at most {LARGEST} nodes, got {list(self.dims)}")
+
+    @property
+    def leaves(self) -> int:
+        """Number of positions for nodes."""
+        return prod(self.dims)
+
+    @property
+    def processors(self) -> int:
+        """Processors if there is a node at every position."""
+        return self.leaves * self.processors_per_node
+
+    def nodes(self, processors: int) -> int:
+        """Nodes that so many processors need."""
+        return -(-processors // self.processors_per_node)
+
+    def box(self, processors: int) -> tuple[int, ...] | None:
+        """Sides of the most compact box for so many processors, longest first; None without one."""
+        return box(self.dims, self.nodes(processors))
+
+    def held(self, processors: int) -> int:
+        """Processors of the most compact box; without one, the processors."""
+        sides = self.box(processors)
+        return processors if sides is None else prod(sides) * self.processors_per_node
+
+    def coordinates(self, position: int) -> tuple[int, ...]:
+        """Coordinates of the node at a position."""
+        found = []
+        for size in reversed(self.dims):
+            position, coordinate = divmod(position, size)
+            found.append(coordinate)
+        return tuple(reversed(found))
+
+    def sides(self, processors: ProcSet) -> tuple[int, ...]:
+        """Sides of the smallest box around the nodes of the processors, in the order of `dims`.
+
+        On a torus the box may cross the border.
+        """
+        per_node, sides, below = self.processors_per_node, [], self.leaves
+        rows = {(a // per_node, b // per_node) for a, b in processors.intervals}
+        for size in self.dims:
+            above, below = below, below // size
+            used: set[int] = set()
+            for first, last in rows:
+                if last - first + 1 >= above:
+                    used.update(range(size))
+                else:  # the coordinates of an interval are consecutive, modulo the size
+                    steps = last // below - first // below
+                    used.update(c % size for c in range(first // below, first // below + steps + 1))
+            sides.append(self._side(sorted(used), size))
+        return tuple(sides)
+
+    def _side(self, used: list[int], size: int) -> int:
+        """Length of the shortest range, around the ring on a torus, with these coordinates."""
+        if not self.wraps:
+            return used[-1] - used[0] + 1
+        gaps = [b - a for a, b in pairwise([*used, used[0] + size])]
+        return size - max(gaps) + 1
+
+    def contiguous(self, processors: ProcSet) -> bool:
+        """Whether the processors are inside the most compact box for their number, rotated."""
+        if not processors:
+            return True
+        sides = self.box(processors.count())
+        if sides is None or processors.intervals[-1][1] >= self.processors:
+            return False
+        around = self.sides(processors)
+        return any(
+            all(side <= most for side, most in zip(around, turned, strict=True))
+            for turned in rotations(self.dims, sides)
+        )

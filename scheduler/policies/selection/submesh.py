@@ -1,0 +1,98 @@
+"""Contiguous selections on a mesh or torus: boxes of nodes.
+
+The place of a job is the most compact box for its number of nodes (`scheduler.model.mesh.boxes`).
+All its rotations are tried in ascending order, each at all positions in row-major order; on a torus
+a box may cross the border. First fit over sub-meshes: V. Lo et al., "Noncontiguous processor
+allocation algorithms for mesh-connected multicomputers" (TPDS 8, 1997), section 2, after Zhu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import msgspec
+
+from scheduler.model.mesh.boxes import rotations, wider
+from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+
+if TYPE_CHECKING:
+    from scheduler.model.mesh.free_nodes import FreeNodes
+
+
+def free_nodes(space: Space) -> FreeNodes:
+    """Free processors of each node of the mesh of a space."""
+    from scheduler.model.mesh.free_nodes import FreeNodes  # late: NumPy is slow to import
+
+    mesh = space.network
+    assert isinstance(mesh, Mesh), "the core checked the network"
+    return cast("FreeNodes", space.view("nodes", lambda free: FreeNodes(mesh, free)))
+
+
+class Submesh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Select processors in the most compact box of nodes; refuse if no place has enough.
+
+    The job gets its number of processors, those with the lowest numbers of the box. If the machine
+    is exclusive (a simulation), it gets the whole box.
+
+    Parameters
+    ----------
+    relax : nodes by which each side may be longer if there is no place for the box itself.
+
+    Raises
+    ------
+    ValueError : `relax` is below 0.
+    """
+
+    needs_network: ClassVar[bool] = True
+    topology: ClassVar[str] = "mesh"
+    relax: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        if self.relax < 0:
+            raise ValueError(f"relax must be >= 0, got {self.relax}")
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose so many free processors in the first box that has them."""
+        found = self._find(space, processors)
+        if found is None:
+            return None
+        return (space.free & free_nodes(space).box_set(*found)).first(processors)
+
+    def fits(self, space: Space, processors: int) -> bool:
+        """Whether a box has so many free processors."""
+        return self._find(space, processors) is not None
+
+    def held(self, mesh: Mesh, processors: int) -> int:
+        """Processors of the whole box, which a job gets on an exclusive machine."""
+        return mesh.held(processors)
+
+    def _find(
+        self, space: Space, processors: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """First corner and sides of a box with so many free processors."""
+        nodes = free_nodes(space)
+        for sides in self._boxes(nodes.mesh, processors):
+            corner = nodes.first_box(sides, processors)
+            if corner is not None:
+                return corner, sides
+        return None
+
+    def _boxes(self, mesh: Mesh, processors: int) -> Iterator[tuple[int, ...]]:
+        """Sides of the boxes to try, in order."""
+        sides = mesh.box(processors)
+        if sides is None:
+            return
+        for step in range(self.relax + 1):
+            if step:
+                sides = wider(mesh.dims, sides)
+            yield from rotations(mesh.dims, sides)
+
+
+class SubmeshRelaxed(Submesh, frozen=True, forbid_unknown_fields=True):
+    """Sub-mesh selection that also accepts a box whose sides are one node longer."""
+
+    relax: int = 1

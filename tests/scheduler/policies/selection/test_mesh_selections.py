@@ -1,0 +1,275 @@
+"""Selections on meshes and tori against slow twins that look at every node."""
+
+from __future__ import annotations
+
+from itertools import pairwise, permutations, product
+from math import prod
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from scheduler.model.machine import Machine, Selection, fits, keep
+from scheduler.model.mesh.boxes import box
+from scheduler.model.mesh.hilbert import curve
+from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import Space
+from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
+from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
+
+MESHES = st.builds(
+    Mesh,
+    st.one_of(
+        st.tuples(st.integers(1, 12)),
+        st.tuples(st.integers(1, 6), st.integers(1, 6)),
+        st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4)),
+    ),
+    st.booleans(),
+    st.integers(1, 3),
+)
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> tuple[Mesh, Space]:
+    """Mesh with some free processors, of which the space has seen some changes."""
+    mesh = draw(MESHES)
+    number = st.integers(0, mesh.processors - 1)
+    space = Space(ProcSet.span(0, mesh.processors), mesh)
+    fits(Submesh(), space, 1)  # the counts of free nodes are made, and then changed
+    for _ in range(draw(st.integers(0, 3))):
+        part = ProcSet.of(draw(st.sets(number, max_size=mesh.processors)))
+        if draw(st.booleans()):
+            space.take(part & space.free)
+        else:
+            space.put(part - space.free)
+        if draw(st.booleans()):
+            space = space.copy()
+    return mesh, space
+
+
+def processors_of(mesh: Mesh, nodes: list[tuple[int, ...]]) -> set[int]:
+    """Processor numbers of nodes by coordinates."""
+    found = set()
+    for node in nodes:
+        position = 0
+        for coordinate, size in zip(node, mesh.dims, strict=True):
+            position = position * size + coordinate
+        per_node = mesh.processors_per_node
+        found |= set(range(position * per_node, (position + 1) * per_node))
+    return found
+
+
+def slow_boxes(mesh: Mesh, sides: tuple[int, ...]) -> list[set[int]]:
+    """Processors of each box in the order of the search."""
+    found = []
+    for turned in sorted(set(permutations(sides))):
+        if any(side > size for side, size in zip(turned, mesh.dims, strict=True)):
+            continue
+        for corner in product(*map(range, mesh.dims)):
+            axes = [range(c, c + side) for c, side in zip(corner, turned, strict=True)]
+            nodes = list(product(*axes))
+            if mesh.wraps:
+                nodes = [tuple(c % s for c, s in zip(n, mesh.dims, strict=True)) for n in nodes]
+            elif any(c >= s for n in nodes for c, s in zip(n, mesh.dims, strict=True)):
+                continue
+            found.append(processors_of(mesh, nodes))
+    return found
+
+
+def slow_sides(dims: tuple[int, ...], nodes: int) -> tuple[int, ...] | None:
+    """Most compact box: all boxes that fit in some rotation are compared."""
+    descending = sorted(dims, reverse=True)
+    boxes = [
+        sides
+        for sides in product(*(range(1, size + 1) for size in descending))
+        if list(sides) == sorted(sides, reverse=True) and prod(sides) >= nodes
+    ]
+    return min(boxes, key=lambda sides: (sum(sides), prod(sides), sides), default=None)
+
+
+def slow_submesh(mesh: Mesh, free: set[int], processors: int, relax: int) -> set[int] | None:
+    sides = slow_sides(mesh.dims, -(-processors // mesh.processors_per_node))
+    if sides is None:
+        return None
+    limits = sorted(mesh.dims, reverse=True)
+    for step in range(relax + 1):
+        wider = tuple(min(s + step, most) for s, most in zip(sides, limits, strict=True))
+        for place in slow_boxes(mesh, wider):
+            if len(place & free) >= processors:
+                return set(sorted(place & free)[:processors])
+    return None
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=3), st.integers(1, 200))
+def test_the_most_compact_box(dims: list[int], nodes: int) -> None:
+    assert box(tuple(dims), nodes) == slow_sides(tuple(dims), nodes)
+
+
+@given(spaces(), st.integers(1, 30))
+def test_submeshes_equal_their_twins(drawn: tuple[Mesh, Space], processors: int) -> None:
+    mesh, space = drawn
+    for relax, selection in ((0, Submesh()), (1, SubmeshRelaxed()), (2, Submesh(2))):
+        expected = slow_submesh(mesh, set(space.free), processors, relax)
+        found = selection.select(space, processors)
+        assert (None if found is None else set(found)) == expected
+        assert fits(selection, space, processors) == (expected is not None)
+        if found is not None and relax == 0:
+            assert mesh.contiguous(found)
+
+
+@given(spaces(), st.integers(1, 12))
+def test_contiguous_means_inside_a_box(drawn: tuple[Mesh, Space], processors: int) -> None:
+    mesh, space = drawn
+    assume(space.free.count() >= processors)
+    chosen = ProcSet.of(list(space.free)[::-1][:processors])
+    sides = slow_sides(mesh.dims, -(-processors // mesh.processors_per_node))
+    assert sides is not None
+    inside = any(set(chosen) <= place for place in slow_boxes(mesh, sides))
+    assert mesh.contiguous(chosen) == inside
+
+
+SCATTERED = [Paging(), Paging(1), Paging(3), MultipleBuddies(), HilbertCurve()]
+
+
+@pytest.mark.parametrize("selection", SCATTERED, ids=str)
+@given(drawn=spaces(), data=st.data())
+def test_scattered_selections_never_refuse(
+    selection: Selection, drawn: tuple[Mesh, Space], data: st.DataObject
+) -> None:
+    _, space = drawn
+    assume(space.free)
+    processors = data.draw(st.integers(1, space.free.count()))
+    chosen = selection.select(space, processors)
+    assert chosen is not None
+    assert chosen.count() == processors
+    assert not chosen - space.free
+
+
+@given(spaces(), st.integers(1, 3), st.data())
+def test_paging_equals_its_twin(drawn: tuple[Mesh, Space], side: int, data: st.DataObject) -> None:
+    mesh, space = drawn
+    assume(space.free)
+    processors = data.draw(st.integers(1, space.free.count()))
+    pages: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for node in product(*map(range, mesh.dims)):
+        pages.setdefault(tuple(c // side for c in node), []).append(node)
+    whole, parts = [], []
+    for _, nodes in sorted(pages.items()):
+        numbers = processors_of(mesh, nodes)
+        group = whole if numbers <= set(space.free) else parts
+        group += sorted(numbers & set(space.free))
+    assert set(Paging(side).select(space, processors)) == set((whole + parts)[:processors])
+
+
+@given(spaces(), st.data())
+def test_the_curve_equals_its_twin(drawn: tuple[Mesh, Space], data: st.DataObject) -> None:
+    mesh, space = drawn
+    assume(space.free)
+    processors = data.draw(st.integers(1, space.free.count()))
+    free, per_node, best = set(space.free), mesh.processors_per_node, None
+    order = [int(node) for node in curve(mesh.dims)]
+    for begin in range(len(order)):
+        chosen: list[int] = []
+        for place in range(begin, len(order)):
+            node = order[place]
+            chosen += sorted(free & set(range(node * per_node, (node + 1) * per_node)))
+            if len(chosen) >= processors:
+                if free & set(range(order[begin] * per_node, (order[begin] + 1) * per_node)):
+                    length = place - begin
+                    if best is None or length < best[0]:
+                        best = length, set(chosen[:processors])
+                break
+    assert best is not None
+    assert set(HilbertCurve().select(space, processors)) == best[1]
+
+
+@pytest.mark.parametrize("dims", [(8, 8), (16,), (4, 4, 4), (2, 2), (4, 4, 4, 4)])
+def test_the_curve_visits_neighbours(dims: tuple[int, ...]) -> None:
+    mesh = Mesh(dims)
+    nodes = [mesh.coordinates(int(position)) for position in curve(dims)]
+    assert len(set(nodes)) == len(nodes) == mesh.leaves
+    for one, other in pairwise(nodes):
+        assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) == 1
+
+
+def aligned_blocks(mesh: Mesh, free: set[int], level: int) -> list[set[int]]:
+    """Entirely free aligned cubes with sides of 2**level, in row-major order."""
+    side = 1 << level
+    found = []
+    for corner in product(*(range(0, size - side + 1, side) for size in mesh.dims)):
+        nodes = list(product(*(range(c, c + side) for c in corner)))
+        numbers = processors_of(mesh, nodes)
+        if numbers <= free:
+            found.append(numbers)
+    return found
+
+
+@given(spaces(), st.data())
+def test_multiple_buddies_take_whole_blocks(drawn: tuple[Mesh, Space], data: st.DataObject) -> None:
+    """Each block of the number in base 2**d is taken whole while there is one."""
+    mesh, space = drawn
+    assume(space.free)
+    processors = data.draw(st.integers(1, space.free.count()))
+    chosen = set(MultipleBuddies().select(space, processors))
+    free, ways, per_node = set(space.free), 2 ** len(mesh.dims), mesh.processors_per_node
+    top = max(level for level in range(8) if level == 0 or 2**level <= min(mesh.dims))
+    wanted, missing = processors // per_node, 0
+    for level in range(top, -1, -1):
+        digit, wanted = divmod(wanted, ways**level)
+        wanting = digit + missing * ways
+        inside = [b for b in aligned_blocks(mesh, free, level) if b <= chosen]
+        there = len(aligned_blocks(mesh, free, level))
+        assert len(inside) >= min(wanting, there)
+        missing = max(0, wanting - there) if wanting > there else 0
+        for block in inside[: wanting - missing]:
+            free -= block
+            chosen -= block
+
+
+def test_multiple_buddies_by_hand() -> None:
+    """Lo et al., figure 4: 5 = 1 x 4 + 1 nodes, and a block that is cut for the single node."""
+    space = Space(ProcSet.span(0, 16), Mesh((4, 4)))
+    assert str(MultipleBuddies().select(space, 5)) == "0-2 4-5"
+    space.take(ProcSet.parse("0 2 8 10"))  # no block of four is free
+    assert str(MultipleBuddies().select(space, 5)) == "1 3-6"
+    space.take(ProcSet.parse("1"))
+    space.put(ProcSet.parse("10"))
+    assert str(MultipleBuddies().select(space, 5)) == "3 10-11 14-15"
+
+
+def test_selections_by_hand() -> None:
+    torus = Mesh((4, 4), wraps=True)
+    space = Space(ProcSet.parse("0 3 4 7 9-10 13-14"), torus)
+    assert str(Submesh().select(space, 4)) == "0 3-4 7", "the box at (0, 3) crosses the border"
+    assert str(Submesh().select(Space(space.free, Mesh((4, 4))), 4)) == "9-10 13-14"
+    space.take(ProcSet.parse("0 9"))
+    assert Submesh().select(space, 4) is None
+    assert str(SubmeshRelaxed().select(space, 4)) == "3-4 7 10"
+    assert str(Submesh().select(space, 2)) == "4 7"
+
+
+@settings(max_examples=30)
+@given(spaces(), st.integers(1, 9))
+def test_what_is_kept_for_later_is_free_now(drawn: tuple[Mesh, Space], processors: int) -> None:
+    mesh, now = drawn
+    then = Space(ProcSet.span(0, mesh.processors), mesh)
+    if fits(Submesh(), then, processors):
+        kept = keep(Submesh(), then, now, processors)
+        assert not kept - now.free
+        assert kept.count() <= processors
+
+
+def test_a_selection_needs_its_network() -> None:
+    from reshape.errors import ConfigError
+    from scheduler.model.network import Tree
+    from scheduler.policies.scenarios import scenario
+
+    for name, network, says in (
+        ("submesh", None, "it needs a machine with a network"),
+        ("submesh", Tree(4, 2), "a mesh or torus, and this one is a tree"),
+        ("tree", Mesh((4, 4)), "a tree, and this one is a mesh or torus"),
+    ):
+        machine = Machine([("n", 8)], network=network)
+        with pytest.raises(ConfigError, match=says):
+            scenario("easy", {"selection": name}).selection_may_refuse(machine)
