@@ -4,7 +4,8 @@
 
 A machine is filled to 85 % with jobs of random sizes; then jobs end and others start one by one.
 `search` is the mean time of a selection, whether it accepts processors or not; `change` is the mean
-time to take and release them. Both are in microseconds of processor time.
+time to take and release them. Both are in microseconds of processor time. The selections on meshes
+have a torus of two and of three dimensions, with as many nodes as processors.
 """
 
 from __future__ import annotations
@@ -15,26 +16,46 @@ import random
 import time
 
 from scheduler.model.machine import Selection
-from scheduler.model.network import Tree
+from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.network import Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
+from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
 from scheduler.policies.selection.tree import TreeContiguous
 
 SELECTIONS: dict[str, Selection] = {
     "first-fit": FirstFit(),
     "contiguous": Contiguous(),
     "tree": TreeContiguous(),
+    "submesh": Submesh(),
+    "submesh-relaxed": SubmeshRelaxed(),
+    "paging": Paging(),
+    "multiple-buddies": MultipleBuddies(),
+    "hilbert": HilbertCurve(),
 }
 LEVELS = {1_000: 5, 10_000: 7, 100_000: 9}
+DIMS = {
+    1_000: [(25, 40), (10, 10, 10)],
+    10_000: [(100, 100), (20, 20, 25)],
+    100_000: [(250, 400), (40, 50, 50)],
+}
 STEPS = 3000
 
 
-def measure(name: str, processors: int, mean_size: int) -> dict[str, object]:
+def networks(name: str, processors: int) -> list[Network]:
+    """Networks on which a selection is measured."""
+    if getattr(SELECTIONS[name], "topology", "tree") == "tree":
+        return [Tree(4, LEVELS[processors])]
+    return [Mesh(dims, wraps=True) for dims in DIMS[processors]]
+
+
+def measure(name: str, network: Network, processors: int, mean_size: int) -> dict[str, object]:
     """Run the steps on one machine."""
     selection, dice = SELECTIONS[name], random.Random(1)
-    space = Space(ProcSet.span(0, processors), Tree(4, LEVELS[processors]))
+    space = Space(ProcSet.span(0, processors), network)
     held: list[ProcSet] = []
     free, search_s, change_s, changes = processors, 0.0, 0.0, 0
     clock = time.process_time
@@ -64,6 +85,7 @@ def measure(name: str, processors: int, mean_size: int) -> dict[str, object]:
             changes += 1
     return {
         "selection": name,
+        "network": "x".join(map(str, network.dims)) if isinstance(network, Mesh) else "tree",
         "processors": processors,
         "jobs": len(held),
         "runs of free": len(space.free.intervals),
@@ -78,7 +100,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     as_json = parser.parse_args().json
     rows = [
-        measure(name, processors, size)
+        measure(name, network, processors, size)
         for name in SELECTIONS
         for processors, size in (
             (1_000, 20),
@@ -87,6 +109,7 @@ def main() -> None:
             (100_000, 2000),
             (100_000, 200),
         )
+        for network in networks(name, processors)
     ]
     if as_json:
         print(json.dumps(rows))

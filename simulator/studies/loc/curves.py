@@ -51,8 +51,18 @@ class Curve(NamedTuple):
         return None if point is None or not self.flat[WAIT] else point[WAIT] / self.flat[WAIT]
 
 
-Key: TypeAlias = tuple[str, str]  #: label of the trace, policy
+Key: TypeAlias = tuple[str, str]  #: label of trace and network, policy
 Curves: TypeAlias = dict[Key, Curve]
+
+
+def label_of(trace: str, network: str) -> str:
+    """Label of a trace on a network; the tree of the paper is not named."""
+    return trace if network == "tree" else f"{trace} {network}"
+
+
+def network_of(label: str) -> str:
+    """Network of a label."""
+    return label.partition(" ")[2] or "tree"
 
 
 def curves_of(rows: Sequence[Row]) -> Curves:
@@ -63,7 +73,8 @@ def curves_of(rows: Sequence[Row]) -> Curves:
     flat: dict[Key, Mapping[str, float]] = {}
     points: dict[Key, dict[float, Mapping[str, float]]] = {}
     for row in rows:
-        key = row.parameters["label"], row.parameters["policy"]
+        label = label_of(row.parameters["label"], row.parameters["network"])
+        key = label, row.parameters["policy"]
         if row.parameters["select"] == FIRST_FIT:
             flat[key] = row.result
         else:

@@ -15,12 +15,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
+from scheduler.config.machine_file import Platform
+from scheduler.model.mesh.boxes import box
 from scheduler.policies.scenarios import scenario
 from scheduler.text.tables import Table, render
 from simulator.run import run as simulate
 from simulator.studies.claims import Claim, as_table
-from simulator.studies.loc.curves import TOTAL, WAIT, Curve, Curves, curves_of
+from simulator.studies.loc.curves import (
+    TOTAL,
+    WAIT,
+    Curve,
+    Curves,
+    curves_of,
+    label_of,
+    network_of,
+)
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size
@@ -35,6 +46,10 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "easy": ("easy", _EASY),
     "easy-number": ("easy", _EASY | {"backfill.reserve": "number"}),
 }
+#: Meshes and tori -> number of dimensions.
+DIMENSIONS = {"ring": 1, "mesh-2d": 2, "mesh-3d": 3, "torus-2d": 2, "torus-3d": 3}
+#: Selections on a tree -> those on a mesh or torus.
+ON_MESH = {"tree": "submesh", "tree-relaxed": "submesh-relaxed"}
 MINUTE_S = 60.0
 #: Thresholds of the paper (section 4), where FCFS and EASY are "about the same" on HPC2N.
 PAPER_THRESHOLD = {
@@ -53,17 +68,19 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
 
     Parameters
     ----------
-    parameters : `trace`; `k`, `levels` (of the tree); `policy` (of `POLICIES`); `select`;
-        `speedup` (s of contiguous allocations); `jobs` (number of jobs from the start; null: all).
+    parameters : `trace`; `network` (of `DIMENSIONS`, or "tree"); `k`, `levels` (of the tree);
+        `policy` (of `POLICIES`); `select` ("tree" on a mesh or torus means "submesh"); `speedup` (s
+        of contiguous allocations); `jobs` (number of jobs from the start; null: all).
 
     Returns
     -------
     Means in minutes, as in the paper; shares from 0 to 1.
     """
     trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
-    machine = platform.tree(machine_size(trace), parameters["k"], parameters["levels"])
+    network, select = parameters["network"], parameters["select"]
+    machine = _machine(machine_size(trace), network, parameters["k"], parameters["levels"])
     base, changes = POLICIES[parameters["policy"]]
-    changes = changes | {"selection": parameters["select"]}
+    changes = changes | {"selection": ON_MESH.get(select, select) if network != "tree" else select}
     schedule = simulate(
         trace,
         machine,
@@ -88,6 +105,23 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
+    """Machine of one-processor nodes; a mesh has the most compact box for them.
+
+    Raises
+    ------
+    ReshapeError : the network is not known.
+    """
+    if network == "tree":
+        return platform.tree(processors, k, levels)
+    if network not in DIMENSIONS:
+        names = ", ".join(["tree", *DIMENSIONS])
+        raise ReshapeError(f"network: {network!r} is not known; take one of {names}")
+    dims = box((processors,) * DIMENSIONS[network], processors)
+    assert dims is not None, "a cube of this side has room"
+    return platform.mesh(processors, dims, wraps=not network.startswith("mesh"))
+
+
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of costs, thresholds and times, and pictures of the figures."""
     from simulator.studies.loc.pictures import pictures  # imported here: matplotlib is slow to load
@@ -100,6 +134,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
             _costs(curves),
             "Speed-up from which on contiguous allocations pay",
             as_table(thresholds(curves), THRESHOLD_COLUMNS),
+            *_networks(curves),
             "Mean total time (wait + run) and mean wait, minutes, by speed-up (LOC figures 3 to 5)",
             *(f"{label}, {policy}\n{_table(curve)}" for (label, policy), curve in curves.items()),
         ]
@@ -107,7 +142,8 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     data = {
         "curves": [
             {
-                "trace": label,
+                "trace": label.split()[0],
+                "network": network_of(label),
                 "policy": policy,
                 "cost": curve.cost(),
                 "threshold": curve.threshold(),
@@ -119,6 +155,30 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         ]
     }
     return Report(text, msgspec.to_builtins(data), pictures(curves))
+
+
+def _networks(curves: Curves) -> list[str]:
+    """Thresholds and costs of the networks side by side; nothing for one network."""
+    networks = list(dict.fromkeys(network_of(label) for label, _ in curves))
+    if len(networks) < 2:
+        return []
+    keys = dict.fromkeys((label.split()[0], policy) for label, policy in curves)
+    lines = []
+    for trace, policy in keys:
+        cells = []
+        for network in networks:
+            curve = curves.get((label_of(trace, network), policy))
+            cells.append("-" if curve is None else _threshold_and_cost(curve))
+        lines.append([trace, policy, *cells])
+    head = ["trace", "policy", *networks]
+    title = "Threshold by network, and in brackets the ratio of the waits without speed-up"
+    return [f"{title}\n{render(Table(head, lines, left=frozenset(head)))}"]
+
+
+def _threshold_and_cost(curve: Curve) -> str:
+    threshold, cost = curve.threshold(), curve.cost()
+    shown = "none" if threshold is None else f"{threshold:.2f}"
+    return shown if cost is None else f"{shown} ({cost:.2f})"
 
 
 def _costs(curves: Curves) -> str:

@@ -17,6 +17,7 @@ from scheduler.config import machine_file as platform
 from scheduler.core.core import Core
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, NodeJoined, NodeLost
 from scheduler.model.machine import Machine
+from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Tree
 from scheduler.model.orders import Kill, Order, Start
 from scheduler.model.procset import ProcSet
@@ -45,7 +46,7 @@ def written(path: Path, text: str) -> Path:
 
 def test_a_machine_file_is_read(tmp_path: Path) -> None:
     machine = platform.read(written(tmp_path / "m.yaml", FILE))
-    assert (machine.processors, machine.tree) == (14, Tree(4, 2))
+    assert (machine.processors, machine.network) == (14, Tree(4, 2))
     assert str(machine.machine({}).free) == "0-4 6-11 13-15"
     assert machine.machine({}, counted=True).free_count == 14
     named = "nodes: [a, b, c]\nprocessors_per_node: 2\nexclusive: true\n"
@@ -58,7 +59,7 @@ def test_a_machine_file_is_read(tmp_path: Path) -> None:
     }
     assert str(machine.machine({}).free) == "0-5"
     flat = platform.read(written(tmp_path / "f.yaml", "nodes: 3\nprocessors_per_node: 4\n"))
-    assert (flat.processors, flat.tree) == (12, None)
+    assert (flat.processors, flat.network) == (12, None)
     assert list(flat.places) == ["node0", "node1", "node2"]
 
 
@@ -69,7 +70,9 @@ def test_a_machine_file_is_read(tmp_path: Path) -> None:
         ("nodes: 14", "nodes: [a, b, a]", r"m.yaml:1: nodes\[2\]: two nodes are named 'a'"),
         ("nodes: 14", "nodes: [a, 3]", r"m.yaml:1: nodes\[1\]: must be text, got 3"),
         ("nodes: 14", "node: 14", r"m.yaml:1: node: unknown field; did you mean nodes"),
-        ("topology: tree", "topology: torus", r"m.yaml:3: network.topology: must be tree, got"),
+        ("topology: tree", "topology: ring", r"m.yaml:3: network.topology: must be tree or mesh or torus"),
+        ("topology: tree", "topology: torus", r"m.yaml:2: network: .* torus is described by dims"),
+        ("  k: 4\n", "", r"m.yaml:2: network: .* tree is described by k and levels"),
         ("k: 4", "k: 1", r"m.yaml:2: network: k must be >= 2, got 1"),
         ("levels: 2", "levels: two", r"m.yaml:5: network.levels: "),
         ("5 12", "5-x", r"m.yaml:6: network.not_installed: '5-x' in '5-x' is no interval"),
@@ -92,6 +95,48 @@ def test_invalid_machine_files_are_refused(
         return
     with pytest.raises(ConfigError, match=says):
         platform.read(file)
+
+
+TORUS = "nodes: 14\nnetwork:\n  topology: torus\n  dims: [4, 4]\n  not_installed: 5 12\n"
+
+
+def test_meshes_and_tori_are_read(tmp_path: Path) -> None:
+    machine = platform.read(written(tmp_path / "t.yaml", TORUS))
+    assert (machine.processors, machine.network) == (14, Mesh((4, 4), wraps=True))
+    assert str(machine.machine({}).free) == "0-4 6-11 13-15"
+    assert "node4" in machine.places
+    ring = "nodes: 3\nprocessors_per_node: 2\nnetwork: {topology: mesh, dims: [4]}\n"
+    machine = platform.read(written(tmp_path / "r.yaml", ring))
+    assert machine.network == Mesh((4,), processors_per_node=2)
+    assert str(machine.numbers) == "0-5"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("[4, 4]", "[]", r"m.yaml:2: network: dims must name at least one dimension"),
+        ("[4, 4]", "[4, 0]", r"m.yaml:2: network: dims must be >= 1, got \[4, 0\]"),
+        ("[4, 4]", "4", r"m.yaml:4: network.dims: "),
+        ("[4, 4]", "[9999, 9999]", r"m.yaml:2: network: a mesh has at most 16777216 nodes"),
+        ("[4, 4]", "[4, 4]\n  k: 4", r"m.yaml:2: network: .* torus is described by dims"),
+        ("5 12", "16", r"m.yaml:5: network.not_installed: 16 are not positions of this torus"),
+        ("5 12", "5", r"leaves 15 of 16 positions for 14 nodes; list all positions without a node"),
+    ],
+)
+def test_invalid_meshes_are_refused(tmp_path: Path, old: str, new: str, says: str) -> None:
+    file = written(tmp_path / "m.yaml", TORUS.replace(old, new))
+    with pytest.raises(ConfigError, match=says):
+        platform.read(file)
+
+
+def test_more_nodes_than_positions_are_refused(tmp_path: Path) -> None:
+    text = "nodes: 17\nnetwork: {topology: mesh, dims: [4, 4]}\n"
+    with pytest.raises(
+        ConfigError, match=r"17 nodes do not fit on the 16 positions of a mesh of 4"
+    ):
+        platform.read(written(tmp_path / "m.yaml", text))
+    with pytest.raises(ValueError, match="17 nodes do not fit on the 16 positions"):
+        platform.mesh(17, (4, 4), wraps=False)
 
 
 def test_more_nodes_than_leaves_are_refused(tmp_path: Path) -> None:

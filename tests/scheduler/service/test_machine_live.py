@@ -139,3 +139,36 @@ def test_further_resources(served: Any, machine: Path) -> None:
         command(served, "submit", "-n", "1", "--resources", words, "--", "true", code=2)
     (served.work / "b").touch()
     assert served.wait(long).state == served.wait(second).state == "COMPLETED"
+
+
+TORUS = """
+nodes: [a, b, c, d, e, f]
+network: {topology: torus, dims: [2, 3]}
+"""
+
+
+def test_places_in_a_torus_across_a_restart(served: Any, tmp_path: Path) -> None:
+    """Nodes a to c are one ring, d to f the other; a box of two by two may cross the border."""
+    file = tmp_path / "torus.yaml"
+    file.write_text(TORUS)
+    options = "--machine", str(file), "--scenario", "easy", "--set", "selection=submesh"
+    served.start(*options)
+    one = waits(served, "one", 1)
+    assert served.until(one, "RUNNING").nodes == "a"
+    four = waits(served, "four", 4)
+    assert served.until(four, "RUNNING").nodes == "b,c,e,f"
+    waiting = waits(served, "never", 2)
+    assert served.when(waiting, lambda job: job.reason).state == "PENDING"
+    assert served.free() == 1
+    served.kill()
+    served.start(*options)
+    assert served.job(four).nodes == "b,c,e,f"
+    (served.work / "one").touch()
+    assert served.until(waiting, "RUNNING").nodes == "a,d"
+    command(served, "cancel", str(four), str(waiting))
+    assert served.wait(four).state == "CANCELLED"
+    again = subprocess.run(
+        [sys.executable, "-m", "reshape", "replay", str(served.directory)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "decisions identical" in again.stdout, again.stdout + again.stderr

@@ -21,7 +21,8 @@ from scheduler.demo.run import run_workload
 from scheduler.demo.workload import DemoJob
 from scheduler.model.events import Event, JobSpec, NodeJoined
 from scheduler.model.machine import Machine
-from scheduler.model.network import Tree
+from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.network import Network, Tree
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
@@ -106,13 +107,19 @@ def test_the_same_decisions_are_counted(journal: Path) -> None:
     assert replay(journal.parent, "--json").stdout == replay(journal, "--json").stdout
 
 
-def test_a_run_on_a_tree_of_nodes_with_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("network", "selection"),
+    [(Tree(2, 2, 4), "tree"), (Mesh((2, 2), True, 4), "submesh"), (Mesh((4,), True, 4), "hilbert")],
+)
+def test_a_run_on_a_network_of_nodes_with_memory(
+    tmp_path: Path, network: Network, selection: str
+) -> None:
     """The journal says where the nodes are and what they hold: again as it was, and what if."""
     places = {name: ProcSet.span(4 * i, 4) for i, name in enumerate("abcd")}
-    machine = Machine(network=Tree(2, 2, 4), places=places)
+    machine = Machine(network=network, places=places)
     nodes = [NodeJoined(0.0, name, 4, resources={"gib": 4}) for name in "dacb"]
     path = tmp_path / "journal.db"
-    core = TwoGroupSite(scenario("easy", {"selection": "tree"}), machine)
+    core = TwoGroupSite(scenario("easy", {"selection": selection}), machine)
     resources = [{"gib": 6}, {}, {"gib": 12}]
     specs = [msgspec.structs.replace(job.spec, resources=resources[i % 3])
              for i, job in enumerate(jobs())]  # fmt: skip
@@ -121,7 +128,7 @@ def test_a_run_on_a_tree_of_nodes_with_memory(tmp_path: Path) -> None:
     done = replay(path)
     assert done.exit_code == 0, done.output
     assert "decisions identical" in done.stdout
-    words = "--policy", "easy", "--set", "selection=tree", "--json"
+    words = "--policy", "easy", "--set", f"selection={selection}", "--json"
     what_if = json.loads(replay(path, *words).stdout)
     assert what_if["what_if"]["jobs"] == len(given)
     assert what_if["what_if"]["mean_wait_s"] > 0

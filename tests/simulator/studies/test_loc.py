@@ -6,11 +6,19 @@ from collections.abc import Mapping
 
 import pytest
 
+from reshape.errors import ReshapeError
 from simulator.studies.loc.curves import Curve, curves_of
 from simulator.studies.loc.runs import report, run
 from simulator.study.study import Row, read_study, shipped_studies
 
-SMALL = {"label": "HPC2N", "trace": "synthetic.swf", "k": 4, "levels": 4, "jobs": 400}
+SMALL = {
+    "label": "HPC2N",
+    "trace": "synthetic.swf",
+    "network": "tree",
+    "k": 4,
+    "levels": 4,
+    "jobs": 400,
+}
 
 
 def row(policy: str, select: str, speedup: float) -> Row:
@@ -66,6 +74,35 @@ def test_report(rows: list[Row]) -> None:
             assert curve["paper_threshold"] == expected
     assert "HPC2N, easy-number" in found.text
     assert "slightly above SDSC's" not in found.text, "there are no runs of LLNL"
+
+
+@pytest.fixture(scope="module")
+def torus_rows() -> list[Row]:
+    """The same on a torus: the selection "tree" stands for sub-meshes."""
+    point = SMALL | {"network": "torus-2d", "policy": "fcfs"}
+    chosen = [("first-fit", 0.0), ("tree", 0.0), ("tree", 0.4)]
+    parameters = [point | {"select": select, "speedup": s} for select, s in chosen]
+    return [Row(each, run(each)) for each in parameters]
+
+
+def test_networks_side_by_side(rows: list[Row], torus_rows: list[Row]) -> None:
+    made = report(rows + torus_rows, None)
+    curves = {(c["network"], c["policy"]): c for c in made.data["curves"] if c["trace"] == "HPC2N"}
+    torus, tree = curves["torus-2d", "fcfs"], curves["tree", "fcfs"]
+    assert torus["cost"] != tree["cost"]
+    assert torus["non_contiguous"] == tree["non_contiguous"], "first fit does not see the network"
+    assert torus["paper_threshold"] is None
+    table = made.text.split("Threshold by network")[1].split("\n\n")[0].splitlines()
+    assert table[1].split() == ["trace", "policy", "tree", "torus-2d"]
+    assert f"({torus['cost']:.2f})" in table[2]
+    assert table[3].split()[-1] == "-", "EASY was not run on the torus"
+    assert "Threshold by network" not in report(rows, None).text
+
+
+def test_unknown_networks_are_refused() -> None:
+    point = SMALL | {"network": "torus", "policy": "fcfs", "select": "tree", "speedup": 0}
+    with pytest.raises(ReshapeError, match="take one of tree, ring, mesh-2d"):
+        run(point)
 
 
 def test_figures_without_runs_are_left_out(rows: list[Row]) -> None:

@@ -15,6 +15,7 @@ from scheduler.core.core import Core
 from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine, Selection, keep
+from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.network import Tree
 from scheduler.model.orders import Kill, Start, WakeAt
 from scheduler.model.procset import ProcSet
@@ -25,11 +26,19 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.contiguous import Contiguous
 from scheduler.policies.selection.first_fit import FirstFit
+from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
 from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
 
 TREE = Tree(2, 4)
+TORUS = Mesh((4, 4), wraps=True)
 INSTALLED = ProcSet.parse("0-10 12-13")  # 13 of 16 leaves
-SELECTIONS: list[Selection] = [Contiguous(), TreeContiguous(), TreeRelaxed()]
+SELECTIONS: list[Selection] = [
+    Contiguous(),
+    TreeContiguous(),
+    TreeRelaxed(),
+    Submesh(),
+    SubmeshRelaxed(),
+]
 
 Row = tuple[int, int, int, int]  # submitted, processors, walltime, run time
 jobs_of = st.lists(
@@ -43,7 +52,8 @@ class Simulated:
     """Result of a workload: starts, ends, places, reservations of the heads over time."""
 
     def __init__(self, jobs: list[Row], chosen: Scenario) -> None:
-        machine = Machine([("all", len(INSTALLED))], network=TREE, places={"all": INSTALLED})
+        network = network_of(chosen.selection)
+        machine = Machine([("all", len(INSTALLED))], network=network, places={"all": INSTALLED})
         self.core = Core(chosen, machine, kill_at_walltime=False)
         self.starts, self.ends = [inf] * len(jobs), [inf] * len(jobs)
         self.places: dict[int, ProcSet] = {}
@@ -82,13 +92,19 @@ class Simulated:
             self.reserved.setdefault(head.job, []).append(head.at)
 
 
+def network_of(selection: Selection) -> Tree | Mesh:
+    """Network with a place for each selection; both have 16 leaves."""
+    return TORUS if isinstance(selection, Submesh) else TREE
+
+
 def can_run(selection: Selection, processors: int) -> bool:
-    return selection.select(Space(INSTALLED, TREE), processors) is not None
+    return selection.select(Space(INSTALLED, network_of(selection)), processors) is not None
 
 
 def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tuple[int, ProcSet]]:
     """Start and place of each job, computed anew in each second."""
     found: dict[int, tuple[int, ProcSet]] = {}
+    network = network_of(selection)
 
     def free_at(now: int, then: int) -> ProcSet:
         free = INSTALLED
@@ -108,7 +124,7 @@ def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tu
         head = None
         for i in waiting:
             needed, walltime = jobs[i][1], jobs[i][2]
-            here = Space(free_at(now, now), TREE)
+            here = Space(free_at(now, now), network)
             if head is None:
                 place = choose(selection, here, needed)
                 head = i if place is None else None
@@ -117,11 +133,11 @@ def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tu
             else:
                 wanted = jobs[head][1]
                 ends = sorted({start + jobs[j][2] for j, (start, _) in found.items()} | {now})
-                later = [(t, Space(free_at(now, t), TREE)) for t in ends if t >= now]
+                later = [(t, Space(free_at(now, t), network)) for t in ends if t >= now]
                 at, then = next(item for item in later if choose(selection, item[1], wanted))
                 if now + walltime > at:
                     kept = keep(selection, then, here, wanted)
-                    here = Space(here.free - kept, TREE)
+                    here = Space(here.free - kept, network)
                 place = choose(selection, here, needed)
             if place is not None:
                 found[i] = now, place
