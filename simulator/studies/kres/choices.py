@@ -85,7 +85,7 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     return compare({**parameters, "jobs": 3 * jobs}, ALGORITHMS, scale, slice(jobs, 2 * jobs))
 
 
-class Reading(NamedTuple):
+class BalanceReading(NamedTuple):
     """A reading of the paper; its parts are described at the head of this module."""
 
     modifier: str
@@ -116,7 +116,7 @@ class ReadingGains:
     rows : the runs of its scale and load.
     """
 
-    def __init__(self, reading: Reading, rows: Sequence[Row]) -> None:
+    def __init__(self, reading: BalanceReading, rows: Sequence[Row]) -> None:
         self.reading = reading
         self._names = {
             "BB": f"BB {reading.modifier}",
@@ -220,7 +220,7 @@ def _minus(gain: Interval) -> Interval:
     return Interval(-gain.mean, -gain.high, -gain.low, gain.n)
 
 
-class JudgedReading(msgspec.Struct, frozen=True):
+class JudgedBalanceReading(msgspec.Struct, frozen=True):
     """A reading with its gains and verdicts.
 
     Parameters
@@ -231,7 +231,7 @@ class JudgedReading(msgspec.Struct, frozen=True):
         claimed side.
     """
 
-    reading: Reading
+    reading: BalanceReading
     gains: Mapping[str, Interval]
     held: int
     opposite: int
@@ -239,7 +239,7 @@ class JudgedReading(msgspec.Struct, frozen=True):
     claims: list[Claim]
 
 
-def judged(rows: Sequence[Row]) -> list[JudgedReading]:
+def judged(rows: Sequence[Row]) -> list[JudgedBalanceReading]:
     """All readings by the number of claims that held minus those that did not, largest first.
 
     Of equals that with more agreeing means comes first, then that of the KRES study.
@@ -250,13 +250,13 @@ def judged(rows: Sequence[Row]) -> list[JudgedReading]:
     found = []
     for (scale, load), group in groups.items():
         for modifier, takes in product(MODIFIERS, BL_TAKES):
-            gains = ReadingGains(Reading(modifier, takes, scale, load), group)
+            gains = ReadingGains(BalanceReading(modifier, takes, scale, load), group)
             claims = judge(gains)
             shown = {name: gains.gain(name) for name in ("BB", "BL", "CONS")}
             shown["BB weighted"] = gains.gain("BB", WEIGHTED)
             verdicts = [claim.verdict for claim in claims]
             found.append(
-                JudgedReading(
+                JudgedBalanceReading(
                     gains.reading,
                     shown,
                     verdicts.count(HELD),
@@ -305,7 +305,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     return Report("\n\n".join(parts), data)
 
 
-def _table(found: Sequence[JudgedReading]) -> str:
+def _table(found: Sequence[JudgedBalanceReading]) -> str:
     head = ["MODIFIER", "BL TAKES", "SCALE", "LOAD", "BB", "BB WEIGHTED", "BL", "CONS"]
     lines = [
         [

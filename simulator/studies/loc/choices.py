@@ -132,7 +132,7 @@ def _rounded(trace: Trace, minutes: str, scaled: float) -> Trace:
     return Trace(trace.path, trace.header, columns, trace.oddities)
 
 
-class Reading(NamedTuple):
+class PlacementReading(NamedTuple):
     """A reading of the paper; see the head of this module."""
 
     minutes: str
@@ -150,7 +150,7 @@ class Reading(NamedTuple):
         return self == ("exact", "kept", "place", "overdue")
 
 
-class JudgedReading(msgspec.Struct, frozen=True):
+class JudgedPlacementReading(msgspec.Struct, frozen=True):
     """A reading of a trace: costs and thresholds over its parts, and the verdicts.
 
     Parameters
@@ -161,7 +161,7 @@ class JudgedReading(msgspec.Struct, frozen=True):
     """
 
     trace: str
-    reading: Reading
+    reading: PlacementReading
     costs: dict[str, Interval]
     thresholds: dict[str, Interval]
     unpaid: dict[str, int]
@@ -173,7 +173,7 @@ class JudgedReading(msgspec.Struct, frozen=True):
         return sum(claim.verdict == HELD for claim in self.claims)
 
 
-def judged(rows: Sequence[Row]) -> list[JudgedReading]:
+def judged(rows: Sequence[Row]) -> list[JudgedPlacementReading]:
     """All readings by trace, those with most claims held first."""
     runs = _Runs(rows)
     found = []
@@ -206,16 +206,16 @@ class _Runs:
             key += () if p["policy"] == "fcfs" else (p["estimates"], p["reserve"])
             self._points.setdefault(key, {})[p["speedup"]] = row.result
         self.traces = list(dict.fromkeys(row.parameters["trace"] for row in rows))
-        names = Reading._fields
+        names = PlacementReading._fields
         self.readings = list(
             dict.fromkeys(
-                Reading(*(row.parameters[name] for name in names))
+                PlacementReading(*(row.parameters[name] for name in names))
                 for row in rows
                 if row.parameters["policy"] == "easy" and row.parameters["select"] != FLAT
             )
         )
 
-    def curves(self, trace: str, policy: str, reading: Reading) -> Iterator[Curve]:
+    def curves(self, trace: str, policy: str, reading: PlacementReading) -> Iterator[Curve]:
         """Curve of each part."""
         for part in self._parts:
             key: tuple[Any, ...] = (trace, policy, part, reading.minutes)
@@ -226,7 +226,9 @@ class _Runs:
                 yield Curve(self._flat[flat_key], dict(sorted(points.items())))
 
 
-def _judged(trace: str, reading: Reading, curves: Mapping[str, Sequence[Curve]]) -> JudgedReading:
+def _judged(
+    trace: str, reading: PlacementReading, curves: Mapping[str, Sequence[Curve]]
+) -> JudgedPlacementReading:
     costs, thresholds, unpaid, by_part = {}, {}, {}, {}
     for policy, own in curves.items():
         values = [curve.cost() for curve in own]
@@ -244,7 +246,7 @@ def _judged(trace: str, reading: Reading, curves: Mapping[str, Sequence[Curve]])
         for claim in claims
         if isinstance(claim.ours, Interval) and not isnan(claim.ours.mean)
     ]
-    return JudgedReading(label, reading, costs, thresholds, unpaid, claims)
+    return JudgedPlacementReading(label, reading, costs, thresholds, unpaid, claims)
 
 
 def judge(
@@ -295,8 +297,13 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     return Report("\n\n".join(text), data)
 
 
-def _table(found: Sequence[JudgedReading]) -> str:
-    head = ["TRACE", *(name.upper() for name in Reading._fields), "COST, FCFS", "COST, EASY"]
+def _table(found: Sequence[JudgedPlacementReading]) -> str:
+    head = [
+        "TRACE",
+        *(name.upper() for name in PlacementReading._fields),
+        "COST, FCFS",
+        "COST, EASY",
+    ]
     head += ["THRESHOLD, FCFS", "THRESHOLD, EASY", "UNPAID", "HELD", "OPPOSITE"]
     lines = [
         [
@@ -312,7 +319,7 @@ def _table(found: Sequence[JudgedReading]) -> str:
     return render(Table(head, lines, left=frozenset(head[:5])))
 
 
-def _as_data(j: JudgedReading) -> dict[str, Any]:
+def _as_data(j: JudgedPlacementReading) -> dict[str, Any]:
     numbers = {
         f"{name}_{policy}": {"mean": of.mean, "low": of.low, "high": of.high}
         for name, values in (("cost", j.costs), ("threshold", j.thresholds))

@@ -54,7 +54,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return redir.run({**parameters, "draw": parameters[SEED]})
 
 
-class Reading(NamedTuple):
+class RedirectionReading(NamedTuple):
     """A reading of the paper for one trace; see the head of this module."""
 
     trace: str
@@ -81,7 +81,7 @@ class WeekRatios:
     rows : the runs of its trace, processors, start and one alpha.
     """
 
-    def __init__(self, reading: Reading, rows: Sequence[Row]) -> None:
+    def __init__(self, reading: RedirectionReading, rows: Sequence[Row]) -> None:
         self.reading = reading
         results: dict[int | None, dict[int, Mapping[str, Any]]] = {}
         for row in rows:
@@ -176,7 +176,7 @@ def judged(rows: Sequence[Row]) -> list[tuple[WeekRatios, list[Claim]]]:
     found = []
     for key, group in groups.items():
         for direction in DIRECTIONS:
-            ratios = WeekRatios(Reading(*key, direction), group)
+            ratios = WeekRatios(RedirectionReading(*key, direction), group)
             found.append((ratios, judge(ratios)))
     return found
 

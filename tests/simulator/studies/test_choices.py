@@ -109,7 +109,7 @@ def test_loc_choices(tmp_path: Path) -> None:
         "kill=[none, later, walltime]",
     )
     found = study(tmp_path, "loc-choices", *options, "minutes=[exact, up]")
-    readings = {tuple(r[k] for k in loc.Reading._fields): r for r in found["readings"]}
+    readings = {tuple(r[k] for k in loc.PlacementReading._fields): r for r in found["readings"]}
     assert len(readings) == 2 * 2 * 2 * 3
     lines = (tmp_path / "loc-choices" / "runs.jsonl").read_text().splitlines()
     runs = [json.loads(line) for line in lines]
