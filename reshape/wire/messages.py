@@ -376,12 +376,14 @@ class ForecastJob(_Message):
     Attributes
     ----------
     futures, seed : number of forecasts with drawn run times, and the seed of the draws.
+    arrivals : whether further jobs are submitted in them, at the rate of the latest ones.
     """
 
     job: int
     horizon_s: float | None = None
     futures: int = 0
     seed: int = 0
+    arrivals: bool = False
 
 
 class RequestQuote(_Message):
@@ -394,6 +396,7 @@ class RequestQuote(_Message):
     horizon_s: float | None = None
     futures: int = 0
     seed: int = 0
+    arrivals: bool = False
 
 
 class ForecastResult(_Message):

@@ -45,6 +45,7 @@ def quote_of(
     horizon_s: float | None = None,
     futures: int = 0,
     seed: int = 0,
+    arrivals: bool = False,
     timeout: float = PATIENCE_S,
 ) -> Quote:
     """Request a quote for a submission; nothing is submitted.
@@ -53,6 +54,7 @@ def quote_of(
     ----------
     horizon_s : seconds from now at which forecasts end; None: no limit.
     futures, seed : number of forecasts with drawn run times, and the seed of the draws.
+    arrivals : whether further jobs are submitted in them, at the rate of the latest ones.
     timeout : seconds to wait for the answer.
 
     Raises

@@ -41,6 +41,9 @@ from scheduler.client.options import (
     metavar="N",
     help="Also give P10, P50 and P90 of N forecasts with drawn run times.",
 )
+@click.option(
+    "--arrivals", is_flag=True, help="Submit further jobs in them, at the rate of the latest ones."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
 @click.option("--horizon", type=Walltime(), help="Do not look further ahead than this.")
 @json_option
@@ -55,6 +58,7 @@ def quote(
     queue_name: str,
     resources: dict[str, int] | None,
     futures: int,
+    arrivals: bool,
     seed: int,
     horizon: float | None,
     as_json: bool,
@@ -67,7 +71,16 @@ def quote(
     submission = bare_submission(
         processors, walltime, maximum, topology, priority, queue_name, resources
     )
-    answer = quote_of(directory, submission, horizon_s=horizon, futures=futures, seed=seed)
+    if arrivals and not futures:
+        raise click.UsageError("--arrivals needs --futures N: arrivals are drawn for futures alone")
+    answer = quote_of(
+        directory,
+        submission,
+        horizon_s=horizon,
+        futures=futures,
+        seed=seed,
+        arrivals=arrivals,
+    )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
     else:

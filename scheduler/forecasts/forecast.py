@@ -118,6 +118,7 @@ def forecast(
     horizon_s: float = inf,
     run_s: Mapping[int, float] | None = None,
     only: int = 0,
+    later: Sequence[tuple[float, JobSpec]] = (),
 ) -> Forecast:
     """Run a recorded state forward until all jobs have ended, or to a horizon.
 
@@ -128,11 +129,14 @@ def forecast(
     run_s : run times by job number, s, from the start to the end; others run for their estimates.
     only : number of the only job that will be asked for, so that the forecast may end with its
         start; 0: any job.
+    later : time (s) and request of jobs that are submitted later, in order of time; they have the
+        numbers after those of `specs`.
     """
     site, agenda = state.site(), Agenda()
     jobs = ExpectedJobs(site, agenda, run_s or {})
-    times = [state.now] * len(specs)
-    loop = EventLoop(site, times, list(specs), agenda, jobs, earlier=state.last)
+    times = [state.now] * len(specs) + [at for at, _ in later]
+    submitted = [*specs, *(spec for _, spec in later)]
+    loop = EventLoop(site, times, submitted, agenda, jobs, earlier=state.last)
     agenda.add(Wakeup(state.now))
     until = state.now + horizon_s
     awaited = only if only and _end_follows_from_start(state, specs, only) else 0

@@ -54,12 +54,14 @@ class Futures(NamedTuple):
     state : where they begin.
     job : number of the job whose start and end are asked for.
     specs, horizon_s : see `forecast`.
+    arrive_until : further jobs are submitted until this time, s, like the latest ones.
     """
 
     state: RecordedState
     job: int
     specs: Sequence[JobSpec] = ()
     horizon_s: float = inf
+    arrive_until: float = -inf
 
     def spreads(self, count: int, seed: int = 0, workers: int = 1) -> Spreads:
         """Compute the quantiles over a number of forecasts.
@@ -89,9 +91,15 @@ class Futures(NamedTuple):
 
     def one(self, draw: np.random.Generator) -> tuple[float, float]:
         """Start and end of the job in one future, s; inf beyond the horizon."""
-        run_s = drawn_run_times(self.state, self.specs, draw)
+        later = drawn_arrivals(self.state, self.arrive_until, draw)
+        specs = [*self.specs, *(spec for _, spec in later)]
         found = forecast(
-            self.state, self.specs, horizon_s=self.horizon_s, run_s=run_s, only=self.job
+            self.state,
+            self.specs,
+            horizon_s=self.horizon_s,
+            run_s=drawn_run_times(self.state, specs, draw),
+            only=self.job,
+            later=later,
         )
         return found.start(self.job), found.end(self.job)
 
@@ -106,6 +114,29 @@ def _inherit(futures: Futures) -> None:
 
 def _one_of_inherited(draw: np.random.Generator) -> tuple[float, float]:
     return _inherited[0].one(draw)
+
+
+def drawn_arrivals(
+    state: RecordedState, until: float, rng: np.random.Generator
+) -> list[tuple[float, JobSpec]]:
+    """Draw submissions at the rate of the latest ones, with requests of these.
+
+    Parameters
+    ----------
+    until : time of the last submission at most, s.
+
+    Returns
+    -------
+    (time in seconds, request) in order of time; none if fewer than two submissions are known.
+    """
+    known = state.arrivals
+    if until <= state.now or len(known) < 2 or known[0][0] >= state.now:
+        return []
+    mean_s = (state.now - known[0][0]) / len(known)
+    count = int(rng.poisson((until - state.now) / mean_s))
+    times = np.sort(rng.uniform(state.now, until, count)).tolist()
+    chosen = rng.integers(0, len(known), count).tolist()
+    return [(at, known[place][1]) for at, place in zip(times, chosen, strict=True)]
 
 
 def drawn_run_times(

@@ -17,6 +17,8 @@ from scheduler.model.job import Job, JobState
 
 #: Queued jobs before a job that `waiting` lists.
 LISTED = 10
+#: Futures with arrivals have them for this multiple of the expected wait.
+ARRIVALS_OF_WAIT = 2.0
 
 
 class Quote(msgspec.Struct, frozen=True):
@@ -95,6 +97,7 @@ def quote(
     horizon_s: float = inf,
     futures: int = 0,
     seed: int = 0,
+    arrivals: bool = False,
     workers: int = 1,
 ) -> Quote:
     """Forecast a job that is submitted now.
@@ -104,6 +107,8 @@ def quote(
     spec : its request, which the site can run (see `nearest_feasible`).
     horizon_s : seconds from now at which forecasts end.
     futures, seed : number of futures for the quantiles, and the seed of their draws.
+    arrivals : in the futures, further jobs are submitted at the rate of the latest ones for twice
+        the expected wait.
     workers : processes that compute the futures.
     """
     number = state.last + 1
@@ -121,13 +126,19 @@ def quote(
     )
     if not futures:
         return answer
-    spreads = Futures(state, number, [spec], horizon_s).spreads(futures, seed, workers)
+    until = _arrive_until(state.now, start) if arrivals else -inf
+    spreads = Futures(state, number, [spec], horizon_s, until).spreads(futures, seed, workers)
     return msgspec.structs.replace(
         answer,
         futures=futures,
         start_quantiles=spreads.start,
         end_quantiles=spreads.end,
     )
+
+
+def _arrive_until(now: float, start: float | None) -> float:
+    """Time of the last arrival in futures, s."""
+    return -inf if start is None else now + ARRIVALS_OF_WAIT * (start - now)
 
 
 def _slowdown(now: float, start: float | None, end: float | None) -> float | None:
@@ -188,13 +199,14 @@ def waiting(
     horizon_s: float = inf,
     futures: int = 0,
     seed: int = 0,
+    arrivals: bool = False,
     workers: int = 1,
 ) -> Waiting:
     """Tell what a queued job waits for, when it will start, and what would change that.
 
     Parameters
     ----------
-    horizon_s, futures, seed, workers : see `quote`.
+    horizon_s, futures, seed, arrivals, workers : see `quote`.
 
     Raises
     ------
@@ -211,7 +223,8 @@ def waiting(
     expected = forecast(state, horizon_s=horizon_s, only=number).of(number)
     spread = None
     if futures:
-        several = Futures(state, number, horizon_s=horizon_s)
+        until = _arrive_until(state.now, expected.start) if arrivals else -inf
+        several = Futures(state, number, horizon_s=horizon_s, arrive_until=until)
         spread = several.spreads(futures, seed, workers).start
     changes = [
         OtherRequest(spec.processors, spec.walltime_s, _start_with(state, job, spec, horizon_s))

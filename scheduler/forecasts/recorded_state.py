@@ -7,14 +7,14 @@ read-only. Each forecast builds a copy of the site; the recorded state does not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import EventOrder
-from scheduler.model.events import ResizePoint
+from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.history import History
 from scheduler.model.job import COMPLETED, FINAL, Job
 from scheduler.model.machine import Machine
@@ -48,6 +48,7 @@ class RecordedState:
     network, places : of the machine.
     points : resize points after the records of their jobs, oldest first.
     ratios : run time divided by walltime of jobs that completed lately.
+    arrivals : time (s) and request of the latest submissions, in order of time.
     """
 
     record: bytes
@@ -61,6 +62,7 @@ class RecordedState:
     places: Mapping[str, ProcSet] = field(default_factory=dict)
     points: Sequence[ResizePoint] = ()
     ratios: Sequence[float] = ()
+    arrivals: Sequence[tuple[float, JobSpec]] = ()
 
     @classmethod
     def of_site(cls, site: TwoGroupSite, *, last: int | None = None) -> RecordedState:
@@ -82,6 +84,7 @@ class RecordedState:
             network=machine.space.network,
             places=machine.numbering.places,
             ratios=_ratios(list(jobs.values())[-PAST_JOBS:]),
+            arrivals=_arrivals(jobs.values()),
         )
 
     @classmethod
@@ -120,6 +123,7 @@ class RecordedState:
             places=machine.numbering.places,
             points=points,
             ratios=_ratios(past),
+            arrivals=_arrivals([*past, *jobs]),
         )
 
     def site(self) -> TwoGroupSite:
@@ -152,6 +156,12 @@ def _ratios(jobs: Sequence[Job]) -> list[float]:
         for job in jobs
         if job.state is COMPLETED and job.started_at is not None and job.ended_at is not None
     ]
+
+
+def _arrivals(jobs: Iterable[Job]) -> list[tuple[float, JobSpec]]:
+    """Times and requests of the jobs that were submitted last."""
+    found = sorted(jobs, key=lambda job: job.submitted_at)[-PAST_JOBS:]
+    return [(job.submitted_at, job.spec) for job in found]
 
 
 def _describe(event: ResizePoint, policy: Resizing, error: Exception) -> str:

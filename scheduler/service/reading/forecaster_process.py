@@ -55,30 +55,22 @@ class Forecaster:
     def _answer(self, question: ForecastQuestion, state: RecordedState) -> Any:
         if isinstance(question, StartsQuestion):
             return expected_starts(state, _horizon(question.query.horizon_s))
-        futures, seed = question.query.futures, question.query.seed
-        horizon_s = _horizon(question.query.horizon_s)
+        query = question.query
+        drawn: dict[str, Any] = {
+            "horizon_s": _horizon(query.horizon_s),
+            "futures": query.futures,
+            "seed": query.seed,
+            "arrivals": query.arrivals,
+            "workers": self._workers,
+        }
         if isinstance(question, WaitingQuestion):
             try:
-                return waiting(
-                    state,
-                    question.query.job,
-                    horizon_s=horizon_s,
-                    futures=futures,
-                    seed=seed,
-                    workers=self._workers,
-                )
+                return waiting(state, question.query.job, **drawn)
             except KeyError:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         if question.refusal or question.spec is None:
             raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
-        return quote(
-            state,
-            question.spec,
-            horizon_s=horizon_s,
-            futures=futures,
-            seed=seed,
-            workers=self._workers,
-        )
+        return quote(state, question.spec, **drawn)
 
     def _recorded_state(self, now: float) -> RecordedState:
         batch = self._journal.last_batch()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape.topology import Topology
 from scheduler.forecasts.forecast import forecast
-from scheduler.forecasts.futures import Futures, Spread
+from scheduler.forecasts.futures import Futures, Spread, drawn_arrivals
 from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
@@ -214,6 +215,29 @@ def test_futures_draw_from_past_ratios_and_bracket_the_exact_case() -> None:
     assert found.start == Spread(50.0, found.start.p50, 100.0)
     assert found.end.p90 == 200.0
     assert Futures(state, 2).spreads(40, seed=1, workers=2) == found
+
+
+def test_futures_with_arrivals_draw_from_the_latest_submissions() -> None:
+    site = new_site(SCENARIOS["easy"])
+    site.handle([JobSubmitted(0.0, 1, JobSpec(8, 100.0))])
+    for number in range(2, 6):
+        site.handle([JobSubmitted(10.0 * number, number, JobSpec(4, 20.0 + number))])
+    state = RecordedState.of_site(site)
+    later = drawn_arrivals(state, state.now + 100.0, np.random.default_rng(1))
+    assert later == drawn_arrivals(state, state.now + 100.0, np.random.default_rng(1))
+    times = [at for at, _ in later]
+    assert times == sorted(times)
+    assert all(state.now <= at <= state.now + 100.0 for at in times)
+    assert all(spec in [known for _, known in state.arrivals] for _, spec in later)
+    assert len(later) == pytest.approx(100.0 / (50.0 / 5), abs=8)
+    spec = JobSpec(8, 500.0)  # it never backfills, the others do: they delay no reservation
+    alone = quote(state, spec, futures=10)
+    among = quote(state, spec, futures=10, arrivals=True)
+    assert alone.start_quantiles is not None
+    assert among.start_quantiles is not None
+    assert among.start_quantiles.p90 == alone.start_quantiles.p90
+    small = quote(state, JobSpec(1, 50.0), futures=10, arrivals=True)
+    assert small.start_quantiles is not None
 
 
 def test_a_waiting_job_is_explained_with_what_would_change_its_start() -> None:

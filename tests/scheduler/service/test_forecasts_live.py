@@ -73,7 +73,7 @@ def test_a_forecaster_that_is_killed_is_replaced(served: Any) -> None:
     served.start("--processors", "2", "--scenario", "easy")
     done = served.submit(["true"], 1, walltime_s=100.0)
     served.wait(done)
-    found = quote_of(served.directory, request(2, 10.0), futures=4, seed=1)
+    found = quote_of(served.directory, request(2, 10.0), futures=4, seed=1, arrivals=True)
     assert (found.wait_s, found.futures, found.past_jobs) == (0.0, 4, 1)
     assert found.start_quantiles is not None
     assert found.start_quantiles.p10 == found.start
