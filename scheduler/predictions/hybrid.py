@@ -12,6 +12,7 @@ from scheduler.predictions.classification import Classification
 from scheduler.predictions.deadlines import DeadlineManagers
 from scheduler.predictions.estimates import Constant, Tsafrir, UserPredictor
 from scheduler.predictions.history import HistoryPredictor, limited_s
+from scheduler.predictions.online import Online
 from scheduler.predictions.predictor import Predictor, run_time_s
 from scheduler.predictions.statistical import Regression, Statistical
 
@@ -24,7 +25,8 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    primary : "classification", "regression" or "statistical", with its default parameters.
+    primary : "classification", "online", "regression" or "statistical", with its default
+        parameters.
     fallback : "user", "constant", "tsafrir" or "statistical", used until `least_jobs` jobs have
         ended, and where the primary predictor has no forecast.
     least_jobs : ended jobs after which the primary predictor is used; >= 0.
@@ -35,7 +37,7 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : `least_jobs` is negative.
     """
 
-    primary: Literal["classification", "regression", "statistical"] = "classification"
+    primary: Literal["classification", "online", "regression", "statistical"] = "classification"
     fallback: Simple = "tsafrir"
     least_jobs: int = 500
     deadlines: DeadlineManagers = DeadlineManagers()
@@ -54,6 +56,7 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         sources = {
             "classification": Classification,
+            "online": Online,
             "regression": Regression,
             "statistical": Statistical,
         }
@@ -78,6 +81,16 @@ class HybridPredictor(HistoryPredictor):
         if self._ended >= self._least and self._primary.forecast(job) is not None:
             return self._primary.quantiles(job, probabilities)
         return self._fallback.quantiles(job, probabilities)
+
+    def submitted(self, job: Job) -> None:
+        """Let both predictors note the job."""
+        self._primary.submitted(job)
+        self._fallback.submitted(job)
+
+    def started(self, job: Job) -> None:
+        """Let both predictors note the start."""
+        self._primary.started(job)
+        self._fallback.started(job)
 
     def ended(self, job: Job) -> None:
         """Let both predictors learn."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, nearest
 from simulator.results.jobs_csv import job_names
-from simulator.statistics.estimators import OF_ALL, OF_NUMBERS, sum_by
+from simulator.statistics.estimators import OF_ALL, OF_NUMBERS, any_percentile, sum_by
 from simulator.statistics.job_variables import JOB_NUMBERS, JobValues
 from simulator.statistics.samples import SAMPLED, Samples
 
@@ -155,7 +155,7 @@ def _check(request: Statistic) -> None:
     elif ":" in estimator:
         if not hasattr(own(estimator), "compute"):
             raise ConfigError(f"statistic {estimator}: the class has no method compute")
-    elif estimator not in (*OF_NUMBERS, *OF_ALL):
+    elif estimator not in (*OF_NUMBERS, *OF_ALL) and any_percentile(estimator) is None:
         offered = nearest(estimator, (*OF_NUMBERS, *OF_ALL, f"{SUM_BY}VARIABLE"))
         raise ConfigError(f"statistic: unknown estimator {estimator!r}{offered}")
     elif variable in NOMINAL and estimator not in OF_ALL:
@@ -190,7 +190,9 @@ def _estimate(estimator: str, values: NDArray[Any], names: NDArray[Any] | None) 
         return OF_ALL[estimator](values)
     if ":" in estimator:
         return own(estimator).compute(values)
-    return OF_NUMBERS[estimator](values) if len(values) else None
+    compute = OF_NUMBERS.get(estimator) or any_percentile(estimator)
+    assert compute is not None
+    return compute(values) if len(values) else None
 
 
 def _csv(header: Sequence[str], columns: Sequence[Any]) -> bytes:

@@ -22,6 +22,17 @@ def percentile(values: Values, share: float) -> float:
     return float(np.percentile(values, share, method="inverted_cdf"))
 
 
+def any_percentile(name: str) -> Callable[[Values], float] | None:
+    """Estimator of a name such as "p99" or "p2.5"; None if the name is another one."""
+    try:
+        share = float(name.removeprefix("p"))
+    except ValueError:
+        return None
+    if not (name.startswith("p") and 0 < share <= 100):
+        return None
+    return lambda values: percentile(values, share)
+
+
 def percentiles(values: Values) -> dict[str, float]:
     """Percentiles 10, 20, ..., 90, by name ("p10")."""
     return {f"p{share}": percentile(values, share) for share in DECILES}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.predictions.gradients import NormalisedGradients
+from scheduler.predictions.hybrid import Hybrid
 from scheduler.predictions.online import LONGEST_S, Online, weight_of
 from scheduler.predictions.user_history import FEATURES, UserHistories
 
@@ -85,7 +86,7 @@ def test_steps_follow_the_printed_algorithm() -> None:
         assert model.learned()["weights"] == pytest.approx(w)
 
 
-def taught(source: Online, runs: list[float]) -> Any:
+def taught(source: Online | Hybrid, runs: list[float]) -> Any:
     predictor = source.predictor()
     for number, run_s in enumerate(runs):
         job = job_of(number, 1000.0 * number)
@@ -141,6 +142,13 @@ def test_a_restart_changes_no_prediction(runs: list[float], degree: Any) -> None
     last = job_of(501, 2e6, 2)
     assert predictor.predict(last) == restarted.predict(last)
     assert 0 < predictor.predict(last) <= 1000
+
+
+def test_as_a_part_of_a_hybrid_it_learns_the_same() -> None:
+    runs = np.random.default_rng(5).uniform(100, 900, 200).tolist()
+    alone, hybrid = taught(Online(), runs), taught(Hybrid("online", least_jobs=100), runs)
+    job = job_of(9999, 3e5)
+    assert hybrid.predict(job) == alone.predict(job)
 
 
 def test_weights_of_jobs_in_the_loss() -> None:

@@ -153,8 +153,8 @@ def test_statistics_by_name() -> None:
         "load": {"max": 1},
         "selection": {"count": {"first-fit": 4}},
     }
-    flat = collected(jobs, ["wait_s=max", "killed=count"])
-    assert flat == {"wait_s=max": 10, "killed=count:0.0": 4}
+    flat = collected(jobs, ["wait_s=max,p75,p2.5", "killed=count"])
+    assert flat == {"wait_s=max": 10, "wait_s=p75": 9, "wait_s=p2.5": 0, "killed=count:0.0": 4}
 
 
 class Spread:
@@ -193,6 +193,7 @@ def test_variables_and_estimators_of_ones_own() -> None:
         ("wait_s", "write VARIABLE=ESTIMATOR"),
         ("wait=mean", "unknown variable 'wait'; did you mean wait_s"),
         ("wait_s=maen", "unknown estimator 'maen'; did you mean mean"),
+        ("wait_s=p101", "unknown estimator 'p101'"),
         ("selection=mean", "selection is a name; count applies"),
         ("load=sum-by:selection", "sum-by needs a number of each job"),
         ("run_s=sum-by:centres", "did you mean centre"),
