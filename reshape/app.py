@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from operator import index
@@ -27,6 +28,7 @@ from reshape.wire.pace import Pace
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from reshape.checkpoints.checkpointing import Checkpointing
     from reshape.wire.link import Link
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
@@ -66,24 +68,20 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
 
 
 class Application:
-    """The interface of a program to its job; `application` creates it.
-
-    Attributes
-    ----------
-    is_fresh_start : whether the program has to fill its data; False in processes that join or
-        restart a job.
-    """
+    """The interface of a program to its job; `application` creates it."""
 
     _submitted: ClassVar[bool] = False  # whether this process has begun or joined a job
 
     def __init__(self, topology: Topology | None, verify: bool | None) -> None:
-        self.is_fresh_start = True
+        self._is_fresh_start = True
+        self._fresh_start_was_read = False
         self._topology = topology
         self._verify = verify
         self._job: JobContext | None = None
         self._link: Link | None = None
         self._role: Role = "first"
         self._registry: Registry | None = None
+        self._checkpointing: Checkpointing | None = None
 
     # ------------------------------------------------------------ the block
 
@@ -134,7 +132,7 @@ class Application:
             )
         Application._submitted = True
         self._link, self._role, job.pace = Link(who), who.role, Pace.of()
-        self.is_fresh_start = self._role == "first"
+        self._is_fresh_start = self._role == "first"
         if len(who.groups) > 1:
             from reshape.resizing.assembly import assemble
 
@@ -180,6 +178,12 @@ class Application:
         return self._job
 
     # ------------------------------------------------------------ data of the program
+
+    @property
+    def is_fresh_start(self) -> bool:
+        """Whether the program has to fill its data; False if its processes join or restart."""
+        self._fresh_start_was_read = True
+        return self._is_fresh_start
 
     @property
     def comm(self) -> MPI.Intracomm:
@@ -274,7 +278,7 @@ class Application:
         initial = np.asarray(value)
         declaration = declare(name, "replicated", initial.shape, (), initial.dtype, "C")
         array = self._open_registry().array(declaration)
-        if self.is_fresh_start:
+        if self._is_fresh_start:
             array.local[...] = initial
         return array
 
@@ -326,7 +330,7 @@ class Application:
         declaration = declare(name, "items", (0,), (), np.uint8, "C")
         share = Items(declaration, NOT_YET.format("items", name))
         self._open_registry().ragged(share, 0)
-        if self.is_fresh_start:
+        if self._is_fresh_start:
             cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
             share.begin(items[cuts[rank] : cuts[rank + 1]])
         return share
@@ -350,7 +354,49 @@ class Application:
         if self._link is not None and self.comm.rank == 0:
             self._link.facts(checked)
 
-    # ------------------------------------------------------------ iterations
+    # ------------------------------------------------------------ checkpoints and iterations
+
+    def checkpoint(
+        self, *, every: int | str, keep: int = 2, dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Collective over app.comm. Write checkpoints, and restart from them after a failure.
+
+        A checkpoint holds all registered data and `app.state` at the end of an iteration. It is
+        complete or does not exist, and it can be read on any number of processes. A checkpoint that
+        cannot be written is reported in a warning; the program goes on, and the earlier checkpoints
+        remain valid. docs/checkpoints.md describes the files and restarts.
+
+        Parameters
+        ----------
+        every : number of iterations, or a time such as "30s", "10min", "2h" or "1d".
+        keep : number of checkpoints that remain. While one is written there is one more.
+        dir : directory of the checkpoints, for this program alone. By default one in the working
+            directory: "checkpoints", for a job "reshape-JOB-KEY.checkpoints".
+
+        Raises
+        ------
+        ReshapeError : a value is out of range; something is registered or `is_fresh_start` was read
+            before; the directory belongs to another run or cannot be used; or all checkpoints to
+            restart from are damaged.
+        """
+        from reshape.checkpoints.checkpointing import Checkpointing
+
+        job, registry = self._here(), self._open_registry()
+        if self._checkpointing is not None:
+            raise ReshapeError("app.checkpoint() is called twice: call it once")
+        if job.declarations or self._fresh_start_was_read or registry.closed:
+            raise ReshapeError(
+                "app.checkpoint() is called too late: it decides whether the program restarts; "
+                "call it first in the block, before arrays are registered or is_fresh_start is read"
+            )
+        self._checkpointing = Checkpointing.of(job, identity(), every, keep, dir)
+        if self._role != "first":
+            return  # the data comes from the running job, or from its restart point
+        saved = self._checkpointing.find_restart(job)
+        if saved is not None:
+            registry.continue_from(saved)
+            self._is_fresh_start = False
+            self.report(restarted_from=str(saved.folder))
 
     def iterations(self, total: int) -> Iterator[int]:
         """Collective over app.comm. Iterate, with a resize point between any two iterations.
@@ -381,7 +427,14 @@ class Application:
         if index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
         job.total = index(total)
+        source = os.environ.get("RESHAPE_RESTART_FROM")
+        if source and self._checkpointing is None:
+            raise ReshapeError(
+                f"the program is to restart from {source}, but does not call app.checkpoint(): "
+                "call it first in the block, or start without a restart"
+            )
         registry.close()
+        job.checkpointed_at = time.monotonic()
         if self._role == "join" and self._link is not None:
             from reshape.resizing.resize_points import join_when_asked
 
@@ -396,5 +449,10 @@ class Application:
             began = time.perf_counter()
             yield job.iteration
             job.iteration += 1
+            iteration_s = time.perf_counter() - began
+            if self._checkpointing is not None:
+                facts = self._checkpointing.end_of_iteration(job)
+                if facts:
+                    self.report(**facts)
             if job.iteration < job.total and self._link is not None:
-                resize_point(job, self._link, time.perf_counter() - began)
+                resize_point(job, self._link, iteration_s)

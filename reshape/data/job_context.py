@@ -47,6 +47,7 @@ class JobContext:
     last : outcome of the last resize.
     warned_no_restart : whether the log says that there is no restart point.
     pace : decides at which resize points the job asks the service.
+    checkpointed_at : monotonic time of the last checkpoint; at first that of the first iteration.
     """
 
     comm: MPI.Intracomm
@@ -66,6 +67,7 @@ class JobContext:
     last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
     warned_no_restart: bool = False
     pace: Pace = field(default_factory=Pace)
+    checkpointed_at: float = 0.0
 
     @property
     def signature(self) -> tuple[Declaration, ...]:

@@ -1,17 +1,20 @@
-"""Registration of arrays, whose first data are zeros or come from a restart point.
+"""Registration of arrays, whose first data are zeros or the saved data of a restart.
 
 In a process that joins a running job, arrays have no data until the move of its first resize.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
-from redistribution import Cuts
+from redistribution import Cuts, Layout
 from reshape.data import segments
-from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts, difference
+from reshape.data.arrays import AllCuts, Array, Declaration, RaggedCuts
 from reshape.data.job_context import JobContext
 from reshape.data.ragged import Ragged
+from reshape.data.segments import RankMemory, Segment
 from reshape.data.sparse import Csr
 from reshape.errors import ReshapeError
 from reshape.resizing.restart_point import RestartPoint
@@ -24,6 +27,29 @@ NOT_YET = (
 )
 
 
+class SavedData(Protocol):
+    """What a program restarts from: a restart point, or a checkpoint."""
+
+    @property
+    def iteration(self) -> int:
+        """Number of the next iteration."""
+
+    def check(self, given: Sequence[Declaration], complete: bool) -> None:
+        """Raise ReshapeError if the program registers something else, so far or in the end."""
+
+    def load_state(self) -> dict[str, Any]:
+        """Return the values of `app.state`."""
+
+    def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
+        """Return the cuts of a ragged array on `size` processes."""
+
+    def segment_of(self, memory: RankMemory, declaration: Declaration, layout: Layout) -> Segment:
+        """Return the local part of an array in a layout, with its data."""
+
+    def close(self) -> None:
+        """Release what was needed for reading."""
+
+
 class Registry:
     """The registrations of a program, in order.
 
@@ -33,26 +59,37 @@ class Registry:
 
     Attributes
     ----------
-    restart : the restart point from which the program continues, if any.
+    saved : what the program restarts from; None if it does not.
     closed : whether the iterations have begun; nothing can be registered afterwards.
     """
 
     def __init__(self, job: JobContext, role: Role) -> None:
         self.job, self.role = job, role
-        self.restart: RestartPoint | None = None
+        self.saved: SavedData | None = None
         self.closed = False
         if role == "restart" and job.folder is not None:
             self._restore(job.folder)
 
     def _restore(self, folder: Path) -> None:
-        point = self.restart = RestartPoint.read(folder)
+        point = RestartPoint.read(folder)
         if point.size != self.job.comm.size:
             raise ReshapeError(
                 f"cannot restart on {self.job.comm.size} processes: the restart point in {folder} "
                 f"has the data of {point.size}; start that many"
             )
-        self.job.epoch, self.job.iteration = point.epoch, point.iteration
-        self.job.state.update(point.load_state())
+        self.job.epoch = point.epoch
+        self.continue_from(point)
+
+    def continue_from(self, saved: SavedData) -> None:
+        """Let the program continue from saved data. Precondition: nothing is registered.
+
+        Raises
+        ------
+        ReshapeError : `app.state` cannot be restored.
+        """
+        self.saved = saved
+        self.job.iteration = saved.iteration
+        self.job.state.update(saved.load_state())
 
     def array(self, declaration: Declaration, like: Csr | None = None) -> Array:
         """Register a plain array.
@@ -75,11 +112,11 @@ class Registry:
         self.job.ragged[ragged.name] = ragged
         even = Cuts.even((rows,), self.job.comm.size).offsets
         cuts = RaggedCuts(even, (0,) * len(even))
-        if self.restart is not None:
-            cuts = self.restart.cuts[ragged.name]
+        if self.saved is not None:
+            cuts = self.saved.cuts_of(ragged, self.job.comm.size)
         for part in ragged.parts:
             self._begin(part, {ragged.name: cuts})
-        if self.restart is not None:
+        if self.saved is not None:
             ragged.restore()
 
     def close(self) -> None:
@@ -90,22 +127,15 @@ class Registry:
         ReshapeError : the program registers less than before the restart.
         """
         self.closed = True
-        if self.restart is not None:
-            self._check_restart()
+        if self.saved is not None:
+            self.saved.check(self.job.declarations, complete=True)
             self.job.state.clear()
-            self.job.state.update(self.restart.load_state())  # over what the program has set
+            self.job.state.update(self.saved.load_state())  # over what the program has set
+            self.saved.close()
+            for ragged in self.job.ragged.values():
+                ragged.roll_back()  # the packed items are not needed any more
+        if self.role == "restart":
             restarted(self.job)
-
-    def _check_restart(self) -> None:
-        """Check that the program registers the arrays that it had registered before the restart.
-
-        Arrays that are still missing are an error only once the registry is closed.
-        """
-        if self.restart is None:
-            return
-        expected = self.restart.signature[: None if self.closed else len(self.job.declarations)]
-        if why := difference(expected, self.job.signature):
-            raise ReshapeError(f"cannot restart: the program has changed; {why}")
 
     def _enter(self, declaration: Declaration, what: str) -> None:
         name, declarations = declaration.name, self.job.declarations
@@ -117,7 +147,8 @@ class Registry:
         if any(name == other.name for other in declarations):
             raise ReshapeError(f"{what} {name!r} is registered twice: give each its own name")
         declarations.append(declaration)
-        self._check_restart()
+        if self.saved is not None:
+            self.saved.check(declarations, complete=False)
 
     def _begin(self, array: Array, cuts: AllCuts) -> None:
         """Allocate or reopen the data of an array, unless a move will bring it."""
@@ -125,8 +156,12 @@ class Registry:
         job.arrays[array.name] = array
         if self.role == "join":
             return
-        layout, rank = declaration.layout(job.comm.size, cuts), job.comm.rank
-        shape = layout.local_shape(rank)
-        allocate = segments.create if self.restart is None else segments.reopen
-        segment = allocate(job.memory, array.name, shape, declaration.dtype, declaration.order)
+        layout = declaration.layout(job.comm.size, cuts)
+        if self.saved is not None:
+            segment = self.saved.segment_of(job.memory, declaration, layout)
+        else:
+            shape = layout.local_shape(job.comm.rank)
+            segment = segments.create(
+                job.memory, array.name, shape, declaration.dtype, declaration.order
+            )
         array.place(layout, segment)

@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from reshape.data.arrays import Declaration, RaggedCuts
+from redistribution import Layout
+from reshape.data import segments
+from reshape.data.arrays import Declaration, RaggedCuts, difference
+from reshape.data.ragged import Ragged
+from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
 from reshape.private_folder import open_file, open_folder, remove_file
 
@@ -39,12 +44,11 @@ def has_restart_point(folder: Path) -> bool:
     return True
 
 
-class RestartPoint(msgspec.Struct, frozen=True):
-    """What a restart needs beside the segments.
+class SavedState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a job between two iterations, apart from the local parts of its arrays.
 
     Attributes
     ----------
-    epoch : serial number of the last committed resize; the segments of this epoch hold the data.
     iteration : number of the next iteration.
     size : number of processes.
     signature : what the program has registered.
@@ -52,12 +56,34 @@ class RestartPoint(msgspec.Struct, frozen=True):
     cuts : where the parts of each ragged array begin.
     """
 
-    epoch: int
     iteration: int
     size: int
     signature: tuple[Declaration, ...]
     state: bytes
     cuts: dict[str, RaggedCuts] = {}
+
+    def load_state(self) -> dict[str, Any]:
+        """Unpickle the values of `app.state`.
+
+        Raises
+        ------
+        ReshapeError : they cannot be unpickled here.
+        """
+        try:
+            return dict(pickle.loads(self.state))
+        except Exception as error:  # runs code of the user's classes
+            raise ReshapeError(f"cannot restart: app.state cannot be restored: {error}") from None
+
+
+class RestartPoint(SavedState, frozen=True, kw_only=True):
+    """What a restart needs beside the segments.
+
+    Attributes
+    ----------
+    epoch : serial number of the last committed resize; the segments of this epoch hold the data.
+    """
+
+    epoch: int
 
     def write(self, folder: Path) -> None:
         """Make this the restart point of the job, atomically.
@@ -94,17 +120,37 @@ class RestartPoint(msgspec.Struct, frozen=True):
         except (OSError, ReshapeError, msgspec.DecodeError, ValueError, RecursionError) as error:
             raise ReshapeError(f"cannot restart from {path}: {error}; {fix}") from None
 
-    def load_state(self) -> dict[str, Any]:
-        """Unpickle the values of `app.state`.
+    # The data of a restart; see `reshape.resizing.registry.SavedData`.
+
+    def check(self, given: Sequence[Declaration], complete: bool) -> None:
+        """Compare the registrations of the program, so far or all, with those before the restart.
 
         Raises
         ------
-        ReshapeError : they cannot be unpickled here.
+        ReshapeError : the first difference.
         """
-        try:
-            return dict(pickle.loads(self.state))
-        except Exception as error:  # runs code of the user's classes
-            raise ReshapeError(f"cannot restart: app.state cannot be restored: {error}") from None
+        expected = self.signature if complete else self.signature[: len(given)]
+        if why := difference(expected, given):
+            raise ReshapeError(f"cannot restart: the program has changed; {why}")
+
+    def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
+        """Cuts of a ragged array; the number of processes is that before the restart."""
+        return self.cuts[ragged.name]
+
+    def segment_of(self, memory: RankMemory, declaration: Declaration, layout: Layout) -> Segment:
+        """Map the local part that this rank had before the restart.
+
+        Raises
+        ------
+        ReshapeError : the file does not exist, has another length, or belongs to another user.
+        """
+        shape = layout.local_shape(memory.rank)
+        return segments.reopen(
+            memory, declaration.name, shape, declaration.dtype, declaration.order
+        )
+
+    def close(self) -> None:
+        """Nothing remains open."""
 
     @staticmethod
     def remove(folder: Path) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ class JobStatus(NamedTuple):
     verify: bool = False
     topology: Topology | None = None
     state: bytes = b""
+    since_checkpoint_s: float = 0.0
 
 
 # ---------------------------------------------------------------- the two sides of a resize
@@ -108,6 +110,7 @@ def join(job: JobContext, port: str) -> None:
     try:
         status, state = introduce(job, merged)
         job.iteration, job.verify, job.topology = status.iteration, status.verify, status.topology
+        job.checkpointed_at = time.monotonic() - status.since_checkpoint_s
         outcome = ResizeOutcome(status.serial)
         moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)
         commit(job, merged, moves, status.serial)
@@ -170,8 +173,14 @@ def stop(job: JobContext) -> bytes:
             state = pickle.dumps(dict(job.state))
             if outlives and job.folder is not None:
                 cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
-                at = (job.epoch, job.iteration, job.comm.size)
-                RestartPoint(*at, job.signature, state, cuts).write(job.folder)
+                RestartPoint(
+                    epoch=job.epoch,
+                    iteration=job.iteration,
+                    size=job.comm.size,
+                    signature=job.signature,
+                    state=state,
+                    cuts=cuts,
+                ).write(job.folder)
         except Exception as error:  # pickling runs code of the user's classes
             why = f"app.state or the restart point cannot be saved: {error}"
         if not outlives and not job.warned_no_restart:
@@ -241,6 +250,7 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
         job.verify,
         job.topology,
         state,
+        time.monotonic() - job.checkpointed_at,
     )
     status = merged.bcast(status, root=0)
     if status.why:

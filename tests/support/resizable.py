@@ -13,6 +13,8 @@ the seconds of an iteration. Environment variables inject faults and change the 
     STOP_FILE   path of a file that ends the loop
     SMALLER     the first array has another shape
     CHECK_STALE the communicator and array of before a resize are used after it
+    CHECKPOINT  every:directory of its checkpoints
+    DIE_AT      rank:iteration; kills that process within the iteration, unless it has restarted
 """
 
 from __future__ import annotations
@@ -180,6 +182,9 @@ def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
 def main() -> None:
     total, seconds = int(sys.argv[1]), float(sys.argv[2])
     with reshape.application(topology="arbitrary", verify=True) as app:
+        if "CHECKPOINT" in os.environ:
+            every, directory = os.environ["CHECKPOINT"].split(":")
+            app.checkpoint(every=int(every) if every.isdecimal() else every, dir=directory)
         inject_faults(app.state)
         shape = (SHAPE[0] - 1, SHAPE[1]) if "SMALLER" in os.environ else SHAPE
         a = app.block_cyclic("a", shape, BLOCK)
@@ -206,6 +211,8 @@ def main() -> None:
             if app.state["sizes"][-1:] != [app.comm.size]:
                 app.state["sizes"].append(app.comm.size)
             time.sleep(seconds)
+            if app.is_fresh_start and os.environ.get("DIE_AT") == f"{app.comm.rank}:{step}":
+                kill_self()
             for array in (a, f, v, u, w, x):
                 array.local[...] += 1
             s.local.data += 1

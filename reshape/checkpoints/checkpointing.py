@@ -1,0 +1,144 @@
+"""The checkpoints of one run of a program: when one is due, and what it restarts from."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import secrets
+import time
+from operator import index
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reshape.checkpoints.directory import (
+    RESTART_VARIABLE,
+    CheckpointDirectory,
+    Owner,
+    checkpoints_in,
+    checkpoints_to_restart_from,
+)
+from reshape.checkpoints.every import Every
+from reshape.checkpoints.reading import SavedCheckpoint, open_newest
+from reshape.checkpoints.writing import write_checkpoint
+from reshape.data.job_context import JobContext
+from reshape.errors import ReshapeError
+from reshape.resizing.agree import RolledBackError
+
+if TYPE_CHECKING:
+    from reshape.wire.identity import Identity
+
+log = logging.getLogger(__name__)
+
+
+class Checkpointing:
+    """Writes checkpoints at the ends of iterations.
+
+    Parameters
+    ----------
+    every : when a checkpoint is due.
+    keep : number of checkpoints that remain.
+    directory : used by rank 0.
+    """
+
+    def __init__(self, every: Every, keep: int, directory: CheckpointDirectory) -> None:
+        self._every, self._keep, self._directory = every, keep, directory
+
+    @classmethod
+    def of(
+        cls,
+        job: JobContext,
+        who: Identity | None,
+        every: int | str,
+        keep: int,
+        directory: str | os.PathLike[str] | None,
+    ) -> Checkpointing:
+        """Collective over job.comm. Check the parameters of `Application.checkpoint`.
+
+        Raises
+        ------
+        ReshapeError : a value is out of range.
+        """
+        when = Every.parse(every)
+        if index(keep) < 1:
+            raise ReshapeError(f"app.checkpoint(keep={keep}): expected at least 1")
+        owner = owner_of(job, who)
+        path = _default_directory(owner, who) if directory is None else Path(directory).absolute()
+        return cls(when, index(keep), CheckpointDirectory(path, owner))
+
+    def find_restart(self, job: JobContext) -> SavedCheckpoint | None:
+        """Collective over job.comm. Claim the directory, and open what the run restarts from.
+
+        That is the newest checkpoint of its own which is not damaged, or else the one that
+        RESHAPE_RESTART_FROM names; None if there is neither.
+
+        Raises
+        ------
+        ReshapeError : on every rank: the directory belongs to another run, or there is no
+            checkpoint to restart from.
+        """
+        folders, why = list[Path](), ""
+        if job.comm.rank == 0:
+            try:
+                folders = self._folders()
+            except ReshapeError as error:
+                why = str(error)
+        folders, why = job.comm.bcast((folders, why), root=0)
+        if why:
+            raise ReshapeError(why)
+        return open_newest(job.comm, folders) if folders else None
+
+    def _folders(self) -> list[Path]:
+        named = os.environ.get(RESTART_VARIABLE, "")
+        source = Path(named).absolute() if named else None
+        candidates = None if source is None else checkpoints_to_restart_from(source)
+        is_own = self._directory.claim(source)
+        own = checkpoints_in(self._directory.path) if is_own else []
+        return own or candidates or []
+
+    def end_of_iteration(self, job: JobContext) -> dict[str, int | float | str]:
+        """Collective over job.comm. Write a checkpoint if one is due; the job goes on if it fails.
+
+        Returns
+        -------
+        facts about the new checkpoint; empty if none was written.
+        """
+        if not self._is_due(job):
+            return {}
+        began, facts = time.perf_counter(), dict[str, int | float | str]()
+        try:
+            folder = write_checkpoint(job, self._directory, self._keep)
+            facts["checkpoint"], facts["checkpoint_iteration"] = str(folder), job.iteration
+            facts["checkpoint_s"] = round(time.perf_counter() - began, 3)
+        except RolledBackError as error:
+            if job.comm.rank == 0:
+                log.warning(
+                    "no checkpoint of iteration %d is written, the job goes on: %s; the earlier "
+                    "checkpoints remain valid",
+                    job.iteration,
+                    error,
+                )
+        job.checkpointed_at = time.monotonic()
+        return facts
+
+    def _is_due(self, job: JobContext) -> bool:
+        if self._every.iterations:
+            return job.iteration % self._every.iterations == 0
+        since_s = time.monotonic() - job.checkpointed_at
+        return bool(job.comm.bcast(since_s >= self._every.seconds, root=0))
+
+
+def owner_of(job: JobContext, who: Identity | None) -> Owner:
+    """Collective over job.comm. Return the present run: a job, or this start of the program."""
+    if who is not None:
+        digest = hashlib.sha256(f"checkpoints of {who.token}".encode())
+        return Owner(digest.hexdigest()[:16], f"job {who.job} of {who.server}")
+    key = job.comm.bcast(secrets.token_hex(8), root=0)
+    return Owner(key, f"process {os.getpid()} on {platform.node()}")
+
+
+def _default_directory(owner: Owner, who: Identity | None) -> Path:
+    """Directory below the working directory; that of a job differs from those of all others."""
+    name = "checkpoints" if who is None else f"reshape-{who.job}-{owner.key[:6]}.checkpoints"
+    return Path.cwd() / name

@@ -1,0 +1,210 @@
+"""A directory of checkpoints, and the run that it belongs to.
+
+A run is a job with all its restarts, or one start of a program without a service. A directory
+belongs to one run, so that no other one removes or mixes its checkpoints. Another run takes it over
+by restarting from it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from reshape.checkpoints.manifest import MANIFEST_FILE
+from reshape.errors import ReshapeError
+
+OWNER_FILE = "owner.json"
+RESTART_VARIABLE = "RESHAPE_RESTART_FROM"
+_NAME = re.compile(r"iteration-(\d+)")
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The run that a directory belongs to.
+
+    Attributes
+    ----------
+    key : secret-free identity of the run.
+    run : the run in words, for messages.
+    """
+
+    key: str
+    run: str
+
+
+def checkpoints_in(path: Path) -> list[Path]:
+    """Complete checkpoints of a directory, the latest iteration first; `path` if it is one.
+
+    A folder without a manifest is not complete.
+
+    Raises
+    ------
+    ReshapeError : there is no such directory, or it cannot be read.
+    """
+    if (path / MANIFEST_FILE).exists():
+        return [path]
+    try:
+        return [each for each in _folders_in(path) if (each / MANIFEST_FILE).exists()]
+    except OSError as error:
+        raise ReshapeError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _folders_in(path: Path) -> list[Path]:
+    """Folders of checkpoints, complete or not, the latest iteration first."""
+    names = [(int(m[1]), m[0]) for m in map(_NAME.fullmatch, os.listdir(path)) if m]
+    return [path / name for _, name in sorted(names, reverse=True)]
+
+
+def checkpoints_to_restart_from(path: Path) -> list[Path]:
+    """Complete checkpoints of a directory that a user names, the latest iteration first.
+
+    Raises
+    ------
+    ReshapeError : there is none.
+    """
+    if not path.is_dir():
+        raise ReshapeError(f"cannot restart: there is no directory {path}")
+    found = checkpoints_in(path)
+    if not found:
+        raise ReshapeError(
+            f"cannot restart: {path} holds no complete checkpoint (iteration-N/{MANIFEST_FILE}); "
+            "name the directory of app.checkpoint, or start without a restart"
+        )
+    return found
+
+
+class CheckpointDirectory:
+    """The directory in which a run keeps its checkpoints; used by one process at a time.
+
+    Parameters
+    ----------
+    path : absolute path.
+    owner : the present run.
+    """
+
+    def __init__(self, path: Path, owner: Owner) -> None:
+        self.path, self._owner = path, owner
+
+    def claim(self, restart_from: Path | None) -> bool:
+        """Make this the directory of the run, created if it does not exist.
+
+        Parameters
+        ----------
+        restart_from : directory or checkpoint that the run restarts from, if any.
+
+        Returns
+        -------
+        whether the directory was the run's own before: the run has been restarted.
+
+        Raises
+        ------
+        ReshapeError : it belongs to another run, or cannot be created.
+        """
+        try:
+            self.path.mkdir(0o755, parents=True, exist_ok=True)
+            if self._create_owner():
+                return False
+            found = self._read_owner()
+            if found.key == self._owner.key:
+                return True
+            if not self._is_source(restart_from):
+                raise ReshapeError(
+                    f"{self.path} has the checkpoints of another run, {found.run}: restart from "
+                    f"them (reshape submit --restart-from {self.path}, or without a service "
+                    f"{RESTART_VARIABLE}={self.path}), choose another dir, or remove it"
+                )
+            self._replace_owner()
+        except OSError as error:
+            raise ReshapeError(
+                f"cannot use {self.path} for checkpoints: {error.strerror}; choose another dir in "
+                "app.checkpoint"
+            ) from None
+        return False
+
+    def begin(self, iteration: int) -> Path:
+        """Create the empty folder of a checkpoint; what is left of an earlier attempt is removed.
+
+        Raises
+        ------
+        ReshapeError : the directory belongs to another run now.
+        OSError : no room, or no right to write.
+        """
+        found = self._read_owner()
+        if found.key != self._owner.key:
+            raise ReshapeError(f"{self.path} was taken over by {found.run}")
+        folder = self.path / f"iteration-{iteration}"
+        self.remove(folder)
+        folder.mkdir(0o700)
+        return folder
+
+    def remove(self, folder: Path) -> None:
+        """Remove a checkpoint. From its first step on it is not a checkpoint any more."""
+        with suppress(OSError):
+            (folder / MANIFEST_FILE).unlink(missing_ok=True)
+            shutil.rmtree(folder)
+
+    def prune(self, newest: Path, keep: int) -> None:
+        """Make the entry of a new checkpoint durable, and remove all but the `keep` latest ones.
+
+        Those of later iterations belong to a continuation that was given up. Folders that are not
+        complete are removed, too.
+        """
+        self._sync()
+        complete = checkpoints_in(self.path)
+        place = complete.index(newest)
+        remaining = complete[place : place + keep]
+        for folder in _folders_in(self.path):
+            if folder not in remaining:
+                self.remove(folder)
+
+    def _is_source(self, restart_from: Path | None) -> bool:
+        if restart_from is None:
+            return False
+        return any(
+            each.exists() and each.samefile(self.path)
+            for each in (restart_from, restart_from.parent)
+        )
+
+    def _create_owner(self) -> bool:
+        """Write the owner if there is none, atomically; return whether there was none."""
+        draft = self._draft()
+        try:
+            os.link(draft, self.path / OWNER_FILE)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        self._sync()
+        return True
+
+    def _replace_owner(self) -> None:
+        os.replace(self._draft(), self.path / OWNER_FILE)
+        self._sync()
+
+    def _draft(self) -> Path:
+        draft = self.path / f"{OWNER_FILE}.{self._owner.key}"
+        with draft.open("wb") as file:
+            file.write(msgspec.json.encode(self._owner))
+            file.flush()
+            os.fsync(file.fileno())
+        return draft
+
+    def _read_owner(self) -> Owner:
+        try:
+            return msgspec.json.decode((self.path / OWNER_FILE).read_bytes(), type=Owner)
+        except msgspec.MsgspecError as error:
+            raise ReshapeError(
+                f"{self.path / OWNER_FILE} is damaged ({error}): remove it if no job uses the "
+                "directory"
+            ) from None
+
+    def _sync(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,104 @@
+"""The files with the local parts of a checkpoint, one for each process.
+
+Local parts follow one another in the order of registration. Each begins at a multiple of 4096 bytes
+and has the memory order of its array. Places and sizes follow from the declarations, the number of
+processes and the cuts. A replicated array is written once, by process 0.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redistribution import Layout
+from reshape.checkpoints.checksums import CHUNK_BYTES, chunk_ranges, chunk_sum
+from reshape.data.arrays import AllCuts, Declaration
+from reshape.private_folder import open_file, open_folder
+
+_ALIGNMENT = 4096
+
+
+def data_file(process: int) -> str:
+    """Name of the file with the local parts of a process."""
+    return f"rank-{process}.data"
+
+
+def saved_layout(declaration: Declaration, size: int, cuts: AllCuts) -> Layout:
+    """Layout in which the array is stored: that of `size` processes, a replicated array once."""
+    return declaration.layout(1 if declaration.kind == "replicated" else size, cuts)
+
+
+class Piece(NamedTuple):
+    """One local part in the file of its process; `offset` and `size` in bytes."""
+
+    array: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+def pieces_of(
+    process: int, arrays: tuple[Declaration, ...], size: int, cuts: AllCuts
+) -> tuple[dict[str, Piece], int]:
+    """Local parts of a process by array, and the length of their file in bytes."""
+    found, end = dict[str, Piece](), 0
+    for declaration in arrays:
+        layout = saved_layout(declaration, size, cuts)
+        if process >= layout.nprocs:
+            continue
+        shape = layout.local_shape(process)
+        count = math.prod(shape) * np.dtype(declaration.dtype).itemsize
+        offset = -(-end // _ALIGNMENT) * _ALIGNMENT if count else end
+        found[declaration.name] = Piece(declaration.name, shape, offset, count)
+        end = offset + count
+    return found, end
+
+
+def write_pieces(
+    folder: Path, process: int, pieces: Mapping[str, Piece], data: Mapping[str, NDArray[np.uint8]]
+) -> dict[str, list[int]]:
+    """Write the local parts of a process to its file, durably.
+
+    Parameters
+    ----------
+    data : contents of each piece as bytes, (size,) uint8.
+
+    Returns
+    -------
+    checksums of the chunks of each piece.
+
+    Raises
+    ------
+    OSError, ReshapeError : the file cannot be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with open_folder(folder) as directory:
+        file = open_file(directory, data_file(process), flags)
+    try:
+        for piece in pieces.values():
+            _write_at(file, piece.offset, data[piece.array])
+        with ThreadPoolExecutor(1) as disk:
+            synced = disk.submit(os.fsync, file)  # the processor computes checksums meanwhile
+            sums = {name: _sums(data[name]) for name in pieces}
+            synced.result()
+    finally:
+        os.close(file)
+    return sums
+
+
+def _sums(data: NDArray[np.uint8]) -> list[int]:
+    return [chunk_sum(data[begin:end]) for begin, end in chunk_ranges(len(data))]
+
+
+def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> None:
+    rest = data.data
+    while len(rest):
+        written = os.pwrite(file, rest[:CHUNK_BYTES], offset)
+        rest, offset = rest[written:], offset + written

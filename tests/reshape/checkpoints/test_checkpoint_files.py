@@ -1,0 +1,326 @@
+"""The files of checkpoints without MPI: local parts of any layout are read in any other."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redistribution import Layout
+from reshape.checkpoints.checksums import CHUNK_BYTES, chunk_ranges, chunk_sum
+from reshape.checkpoints.directory import CheckpointDirectory, Owner, checkpoints_in
+from reshape.checkpoints.every import Every
+from reshape.checkpoints.manifest import FORMAT, Manifest
+from reshape.checkpoints.pieces import data_file, pieces_of, saved_layout, write_pieces
+from reshape.checkpoints.reading import SavedCheckpoint
+from reshape.data.arrays import Declaration, RaggedCuts, declare
+from reshape.data.ragged import Items
+from reshape.data.segments import RankMemory
+from reshape.errors import ReshapeError
+from reshape.private_folder import open_folder
+
+DTYPES = ["<f8", "<i4", "<c16", "|u1", "<f4"]
+
+
+def local_of(whole: np.ndarray, layout: Layout, process: int, order: str = "C") -> np.ndarray:
+    """Local part of a process, element by element from the whole array."""
+    part = whole[np.ix_(*layout.global_indices(process))] if whole.ndim else whole
+    return np.array(part, order=order)
+
+
+def whole_array(declaration: Declaration) -> np.ndarray:
+    return (
+        (np.arange(math.prod(declaration.shape)) % 251)
+        .reshape(declaration.shape)
+        .astype(declaration.dtype)
+    )
+
+
+def save(
+    folder: Path,
+    arrays: dict[Declaration, np.ndarray],
+    size: int,
+    cuts: dict[str, RaggedCuts] | None = None,
+    signature: tuple[Declaration, ...] | None = None,
+) -> Path:
+    """Write a checkpoint of these whole arrays as `size` processes do."""
+    folder.mkdir(0o700)
+    declarations = tuple(arrays)
+    sums: dict[str, list[list[int]]] = {each.name: [] for each in declarations}
+    for process in range(size):
+        pieces, _ = pieces_of(process, declarations, size, cuts or {})
+        data = {}
+        for declaration in declarations:
+            layout = saved_layout(declaration, size, cuts or {})
+            if declaration.name in pieces:
+                local = local_of(arrays[declaration], layout, process, declaration.order)
+                data[declaration.name] = local.ravel(order="K").view(np.uint8)
+        for name, found in write_pieces(folder, process, pieces, data).items():
+            sums[name].append(found)
+    manifest = Manifest(
+        format=FORMAT,
+        written_at=1.0,
+        iteration=7,
+        size=size,
+        signature=declarations if signature is None else signature,
+        arrays=declarations,
+        sums=sums,
+        cuts=cuts or {},
+        state=b"\x80\x04}.",
+    )
+    with open_folder(folder) as directory:
+        manifest.write(directory)
+    return folder
+
+
+def opened(folder: Path, size: int = 1) -> SavedCheckpoint:
+    """Open a checkpoint after all of `size` ranks have verified their shares."""
+    checkpoint = SavedCheckpoint(folder, Manifest.read(folder))
+    for rank in range(size):
+        checkpoint.verify(rank, size)
+    return checkpoint
+
+
+@st.composite
+def declarations(draw: st.DrawFn) -> tuple[Declaration, ...]:
+    found = []
+    for k in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(["block_cyclic", "rows", "replicated"]))
+        shape = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=3)))
+        detail = {
+            "block_cyclic": tuple(draw(st.integers(1, 4)) for _ in shape),
+            "rows": (draw(st.integers(0, len(shape) - 1)),),
+            "replicated": (),
+        }[kind]
+        order = draw(st.sampled_from("CF")) if kind != "replicated" else "C"
+        found.append(
+            declare(f"a{k}", kind, shape, detail, draw(st.sampled_from(DTYPES)), order)  # type: ignore[arg-type]
+        )
+    return tuple(found)
+
+
+@settings(max_examples=120, deadline=None)
+@given(declarations(), st.integers(1, 6), st.integers(1, 6))
+def test_every_rank_of_another_configuration_reads_its_part(
+    given_arrays: tuple[Declaration, ...], before: int, after: int
+) -> None:
+    arrays = {each: whole_array(each) for each in given_arrays}
+    with TemporaryDirectory() as temporary:
+        checkpoint = opened(save(Path(temporary) / "iteration-7", arrays, before), after)
+        for declaration, whole in arrays.items():
+            layout = declaration.layout(after)
+            for rank in range(after):
+                memory = RankMemory(None, 0, rank)
+                segment = checkpoint.segment_of(memory, declaration, layout)
+                expected = local_of(whole, layout, rank)
+                assert np.array_equal(segment.array, expected)
+        checkpoint.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 5), st.integers(1, 5), st.randoms())
+def test_ragged_arrays_are_cut_anew(lengths: list[int], before: int, after: int, random) -> None:  # type: ignore[no-untyped-def]
+    """Any cuts before give the even cuts of as many rows after, with the same entries."""
+    items = Items(declare("t", "items", (0,), (), np.uint8, "C"))
+    counts = np.array(lengths, np.int64)
+    stream = np.arange(counts.sum() % 251, counts.sum() % 251 + counts.sum()).astype(np.uint8)
+    inner = sorted(random.randint(0, len(lengths)) for _ in range(before - 1))
+    rows = (0, *inner, len(lengths))
+    ends = np.concatenate(([0], np.cumsum(counts)))
+    cuts = {"t": RaggedCuts(rows, tuple(int(ends[row]) for row in rows))}
+    arrays = dict(zip((part.declaration for part in items.parts), (counts, stream), strict=True))
+    with TemporaryDirectory() as temporary:
+        folder = save(Path(temporary) / "c", arrays, before, cuts, (items.declaration,))
+        checkpoint = opened(folder, after)
+        new = checkpoint.cuts_of(items, after)
+        assert np.ptp(np.diff(new.rows)) <= 1
+        for part, whole in zip(items.parts, (counts, stream), strict=True):
+            layout = part.declaration.layout(after, {"t": new})
+            parts = [
+                checkpoint.segment_of(RankMemory(None, 0, rank), part.declaration, layout).array
+                for rank in range(after)
+            ]
+            assert np.array_equal(np.concatenate(parts), whole)
+        checkpoint.close()
+
+
+ROWS = declare("u", "rows", (40, 30), (0,), np.float64, "C")
+COPY = declare("p", "replicated", (5,), (), np.float64, "C")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    arrays = {ROWS: np.arange(1200.0).reshape(40, 30), COPY: np.arange(5.0)}
+    return save(tmp_path / "iteration-7", arrays, 3)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_changed_bit_is_found(data: st.DataObject) -> None:
+    arrays = {ROWS: np.arange(1200.0).reshape(40, 30), COPY: np.arange(5.0)}
+    with TemporaryDirectory() as temporary:
+        folder = save(Path(temporary) / "c", arrays, 2)
+        checkpoint = opened(folder, 2)
+        process = data.draw(st.integers(0, 1))
+        pieces, _ = checkpoint.manifest.pieces(process)
+        piece = pieces[data.draw(st.sampled_from(sorted(pieces)))]
+        place = piece.offset + data.draw(st.integers(0, piece.size - 1))
+        path = folder / data_file(process)
+        content = bytearray(path.read_bytes())
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(content)
+        with pytest.raises(
+            ReshapeError,
+            match=rf"{data_file(process)} is damaged: the checksum of bytes \d+ to \d+ of array "
+            rf"'{piece.array}' differs",
+        ):
+            opened(folder, 2)
+
+
+def test_a_changed_byte_of_a_manifest_is_found(folder: Path) -> None:
+    path = folder / "manifest.json"
+    good = path.read_bytes()
+    for place in range(len(good) - 2):  # the last two are a bracket and a line end
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(ReshapeError, match=r"manifest\.json cannot be read"):
+            Manifest.read(folder)
+
+
+def test_a_manifest_of_another_format_is_refused(folder: Path) -> None:
+    manifest = Manifest.read(folder)
+    fields = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
+    with open_folder(folder) as directory:
+        Manifest(**(fields | {"format": 2})).write(directory)
+    with pytest.raises(ReshapeError, match="its format is 2, this release reads 1"):
+        Manifest.read(folder)
+
+
+def test_missing_and_truncated_files_are_found(folder: Path) -> None:
+    path = folder / "rank-1.data"
+    length = path.stat().st_size
+    os.truncate(path, length - 1)
+    with pytest.raises(
+        ReshapeError, match=rf"rank-1.data has {length - 1} bytes, expected {length}"
+    ):
+        opened(folder)
+    path.unlink()
+    with pytest.raises(ReshapeError, match=r"rank-1\.data is missing"):
+        opened(folder, 2)
+
+
+def test_a_file_that_others_can_read_is_refused(folder: Path) -> None:
+    """The manifest has pickled values, so no other user may be able to replace it."""
+    (folder / "manifest.json").chmod(0o644)
+    with pytest.raises(ReshapeError, match="expected no rights for group and others"):
+        Manifest.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("given_arrays", "why"),
+    [
+        (
+            [ROWS._replace(shape=(41, 30)), COPY],
+            r"'u' has shape \(40, 30\), the program .*\(41, 30\)",
+        ),
+        ([ROWS._replace(dtype="<f4"), COPY], "'u' has dtype '<f8', the program registers '<f4'"),
+        ([ROWS._replace(kind="replicated"), COPY], "'u' has kind 'rows', the program"),
+        ([ROWS._replace(name="w"), COPY], "registers rows 'w' .* as number 1, it holds u, p"),
+        ([ROWS, COPY, ROWS._replace(name="w")], "rows 'w' .* as number 3, it holds u, p in this"),
+        ([ROWS], "it holds replicated 'p' .* which the program does not register"),
+        ([], "it holds rows 'u' .* which the program does not register"),
+    ],
+)
+def test_another_program_is_refused(
+    folder: Path, given_arrays: list[Declaration], why: str
+) -> None:
+    checkpoint = opened(folder)
+
+    def register() -> None:
+        for count in range(1, len(given_arrays) + 1):
+            checkpoint.check(given_arrays[:count], complete=False)
+        checkpoint.check(given_arrays, complete=True)
+
+    with pytest.raises(ReshapeError, match=f"cannot restart from {folder}: .*{why}"):
+        register()
+    checkpoint.check([ROWS, COPY], complete=True)
+
+
+@given(st.integers(0, 3 * CHUNK_BYTES))
+def test_chunks_cover_all_bytes(size: int) -> None:
+    ranges = list(chunk_ranges(size))
+    ends = [0, *(end for _, end in ranges)]
+    assert [begin for begin, _ in ranges] == ends[:-1]
+    assert ends[-1] == size
+    assert all(0 < end - begin <= CHUNK_BYTES for begin, end in ranges)
+
+
+def test_exchanged_pages_and_zeros_at_the_end_change_a_checksum() -> None:
+    data = np.arange(3 << 20, dtype=np.uint64).view(np.uint8)
+    exchanged = data.copy()
+    exchanged[:4096], exchanged[8192:12288] = data[8192:12288], data[:4096]
+    assert chunk_sum(exchanged) != chunk_sum(data)
+    short = data[:5000]
+    assert chunk_sum(np.append(short, np.zeros(4096, np.uint8))) != chunk_sum(short)
+
+
+@pytest.mark.parametrize(
+    ("every", "parsed"),
+    [
+        (100, (100, 0.0)),
+        ("30s", (0, 30.0)),
+        ("1.5 min", (0, 90.0)),
+        ("2h", (0, 7200.0)),
+        ("1d", (0, 86400.0)),
+    ],
+)
+def test_forms_of_every(every: int | str, parsed: tuple[int, float]) -> None:
+    assert Every.parse(every) == parsed
+
+
+@pytest.mark.parametrize("every", [0, -1, True, 1.5, "", "10", "0s", "-1min", "5 weeks", None])
+def test_other_forms_of_every_are_refused(every: object) -> None:
+    with pytest.raises(ReshapeError, match="expected a number of iterations >= 1, or a time"):
+        Every.parse(every)  # type: ignore[arg-type]
+
+
+def complete(directory: CheckpointDirectory, iteration: int) -> Path:
+    found = directory.begin(iteration)
+    (found / "manifest.json").touch()
+    return found
+
+
+def test_the_latest_checkpoints_remain(tmp_path: Path) -> None:
+    directory = CheckpointDirectory(tmp_path / "run", Owner("k1", "job 1"))
+    assert not directory.claim(None)
+    for iteration in (10, 20, 100):
+        directory.prune(complete(directory, iteration), keep=2)
+    assert [each.name for each in checkpoints_in(directory.path)] == [
+        "iteration-100",
+        "iteration-20",
+    ]
+    directory.begin(110)  # never completed
+    directory.prune(complete(directory, 60), keep=2)
+    remaining = sorted(each.name for each in directory.path.iterdir())
+    assert remaining == ["iteration-20", "iteration-60", "owner.json"]
+
+
+def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    first = CheckpointDirectory(path, Owner("k1", "job 1 of here"))
+    assert not first.claim(None)
+    assert first.claim(None)  # after a restart
+    found = complete(first, 10)
+    other = CheckpointDirectory(path, Owner("k2", "job 2 of here"))
+    for source in (None, tmp_path):
+        with pytest.raises(ReshapeError, match="has the checkpoints of another run, job 1 of here"):
+            other.claim(source)
+    assert not other.claim(found)  # it restarts from there
+    assert other.claim(None)
+    with pytest.raises(ReshapeError, match="was taken over by job 2 of here"):
+        first.begin(20)
