@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from reshape.checkpoints.manifest import MANIFEST_FILE
 from reshape.errors import ReshapeError
 
+MANIFEST_FILE = "manifest.json"
 OWNER_FILE = "owner.json"
 RESTART_VARIABLE = "RESHAPE_RESTART_FROM"
 _NAME = re.compile(r"iteration-(\d+)")

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from reshape.checkpoints.directory import MANIFEST_FILE
 from reshape.checkpoints.pieces import Piece, pieces_of
 from reshape.data.arrays import Declaration
 from reshape.errors import ReshapeError
 from reshape.private_folder import open_file, open_folder, remove_file
 from reshape.resizing.restart_point import SavedState
 
-MANIFEST_FILE = "manifest.json"
 FORMAT = 1
 _DRAFT = f"{MANIFEST_FILE}.new"
 

@@ -132,10 +132,11 @@ class Registry:
             self.job.state.clear()
             self.job.state.update(self.saved.load_state())  # over what the program has set
             self.saved.close()
-            for ragged in self.job.ragged.values():
-                ragged.roll_back()  # the packed items are not needed any more
         if self.role == "restart":
             restarted(self.job)
+        elif self.saved is not None:
+            for ragged in self.job.ragged.values():
+                ragged.roll_back()  # the packed items are not needed any more
 
     def _enter(self, declaration: Declaration, what: str) -> None:
         name, declarations = declaration.name, self.job.declarations

@@ -328,6 +328,7 @@ class Submission(msgspec.Struct):
     open_mode : whether the first start of the job empties an output file that exists, or appends to
         it; further groups and restarts of the job always append.
     resources : amounts of resources besides processors, by name.
+    requeue : whether the job goes back to the queue when its processes die.
     """
 
     argv: list[str]
@@ -345,6 +346,7 @@ class Submission(msgspec.Struct):
     open_mode: OpenMode = "truncate"
     resources: dict[str, int] = {}
     placement: Placement = "block"
+    requeue: bool = False
 
 
 class Submit(_Message):
@@ -478,6 +480,7 @@ class JobInfo(msgspec.Struct):
     ranks : place of each rank, by group; empty if the job does not hold processors.
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
+    requeues : how often it went back to the queue because its processes died.
     """
 
     job: int
@@ -516,6 +519,7 @@ class JobInfo(msgspec.Struct):
     pause_s: float = 0.0
     max_memory_mib: int = 0
     ranks: list[RankPlace] = []
+    requeues: int = 0
 
 
 class Jobs(_Message):

@@ -184,6 +184,18 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
     show_default=True,
     help="Ranks of a group on several hosts: consecutive on each, or dealt out in turn.",
 )
+@click.option(
+    "--requeue",
+    is_flag=True,
+    help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
+)
+@click.option(
+    "--restart-from",
+    "restart_from",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Restart the program from the checkpoints of another run in DIR.",
+)
 @click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
 @click.option(
     "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
@@ -209,6 +221,8 @@ def submit(
     queue_name: str,
     resources: dict[str, int] | None,
     placement: m.Placement,
+    requeue: bool,
+    restart_from: Path | None,
     waits: bool,
     test_only: bool,
     as_json: bool,
@@ -232,6 +246,8 @@ def submit(
         queue=queue_name,
         resources=resources,
         placement=placement,
+        requeue=requeue,
+        restart_from=restart_from,
     )
     if test_only:
         quoted = quote_of(directory, submission)

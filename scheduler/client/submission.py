@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from reshape.checkpoints.directory import RESTART_VARIABLE, checkpoints_to_restart_from
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.identity import IDENTITY_VARIABLES
@@ -34,6 +35,8 @@ def prepare(
     placement: Placement = "block",
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    requeue: bool = False,
+    restart_from: Path | None = None,
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
 
@@ -44,13 +47,20 @@ def prepare(
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
     cwd : working directory of the job; that of this process if None.
+    requeue : whether the job goes back to the queue when its processes die.
+    restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
     Raises
     ------
-    ReshapeError : the program, a size, the walltime or the path of the output is invalid.
+    ReshapeError : the program, a size, the walltime or the path of the output is invalid, or there
+        is no checkpoint to restart from.
     """
     cwd = Path.cwd() if cwd is None else cwd
     environment = job_environment(os.environ if environment is None else environment)
+    if restart_from is not None:
+        restart_from = (cwd / restart_from).absolute()
+        checkpoints_to_restart_from(restart_from)
+        environment[RESTART_VARIABLE] = str(restart_from)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
     check_arguments([*argv, output, str(cwd)], environment)
@@ -81,19 +91,21 @@ def prepare(
         open_mode=open_mode,
         resources=dict(resources or {}),
         placement=placement,
+        requeue=requeue,
     )
 
 
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Copy an environment, with the directory of this interpreter first on its PATH.
 
-    Variables that are not UTF-8 text cannot be sent and are omitted. So are those that identify
-    the process of a job, one of which is its token, for a submission from within a job.
+    Variables that are not UTF-8 text cannot be sent and are omitted. For a submission from within a
+    job, so are those that identify its processes, one of which is its token, and the one that names
+    the checkpoint it restarts from.
     """
     copy = {
         name: value
         for name, value in environment.items()
-        if name not in IDENTITY_VARIABLES and _is_text(name + value)
+        if name not in (*IDENTITY_VARIABLES, RESTART_VARIABLE) and _is_text(name + value)
     }
     here = str(Path(sys.executable).absolute().parent)
     rest = [part for part in copy.get("PATH", os.defpath).split(os.pathsep) if part != here]

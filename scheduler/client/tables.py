@@ -143,7 +143,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Time": f"{format_time(running_s(job, now))} of {format_time(job.walltime_s)}",
         "Waited": format_time(waited_s(job, now)),
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
-        "Restarts": str(job.restarts),
+        "Restarts": f"{job.restarts}, requeued {counted(job.requeues, 'time')}",
         "Held": held_text(job),
         "Resizes": f"{job.resize_count}, which stopped it for {job.pause_s:.3f} s",
         "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "-",

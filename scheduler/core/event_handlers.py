@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler.core.alarms import Alarms
+from scheduler.core.requeueing import is_death, reason_to_requeue
 from scheduler.core.resizing import Resizes
 from scheduler.model.events import (
     DepthChanged,
@@ -27,7 +28,7 @@ from scheduler.model.events import (
     Wakeup,
 )
 from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
-from scheduler.model.orders import Kill, Reason
+from scheduler.model.orders import Kill, Reason, Requeue
 from scheduler.model.procset import ProcSet
 from scheduler.predictions.predictor import Predictor
 from scheduler.state.scheduler_state import SchedulerState
@@ -168,6 +169,8 @@ class EventHandlers:
         if job is not None and _is_under_way(job, event.serial):
             order = self._resizes.roll_back(job, event)
             if isinstance(order, Kill):
+                if job.spec.requeue and self._requeue(job, order.reason.sentence, 0):
+                    return
                 self.finish(job, S.FAILED)
             if order is not None:
                 self.state.orders.append(order)
@@ -177,6 +180,8 @@ class EventHandlers:
         job = self.state.live.get(event.job)
         if job is None:
             return
+        if is_death(job, event) and self._requeue(job, job.why or event.why, event.checkpoint):
+            return
         final = COMPLETED
         if event.exit_code or event.signal:
             job.exit_code, job.signal = event.exit_code, event.signal
@@ -184,6 +189,20 @@ class EventHandlers:
         if event.why and not job.why:
             job.why = event.why
         self.finish(job, job.cause or final)
+
+    def _requeue(self, job: Job, why: str, checkpoint: int) -> bool:
+        """Queue a job again, where it keeps its place; False if it has died too often."""
+        state = self.state
+        reason = reason_to_requeue(job, why, checkpoint, self._resizes.scenario.max_restarts)
+        if reason is None:
+            return False
+        state.vacate(job)
+        job.requeue(state.now, reason.sentence)
+        self.set_demand(job)
+        state.queue.add_again(job, state.now)
+        state.request_pass()
+        state.orders.append(Requeue(job.id, reason))
+        return True
 
     def on_job_cancelled(self, event: JobCancelled) -> None:
         """Remove a queued job; end a live one."""

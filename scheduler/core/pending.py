@@ -11,6 +11,15 @@ from scheduler.state.view import View
 
 
 def reason_pending(job: Job, state: SchedulerState, view: View) -> Reason:
+    """Pending reason of a queued job, and why it was queued again if it was."""
+    reason = _reason_to_wait(job, state, view)
+    if not job.requeues:
+        return reason
+    facts = {**reason.facts, "requeued": job.requeued_why}
+    return Reason(reason.rule, f"{reason.text}; requeued: {{requeued}}", facts)
+
+
+def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
     """Pending reason of a queued job; its rule is one word, for a narrow column.
 
     ``TooLarge``: the job requests more than the machine has. ``NoPlace``: the selection would

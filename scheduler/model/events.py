@@ -36,6 +36,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     group, executable : further labels, for predictors and policies; "" if not known.
     memory_kib : memory that was requested for each processor, KiB, for predictors; 0 if not known.
         It is no demand; see `resources`.
+    requeue : whether the job goes back to the queue when its processes die.
 
     Raises
     ------
@@ -55,6 +56,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
     executable: str = ""
     memory_kib: int = 0
+    requeue: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -139,13 +141,19 @@ class ResizeFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """All processes of a job have ended, by `signal` if it is not 0 (Slurm's code:signal)."""
+    """All processes of a job have ended, by `signal` if it is not 0 (Slurm's code:signal).
+
+    `died` says that they did not end by themselves: a signal ended one of them, or a node was lost.
+    `checkpoint` is the iteration of the last checkpoint that the job has reported; 0 if none.
+    """
 
     at: float
     job: int
     exit_code: int = 0
     signal: int = 0
     why: str = ""
+    died: bool = False
+    checkpoint: int = 0
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):

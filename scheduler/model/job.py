@@ -8,10 +8,11 @@
        v                       v
     CANCELLED              COMPLETING -----> COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL
                                |
-    PENDING (requeued) <-------+
+    PENDING (redirected) <-----+
 
 A job in COMPLETING has been ordered to end and still holds its processors. A job that ends in order
-to be redirected then becomes PENDING again. The names are those of Slurm.
+to be redirected then becomes PENDING again. So does a job with `requeue` whose processes died, from
+any state in which it holds processors. The names are those of Slurm.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ _ENDINGS = FINAL | {S.COMPLETING}
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     S.PENDING: frozenset({S.STARTING, S.CANCELLED}),
-    S.STARTING: frozenset({S.RUNNING}) | _ENDINGS,
-    S.RUNNING: RESIZING | _ENDINGS,
-    S.EXPANDING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
-    S.CONTRACTING: frozenset({S.RUNNING, S.STARTING}) | _ENDINGS,
+    S.STARTING: frozenset({S.RUNNING, S.PENDING}) | _ENDINGS,
+    S.RUNNING: RESIZING | {S.PENDING} | _ENDINGS,
+    S.EXPANDING: frozenset({S.RUNNING, S.STARTING, S.PENDING}) | _ENDINGS,
+    S.CONTRACTING: frozenset({S.RUNNING, S.STARTING, S.PENDING}) | _ENDINGS,
     S.COMPLETING: FINAL | {S.PENDING},
     **dict.fromkeys(FINAL, frozenset[JobState]()),
 }
@@ -110,9 +111,12 @@ class Job:
     backfilled : whether it started before the head of the queue.
     times : times of the phases of each of its resizes.
     cause, why : final state that a job in COMPLETING will take, and a sentence on the cause.
-    queued_at, redirected_at : when it entered the queue that it was in last; when it left the
-        queue of the principal group to be redirected, None if it was not.
-    first_group : number of the first group since its last redirection.
+    queued_at, redirected_at : when it first entered the queue that it was in last; when it left
+        the queue of the principal group to be redirected, None if it was not.
+    first_group : number of the first group since it was redirected or requeued.
+    requeues, stalled : how often it was requeued; how often since its last new checkpoint.
+    checkpoint : iteration of its last checkpoint when it was last requeued.
+    requeued_why : why it was last requeued.
     """
 
     state: JobState
@@ -137,6 +141,10 @@ class Job:
     exit_code: int = 0
     signal: int = 0
     redirected_at: float | None = None
+    requeues: int = 0
+    stalled: int = 0
+    checkpoint: int = 0
+    requeued_why: str = ""
     _history: History | None = None
     _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # (key, sizes)
 
@@ -163,13 +171,24 @@ class Job:
         self.state = state
 
     def redirect(self, at: float) -> None:
-        """Become PENDING again, as if newly submitted.
+        """Become PENDING again in another queue, as if newly submitted."""
+        self._wait_again(at)
+        self.redirected_at = self.queued_at = at
+
+    def requeue(self, at: float, why: str) -> None:
+        """Become PENDING again in the same queue, where it keeps its place."""
+        self._wait_again(at)
+        self.requeues += 1
+        self.stalled += 1
+        self.requeued_why = why
+
+    def _wait_again(self, at: float) -> None:
+        """Become PENDING and forget the last start.
 
         Group numbers and resize serials continue, so that they stay unique; so does `sizes`, with a
         size of 0 for the time in the queue.
         """
         self.become(S.PENDING)
-        self.redirected_at = self.queued_at = at
         self.first_group = self.next_group
         self.sizes += ((at, 0),)
         self.started_at = self.cause = self._history = None
@@ -190,6 +209,8 @@ class Job:
         copy.first_group, copy.next_group = self.first_group, self.next_group
         copy.resizes, copy.times = self.resizes, self.times
         copy._history = self._history
+        copy.requeues, copy.stalled = self.requeues, self.stalled
+        copy.checkpoint, copy.requeued_why = self.checkpoint, self.requeued_why
         if self.state is PENDING:
             return copy
         copy.groups = self.groups.copy()

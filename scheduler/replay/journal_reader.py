@@ -372,6 +372,11 @@ class JournalReader:
             return 0
         return 0 if row is None else int(row[0])
 
+    def checkpoint_of(self, job: int) -> int:
+        """Return the iteration of the last checkpoint that a job has reported, 0 if none."""
+        iteration = self.facts(job).get("checkpoint_iteration", 0)
+        return iteration if isinstance(iteration, int) else 0
+
     def _decoded(
         self, records: Iterable[tuple[str, bytes]], decoder: msgspec.json.Decoder[T]
     ) -> Iterator[T]:

@@ -71,7 +71,7 @@ def assemble(
     startup = JobStartup(core, monitor, directory, launches)
     transactions = Transactions(journal, clock)
     remap = RemapScheduler(core, transactions, monitor, startup, config.deadlines, send, clock)
-    ends = JobEnds(core, monitor, startup, remap, clock)
+    ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     applications = ApplicationScheduler(
         core, journal, remap, launches, clock, Admission(config, errors.report)
     )

@@ -119,6 +119,14 @@ class Queue:
         if job.processors < self._smallest_new:
             self._smallest_new = job.processors
 
+    def add_again(self, job: Job, now: float) -> None:
+        """Insert a job that may have been in this queue before."""
+        at = max(self.sorted_at, job.submitted_at) if self.ages else now
+        self._arrived_in_order = False
+        self._line.clear()
+        self._rebuild_heap(at)  # without positions of jobs that have left
+        self.add(job, now)
+
     def remove(self, job: Job) -> None:
         """Remove a job.
 

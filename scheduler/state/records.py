@@ -69,6 +69,10 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     exit_code: int = 0
     signal: int = 0
     redirected_at: float | None = None
+    requeues: int = 0
+    stalled: int = 0
+    checkpoint: int = 0
+    requeued_why: str = ""
     history: History | None = None
 
     @classmethod

@@ -115,6 +115,7 @@ class AnyLife(RuleBasedStateMachine):
         more=st.sampled_from([0, 0, 1, 4]),
         topology=st.sampled_from([None, Topology(), Topology("nearly-square")]),
         resources=st.sampled_from([{}, {}, {"memory": 3}, {"memory": 6, "disk": 1}]),
+        requeue=st.booleans(),
     )
     def submit(
         self,
@@ -123,11 +124,19 @@ class AnyLife(RuleBasedStateMachine):
         more: int,
         topology: Topology | None,
         resources: dict[str, int],
+        requeue: bool,
     ) -> None:
         job = len(self.submitted) + 1
         self.submitted.add(job)
         most = processors + more
-        spec = JobSpec(processors, walltime_s, most, topology, resources=resources)
+        spec = JobSpec(
+            processors,
+            walltime_s,
+            most,
+            topology,
+            resources=resources,
+            requeue=requeue,
+        )
         self.waiting.append(JobSubmitted(self.time, job, spec))
 
     @rule(data=st.data(), several=st.booleans())
@@ -151,10 +160,12 @@ class AnyLife(RuleBasedStateMachine):
 
     def next_step(self, job: Job, data: st.DataObject) -> Event:
         if job.state is JobState.COMPLETING:
-            return JobEnded(self.time, job.id, signal=15)
+            return JobEnded(self.time, job.id, signal=15, died=True)
         if job.state is JobState.STARTING:
             return JobStarted(self.time, job.id)
         steps: list[Event] = [JobEnded(self.time, job.id), *[self.point(job, data)] * 3]
+        checkpoint = data.draw(st.integers(0, 3), label="checkpoint")
+        steps.append(JobEnded(self.time, job.id, signal=9, died=True, checkpoint=checkpoint))
         if job.resize is not None:
             steps += [ResizeDone(self.time, job.id, job.resize.serial)] * 4
             steps.append(ResizeFailed(self.time, job.id, job.resize.serial, "gone"))

@@ -5,8 +5,8 @@ output expected. The first block sets up (``scenario NAME field=value ...``, ``m
 ``core order=sequential kill=no``). In the others each line is an event, an enquiry or a comment;
 events of a block with the same time are handled together. An unknown word is an error.
 
-    @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P]
-    @TIME started JOB | ended JOB [exit=N] [signal=N] | cancel JOB | wake
+    @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [requeue]
+    @TIME started JOB | ended JOB [exit=N] [signal=N] [died] [checkpoint=N] | cancel JOB | wake
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS]
     @TIME drain NODE | resume NODE
@@ -101,9 +101,9 @@ def run(core: Site, commands: list[str]) -> list[str]:
 
 #: Event -> words and named words that it may have besides its numbers.
 EVENTS: dict[str, tuple[set[str], set[str]]] = {
-    "submit": (set(), {"n", "walltime", "max", "topology", "priority"}),
+    "submit": ({"requeue"}, {"n", "walltime", "max", "topology", "priority"}),
     "started": (set(), set()),
-    "ended": (set(), {"exit", "signal"}),
+    "ended": ({"died"}, {"exit", "signal", "checkpoint"}),
     "cancel": (set(), set()),
     "wake": (set(), set()),
     "point": (set(), {"topology"}),
@@ -156,13 +156,22 @@ def read_event(line: str) -> Event:
             most,
             topology,
             priority=float(named.get("priority", 0)),
+            requeue="requeue" in words,
         )
         return JobSubmitted(time, job, spec)
     if what == "point":
         _, iteration, seconds = numbers
         return ResizePoint(time, job, int(iteration), seconds, topology)
     if what == "ended" and not others:
-        return JobEnded(time, job, int(named.get("exit", 0)), int(named.get("signal", 0)))
+        return JobEnded(
+            time,
+            job,
+            int(named.get("exit", 0)),
+            int(named.get("signal", 0)),
+            "rank 1 was killed" if "died" in words else "",
+            "died" in words,
+            int(named.get("checkpoint", 0)),
+        )
     if what == "failed":
         (serial,) = others
         return ResizeFailed(time, job, serial, "the group did not come up", "restart" in words)

@@ -62,6 +62,7 @@ class Admission:
             priority=priority,
             resources={name: amount for name, amount in submission.resources.items() if amount},
             executable=os.path.basename(submission.argv[0]),
+            requeue=submission.requeue,
         )
 
     def _check_sizes(self, submission: Submission) -> None:

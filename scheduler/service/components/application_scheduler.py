@@ -202,5 +202,5 @@ class ApplicationScheduler:
         if job.state is JobState.PENDING:
             return because(self._core.reason_pending(job.id))
         if job.state in FINAL or job.state is JobState.COMPLETING:
-            return job.why
+            return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
         return because(job.resize.reason) if job.resize is not None else ""

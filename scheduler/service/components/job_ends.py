@@ -2,12 +2,14 @@
 
 A job ends when all its groups are gone. If a group ends that was not to end, the other groups of
 the job are ended too, because they would wait for it forever. If that happens within a resize while
-the restart point exists, the job is started again from there instead.
+the restart point exists, the job is started again from there instead. Otherwise the event says
+whether the processes died, so that the core can queue a job again that was submitted for that.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable
 
@@ -23,10 +25,21 @@ log = logging.getLogger(__name__)
 
 #: Seconds within which all groups of a job that ends well end; after that the job hangs.
 STRAGGLER_S = 30.0
+_FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
+#: Exit codes of mpiexec after a signal ended a rank: its number, or 128 more. Other codes are those
+#: of the program.
+SIGNAL_CODES = frozenset(
+    code + number for number in (getattr(signal, name) for name in _FATAL) for code in (0, 128)
+)
 
 
 class JobEnds:
-    """Derives events from what the agents report of the groups of a job."""
+    """Derives events from what the agents report of the groups of a job.
+
+    Parameters
+    ----------
+    checkpoint_of : iteration of the last checkpoint that a job has reported, 0 if none.
+    """
 
     def __init__(
         self,
@@ -35,9 +48,10 @@ class JobEnds:
         startup: JobStartup,
         remap: RemapScheduler,
         clock: Callable[[], float],
+        checkpoint_of: Callable[[int], int],
     ) -> None:
         self._core, self._monitor, self._startup = core, monitor, startup
-        self._remap, self._clock = remap, clock
+        self._remap, self._clock, self._checkpoint_of = remap, clock, checkpoint_of
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
         self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
 
@@ -166,6 +180,7 @@ class JobEnds:
             ]
         if culprit is None:
             return [JobEnded(at=self._clock(), job=job.id)]
+        died = culprit.signal != 0 or culprit.exit_code in SIGNAL_CODES
         return [
             JobEnded(
                 at=self._clock(),
@@ -173,6 +188,8 @@ class JobEnds:
                 exit_code=culprit.exit_code,
                 signal=culprit.signal,
                 why=f"group {culprit.group} ended with {_how(culprit)}",
+                died=died,
+                checkpoint=self._checkpoint_of(job.id) if died and job.spec.requeue else 0,
             )
         ]
 

@@ -96,7 +96,7 @@ class JobStartup:
             return self.is_removed(job.id)
         wanted = {} if job.state is JobState.COMPLETING else job.groups
         known = self._monitor.statuses(job.id)
-        before = [(node, status) for node, status in known if status.group < job.first_group]
+        before = self._nodes_of_earlier_life(job)
         # A second life begins when every agent has removed what the first one left.
         for group in wanted if not before else ():
             joins = job.resize is not None and job.resize.group == group
@@ -112,9 +112,9 @@ class JobStartup:
                     status.group,
                     job.why or "the job does not have this group any more",
                 )
-        self._sweep(job.id, {node for node, _ in before}, known)
+        self._sweep(job.id, before, known)
         if job.state is not JobState.RUNNING:
-            return not known and job.state is JobState.PENDING
+            return not known and not before and job.state is JobState.PENDING
         if not before:
             self._forget_ended(job, known)
         alive = {status.group for _, status in known if status.alive}
@@ -154,6 +154,20 @@ class JobStartup:
             cwd=launch.cwd,
         )
         self._command(node, job.id, group, order)
+
+    def _nodes_of_earlier_life(self, job: Job) -> set[str]:
+        """Nodes with groups or shared memory from before the job was last redirected or requeued.
+
+        An agent that was started after the job died reports only the shared memory.
+        """
+        if job.first_group == 1:
+            return set()
+        known = self._monitor.statuses(job.id)
+        nodes = {node for node, status in known if status.group < job.first_group}
+        if job.state is JobState.PENDING or (job.state is JobState.STARTING and not job.restarts):
+            present = {node for node, status in known if status.group >= job.first_group}
+            nodes |= set(self._monitor.nodes_with_folder(job.id)) - present
+        return nodes
 
     def remove_remains(self, job: int, why: str = "") -> None:
         """End what an ended job still runs, and let the agents remove what it left."""

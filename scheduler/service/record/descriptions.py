@@ -57,7 +57,7 @@ def describe(
     """
     events: list[Event] = []
     orders: list[tuple[float, Order]] = []
-    if job.started_at is not None or job.redirected_at is not None:
+    if job.started_at is not None or job.first_group > 1:
         events, orders = journal.events_of(job.id), journal.orders_of(job.id)
     held = allocation(events, orders)
     by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
@@ -100,6 +100,7 @@ def describe(
         resize_count=len(job.times),
         pause_s=sum(times.pause_s for times in job.times),
         max_memory_mib=journal.max_memory_mib(job.id),
+        requeues=job.requeues,
     )
 
 

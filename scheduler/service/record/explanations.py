@@ -109,6 +109,8 @@ def _sentence(what: Event | Order) -> str:
         case Kill():
             return f"is to be ended: {because(what.reason)}"
         case Requeue():
+            if what.reason.rule == "requeue":
+                return f"goes back to the queue: {because(what.reason)}"
             return f"goes to the redirection group, to begin anew: {because(what.reason)}"
         case JobEnded():
             why = f": {what.why}" if what.why else ""

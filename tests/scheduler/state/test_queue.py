@@ -54,16 +54,22 @@ def test_candidates(
 
 @given(moves, st.sampled_from([Fcfs(), Sjf(), ByPriority()]), st.integers(1, 6))
 def test_queue(moves: list[tuple[bool, int, int, int]], order: object, at_most: int) -> None:
+    """Jobs also return to the queue after they have left it, and keep their place."""
     queue = Queue(order)  # type: ignore[arg-type]
     here: list[Job] = []
+    gone: list[Job] = []
     for number, (comes, key, processors, estimate) in enumerate(moves):
-        if comes or not here:
+        if comes and gone and key % 3 == 0:
+            here.append(gone.pop(key % len(gone)))
+            queue.add_again(here[-1], 0.0)
+        elif comes or not here:
             here.append(job_of(number, key, processors, estimate))
             queue.add(here[-1], 0.0)
             if key % 2:
                 queue.index_all()
         else:
-            queue.remove(here.pop(key % len(here)))
+            gone.append(here.pop(key % len(here)))
+            queue.remove(gone[-1])
         expected = sorted(here, key=lambda job: (order.key(job, 0.0), job.id))  # type: ignore[attr-defined]
         small = [job for job in expected if job.spec.processors <= at_most]
         assert queue.first(at_most) is (small[0] if small else None)
