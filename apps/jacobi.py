@@ -93,10 +93,18 @@ def main() -> int:
     parser.add_argument(
         "--topology", help="valid sizes of the job (default: those of its submission)"
     )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="EVERY",
+        help="iterations between checkpoints, or a time (10min)",
+    )
     options = parser.parse_args()
     if options.n < 3 or options.iterations < 0 or options.sweeps < 1:
         parser.error("--n must be >= 3, --iterations >= 0, --sweeps >= 1")
     with reshape.application(topology=options.topology) as app:
+        if options.checkpoint is not None:
+            every = options.checkpoint
+            app.checkpoint(every=int(every) if every.isdecimal() else every)
         verified = solve(app, options.n, options.iterations, options.sweeps)
     return 0 if verified else 1
 

@@ -3,7 +3,8 @@
     python job.py ITERATIONS SECONDS
 
 Its data are the numbers of the elements plus the number of iterations done. The last line that it
-writes to `result-JOB` in its working directory tells whether all of it was right.
+writes to `result-JOB` in its working directory tells whether all of it was right. With
+CAMPAIGN_CHECKPOINT_EVERY in its environment it writes checkpoints, so many iterations apart.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ reach("start")
 
 iterations, seconds = int(sys.argv[1]), float(sys.argv[2])
 with reshape.application() as app:
+    if every := int(os.environ.get("CAMPAIGN_CHECKPOINT_EVERY", "0")):
+        app.checkpoint(every=every)
     A = app.block_cyclic("A", (N, N), (7, 5), dtype=np.int64)
     b = app.block_cyclic("b", (N, 3), (16, 3), dtype=np.int64)
     if app.is_fresh_start:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from driver import run
@@ -58,6 +59,19 @@ def test_help_and_bad_values(name: str) -> None:
     done = run(1, "-m", f"apps.{name}", option, "-1")
     assert done.returncode == 2
     assert f"{option}" in done.stderr.splitlines()[-1]
+
+
+def test_jacobi_continues_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = ["apps.jacobi", "--n", "60", "--iterations", "30", "--checkpoint", "10"]
+    assert run(2, "-m", *first).returncode == 0
+    more = ["apps.jacobi", "--n", "60", "--iterations", "45", "--checkpoint", "10"]
+    done = run(3, "-m", *more, RESHAPE_RESTART_FROM="checkpoints")
+    assert done.stdout == "jacobi: n=60 iterations=45 processors=3 max error 0.0e+00 verified\n"
+    left = sorted(each.name for each in (tmp_path / "checkpoints").glob("iteration-*"))
+    assert left == ["iteration-30", "iteration-40"]
 
 
 def test_synthetic_sleeps_as_long_as_its_model_gives() -> None:
