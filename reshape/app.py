@@ -137,6 +137,10 @@ class Application:
             from reshape.resizing.assembly import assemble
 
             assemble(job, who.groups)
+        if self._role == "first":
+            from reshape.resizing.transaction import begin_anew
+
+            begin_anew(job)
         self._registry = Registry(job, self._role)
         if self._role != "join":
             from reshape.resizing.resize_points import greet

@@ -159,8 +159,8 @@ def view(
     return np.ndarray(shape, dtype, mapping, order=order)  # the array keeps the mapping alive
 
 
-def sweep(folder: Path, keep_epoch: int) -> None:
-    """Remove the segments of all other epochs, which a failed resize has left.
+def sweep(folder: Path, keep_epoch: int | None = None) -> None:
+    """Remove the segments of all other epochs, which a failed resize or dead processes have left.
 
     Raises
     ------

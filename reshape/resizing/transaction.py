@@ -22,6 +22,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
@@ -355,6 +356,15 @@ def roll_back(job: JobContext) -> None:
     for ragged in job.ragged.values():
         ragged.roll_back()
     remove_other_epochs(job)
+
+
+def begin_anew(job: JobContext) -> None:
+    """Collective over job.comm. Remove what processes of an earlier start of the job have left."""
+    if job.folder is not None:
+        RestartPoint.remove(job.folder)
+        with suppress(FileNotFoundError):
+            sweep(job.folder)
+        job.comm.Barrier()
 
 
 def restarted(job: JobContext) -> None:

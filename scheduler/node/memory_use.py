@@ -51,7 +51,7 @@ class MemoryUse:
             used[job] = used.get(job, 0) + tree.resident_bytes()
         for job, amount in used.items():
             self._note(job, amount)
-            if self._largest[job] > GROWTH * self._reported.get(job, 0):
+            if self._largest.get(job, 0) > GROWTH * self._reported.get(job, 0):
                 self._reported[job] = self._largest[job]
 
     def ended(self, job: int, largest_process: int) -> None:

@@ -156,17 +156,17 @@ class JobStartup:
         self._command(node, job.id, group, order)
 
     def _nodes_of_earlier_life(self, job: Job) -> set[str]:
-        """Nodes with groups or shared memory from before the job was last redirected or requeued.
+        """Nodes with groups from before the job was last redirected or requeued.
 
-        An agent that was started after the job died reports only the shared memory.
+        While the job is queued, also those with shared memory: an agent that was started after the
+        job died reports nothing else.
         """
         if job.first_group == 1:
             return set()
         known = self._monitor.statuses(job.id)
         nodes = {node for node, status in known if status.group < job.first_group}
-        if job.state is JobState.PENDING or (job.state is JobState.STARTING and not job.restarts):
-            present = {node for node, status in known if status.group >= job.first_group}
-            nodes |= set(self._monitor.nodes_with_folder(job.id)) - present
+        if job.state is JobState.PENDING:
+            nodes.update(self._monitor.nodes_with_folder(job.id))
         return nodes
 
     def remove_remains(self, job: int, why: str = "") -> None:

@@ -207,3 +207,22 @@ def test_a_restart_on_another_size_or_of_another_program_is_refused(tmp_path: Pa
         await_failure(driver, changed)
         assert "cannot restart: the program has changed" in changed.text
         assert finished(driver, restart(driver, 2)) == "sizes 2 right"
+
+
+def test_a_new_start_of_a_job_does_not_use_what_the_earlier_one_left(tmp_path: Path) -> None:
+    """The node died within a resize; a restart point that stayed would be older than the data."""
+    with job(tmp_path) as driver:
+        driver.start(2, "first", KILL="0:1:before:relay")
+        group = driver.ready(1)
+        driver.order_join(group)
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, driver.groups[0])
+        driver.kill(group)
+        assert RESTART_FILE in driver.segments
+        again = driver.start(3, "first")
+        count = driver.points
+        driver.serve(lambda: driver.points > count + 3)
+        assert RESTART_FILE not in driver.segments
+        assert {name.rpartition(".e")[2][0] for name in driver.segments} == {"0"}
+        driver.groups = {again.number: again}
+        assert driver.finish().endswith("sizes 3 right\n")

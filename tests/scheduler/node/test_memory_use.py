@@ -73,3 +73,11 @@ def test_the_largest_process_counts_if_no_sample_saw_it() -> None:
     assert use.report() == {}, "less than this process has, of which new processes are copies"
     use.ended(5, 1 << 40)
     assert use.report() == {5: 1 << 20}
+
+
+def test_processes_that_were_not_found_yet_use_nothing(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    use = MemoryUse(sample_s=0.0)
+    use.sample([(1, ProcessTree({}, Started(process)))])
+    assert use.report() == {}
