@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from math import inf, log
+from functools import lru_cache
+from importlib import import_module
+from math import inf, isfinite, log
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -257,3 +259,59 @@ def written(model: Model) -> str:
     }
     parts = ",".join(f"{key}={value}" for key, value in changed.items())
     return f"{name}:{parts}" if parts else name
+
+
+def is_own_class(text: str) -> bool:
+    """Whether a text names a class of a user, ``module:Class``, and not one of the models here."""
+    name, _, rest = text.partition(":")
+    return name not in MODELS and rest.partition(",")[0].isidentifier()
+
+
+@lru_cache(maxsize=1024)
+def named(text: str) -> Speedup:
+    """Return the model that a text names: one of this module, or ``module:Class,key=value,...``.
+
+    A class of a user is created with the values as keyword arguments, numbers where they are such.
+
+    Raises
+    ------
+    ValueError : there is no such model, or it cannot be created; it has no method `factor`.
+    """
+    if not is_own_class(text):
+        return parse(text)
+    place, *rest = text.split(",")
+    module, _, name = place.partition(":")
+    try:
+        values = {key: _number(value) for key, value in key_values(rest).items()}
+        made = getattr(import_module(module), name)(**values)
+    except Exception as error:  # code of a user
+        kind = type(error).__name__
+        raise ValueError(f"performance model {text!r} cannot be made: {kind}: {error}") from None
+    if not callable(getattr(made, "factor", None)):
+        raise ValueError(f"performance model {text!r} has no method factor(start, size)")
+    return made  # type: ignore[no-any-return]
+
+
+def _number(text: str) -> int | float | str:
+    """Read a number, or return the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@lru_cache(maxsize=16384)
+def speedup_by(text: str, start: int, size: int) -> float | None:
+    """Speedup on `size` processors relative to `start`, by a model as `named` reads it.
+
+    Returns
+    -------
+    None if there is no such model, it raises an exception, or the result is not above 0 and finite.
+    """
+    try:
+        factor = float(named(text).factor(start, size))
+    except Exception:  # code of a user
+        return None
+    return factor if isfinite(factor) and factor > 0 else None

@@ -329,6 +329,7 @@ class Submission(msgspec.Struct):
         it; further groups and restarts of the job always append.
     resources : amounts of resources besides processors, by name.
     requeue : whether the job goes back to the queue when its processes die.
+    performance : performance model, as `reshape.speedup.named` reads it; "": none.
     """
 
     argv: list[str]
@@ -347,6 +348,7 @@ class Submission(msgspec.Struct):
     resources: dict[str, int] = {}
     placement: Placement = "block"
     requeue: bool = False
+    performance: str = ""
 
 
 class Submit(_Message):

@@ -15,6 +15,7 @@ import msgspec
 
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.speedup import FORMS
 from reshape.topology import Topology
 from reshape.wire import messages as m
 from scheduler.client import tables
@@ -196,6 +197,13 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
     type=click.Path(path_type=Path),
     help="Restart the program from the checkpoints of another run in DIR.",
 )
+@click.option(
+    "--performance",
+    default="",
+    metavar="MODEL",
+    help=f"Performance model by which sizes are compared that were not measured: {FORMS}, or"
+    " module:Class,KEY=VALUE if the service allows it.  [default: a fit to the measurements]",
+)
 @click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
 @click.option(
     "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
@@ -223,6 +231,7 @@ def submit(
     placement: m.Placement,
     requeue: bool,
     restart_from: Path | None,
+    performance: str,
     waits: bool,
     test_only: bool,
     as_json: bool,
@@ -248,6 +257,7 @@ def submit(
         placement=placement,
         requeue=requeue,
         restart_from=restart_from,
+        performance=performance,
     )
     if test_only:
         quoted = quote_of(directory, submission)

@@ -33,6 +33,7 @@ def prepare(
     queue: str = "",
     resources: Mapping[str, int] | None = None,
     placement: Placement = "block",
+    performance: str = "",
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     requeue: bool = False,
@@ -92,6 +93,7 @@ def prepare(
         resources=dict(resources or {}),
         placement=placement,
         requeue=requeue,
+        performance=performance,
     )
 
 

@@ -140,6 +140,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify : whether to verify all registered data by checksums around every move.
     journal : what the journal keeps.
     passes : bounds of a scheduling pass.
+    performance_models : classes, ``module:Class``, that submissions may name as performance models.
     network : the network of the nodes, from a machine file; None: flat.
     places : processor numbers of each node, from a machine file.
     listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
@@ -160,6 +161,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journal: JournalConfig = JournalConfig()
     passes: PassConfig = PassConfig()
     network: Network | None = None
+    performance_models: tuple[str, ...] = ()
     places: dict[str, ProcSet] = {}
     listen: str | None = None
     ssh: Annotated[str, msgspec.Meta(min_length=1)] = "ssh"

@@ -37,6 +37,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     memory_kib : memory that was requested for each processor, KiB, for predictors; 0 if not known.
         It is no demand; see `resources`.
     requeue : whether the job goes back to the queue when its processes die.
+    performance : performance model of the job, as `reshape.speedup.named` reads it; "": none.
 
     Raises
     ------
@@ -57,6 +58,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False):
     executable: str = ""
     memory_kib: int = 0
     requeue: bool = False
+    performance: str = ""
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -21,6 +21,7 @@ from statistics import median, median_low
 
 import msgspec
 
+from reshape.speedup import speedup_by
 from reshape.wire.outcome import ResizeTimes
 
 KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
@@ -85,6 +86,8 @@ class History(msgspec.Struct, eq=False):
     failures : size -> `points` when a resize to it last failed.
     data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
     moves : measured costs of its resizes.
+    performance : performance model of the job, as `reshape.speedup.named` reads it; "": none, so
+        that the profiler fits one to the measurements.
     """
 
     visits: list[int] = []
@@ -95,6 +98,7 @@ class History(msgspec.Struct, eq=False):
     failures: dict[int, int] = {}
     data_bytes: int = 0
     moves: Moves = msgspec.field(default_factory=Moves)
+    performance: str = ""
     _timings: dict[int, Timing] = {}
     _typical_s: dict[int, float] = {}
     _potential: float | None = None
@@ -173,7 +177,8 @@ class History(msgspec.Struct, eq=False):
 
         PRIO 3.2: known only after `window` (`remap_window_size`) resizes; a polynomial (a line
         through two sizes, a parabola through more) is fitted to the speedup on the configurations
-        that the last `window` resizes joined. The speedup is over the starting size.
+        that the last `window` resizes joined. The speedup is over the starting size. With a
+        performance model it is the model's gain by the next processor, and always known.
 
         Returns
         -------
@@ -184,6 +189,11 @@ class History(msgspec.Struct, eq=False):
         return self._potential
 
     def _slope(self, window: int) -> float | None:
+        if self.performance and self.visits:
+            start, size = self.visits[0], self.visits[-1]
+            here, there = (speedup_by(self.performance, start, n) for n in (size, size + 1))
+            if here is not None and there is not None:
+                return there - here
         if len(self.visits) - 1 < max(window, 1):
             return None
         sizes = sorted(set(self.visits[-window - 1 :]) & self._typical_s.keys())
@@ -197,8 +207,9 @@ class History(msgspec.Struct, eq=False):
     def predict_s(self, size: int) -> float | None:
         """Expected iteration time on a size, s; None before the first measurement.
 
-        It is the measured time on a size that the job ran on. For other sizes it is a power law
-        through the nearest measured size (on a log scale). The exponent is the median of the
+        It is the measured time on a size that the job ran on. For other sizes it follows from the
+        time on the nearest measured size (on a log scale): by the performance model if the job has
+        one, else by a power law. The exponent is the median of the
         exponents between that size and the next three, so that one bad measurement has little
         influence; first iterations are compared with first iterations only. With one measured size
         only, scaling is taken as perfect.
@@ -209,6 +220,11 @@ class History(msgspec.Struct, eq=False):
         near, *others = sorted(self._typical_s, key=lambda other: (abs(log(size / other)), other))[
             :4
         ]
+        if self.performance:
+            start = self.visits[0]
+            here, there = (speedup_by(self.performance, start, n) for n in (near, size))
+            if here is not None and there is not None:
+                return self._typical_s[near] * here / there
         slopes = []
         for other in others:
             near_s, other_s = self._comparable_s(near, other)

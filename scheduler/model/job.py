@@ -224,7 +224,7 @@ class Job:
     def history(self) -> History:
         """Performance history of the job."""
         if self._history is None:
-            self._history = History()
+            self._history = History(performance=self.spec.performance)
         return self._history
 
     @property

@@ -10,7 +10,7 @@ import click
 from reshape.cli.options import FiniteRange
 from reshape.errors import ConfigError
 from reshape.key_values import key_values
-from reshape.speedup import FORMS, Model, parse
+from reshape.speedup import FORMS, Model, named, parse
 from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.workloads.resizable_trace import Resizability
@@ -47,6 +47,16 @@ class CostText(click.ParamType[ResizeCost]):
             self.fail(f"{value!r}: {error}; it has {names}, as in start_s=0.4,join_s=0.05", param)
 
 
+def _check_performance(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    """Check that a text names a performance model."""
+    try:
+        if text:
+            named(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+    return text
+
+
 def resizable_options(command: F) -> F:
     """Add the options that make a trace resizable."""
     for option in reversed(
@@ -63,6 +73,14 @@ def resizable_options(command: F) -> F:
                 default="downey",
                 show_default=True,
                 help=f"Their speedup: {FORMS}.",
+            ),
+            click.option(
+                "--performance",
+                default="",
+                callback=_check_performance,
+                metavar="MODEL",
+                help="Performance model that the scheduler uses for them, as --speedup or"
+                " module:Class,KEY=VALUE.  [default: a fit to the measurements]",
             ),
             click.option(
                 "--iterations",

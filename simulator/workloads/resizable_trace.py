@@ -29,6 +29,7 @@ class Resizability(msgspec.Struct, frozen=True):
     expand_step : processors that an expansion adds, as a share of those requested.
     data_mib : data that moves at a resize, MiB for each processor requested.
     cost : cost of a resize.
+    performance : performance model that the scheduler uses for resizable jobs; "": none.
     """
 
     resizable: float
@@ -39,6 +40,7 @@ class Resizability(msgspec.Struct, frozen=True):
     data_mib: float = 0.0
     cost: ResizeCost = ResizeCost()
     seed: int = 0
+    performance: str = ""
 
 
 def of_trace(jobs: TraceJobs, processors: int, how: Resizability) -> Workload:
@@ -55,7 +57,9 @@ def of_trace(jobs: TraceJobs, processors: int, how: Resizability) -> Workload:
             made.append(SimJob(at, spec, run_s))
             continue
         topology = Topology(step=max(1, round(how.expand_step * start)))
-        spec = msgspec.structs.replace(spec, max_processors=most, topology=topology)
+        spec = msgspec.structs.replace(
+            spec, max_processors=most, topology=topology, performance=how.performance
+        )
         data_bytes = round(how.data_mib * start * 2**20)
         iteration_s = run_s / how.iterations
         made.append(SimJob(at, spec, iteration_s, how.iterations, how.speedup, data_bytes))

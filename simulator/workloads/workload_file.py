@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError
-from reshape.speedup import Model, Speedup, parse, written
+from reshape.speedup import Model, Speedup, named, parse, written
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
 from scheduler.text.located import FieldPath, Located, converted
@@ -45,6 +45,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     max_processors, topology : largest size and valid sizes; without the former it is rigid.
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
     data_mib : data that moves at a resize.
+    performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
     """
 
     at: float
@@ -60,6 +61,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     user: str = ""
     queue: str = "main"
     priority: float = 0.0
+    performance: str = ""
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,6 +143,7 @@ def _line(job: SimJob) -> JobLine:
         spec.user,
         spec.queue,
         spec.priority,
+        spec.performance,
     )
 
 
@@ -175,6 +178,8 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     model: Speedup | None = None
     if line.speedup is not None:
         model = read_as("speedup", parse, line.speedup)
+    if line.performance:
+        read_as("performance", named, line.performance)
     for name in ("at", "walltime", "iteration_s", "data_mib", "priority"):
         value = getattr(line, name)
         if not isinstance(value, str) and not isfinite(value):
@@ -191,6 +196,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             line.user,
             line.queue,
             line.priority,
+            performance=line.performance,
         )
         if topology is not None:
             topology.valid_sizes(line.processors, line.max_processors or line.processors)

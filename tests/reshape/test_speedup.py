@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reshape.speedup import MODELS, Amdahl, Downey, Model, Prio, Tabulated, parse, written
+from reshape.speedup import (
+    MODELS,
+    Amdahl,
+    Downey,
+    Model,
+    Prio,
+    Tabulated,
+    is_own_class,
+    named,
+    parse,
+    speedup_by,
+    written,
+)
 
 
 def test_both_readings_of_the_formula_of_prio() -> None:
@@ -100,3 +112,44 @@ def test_the_error_of_a_wrong_model_names_value_and_fix(text: str, words: str) -
 
 def test_models_have_default_parameters() -> None:
     assert [parse(name) for name in MODELS if name != "table"] == [Prio(), Amdahl(), Downey()]
+
+
+class Stepped:
+    """A user's own model: linear speedup up to a size."""
+
+    def __init__(self, most: int = 4, failing: int = 0) -> None:
+        self.most, self.failing = most, failing
+
+    def factor(self, start: int, size: int) -> float:
+        if size == self.failing:
+            raise KeyError(size)
+        return min(size, self.most) / start
+
+
+def test_a_model_is_named_by_its_formula_or_by_a_class() -> None:
+    assert named("amdahl:serial=0.5") == Amdahl(0.5)
+    assert not is_own_class("amdahl:serial=0.5")
+    text = f"{__name__}:Stepped,most=6"
+    assert is_own_class(text)
+    assert [speedup_by(text, 2, size) for size in (2, 4, 6, 8)] == [1.0, 2.0, 3.0, 3.0]
+
+
+def test_a_result_that_is_no_speedup_counts_as_none() -> None:
+    assert speedup_by(f"{__name__}:Stepped,failing=4", 2, 4) is None
+    assert speedup_by(f"{__name__}:Stepped,most=0", 2, 4) is None
+    assert speedup_by("no_such_module:Model", 2, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no_such_module:Model", "No module named 'no_such_module'"),
+        (f"{__name__}:Stepped,least=3", "unexpected keyword argument 'least'"),
+        (f"{__name__}:re", "'module' object is not callable"),
+        ("builtins:dict", "has no method factor(start, size)"),
+        ("amdahl:serial=7", "serial must be >= 0 and <= 1, got 7.0"),
+    ],
+)
+def test_the_error_of_a_class_names_the_cause(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        named(text)

@@ -202,3 +202,31 @@ def test_the_head_of_the_module_is_an_example(tmp_path: Path) -> None:
         "".join(line[4:] + "\n" for line in text.splitlines() if "prio:" not in line[:9])
     )
     assert len(workload_file.read(path).jobs) == 2
+
+
+def test_a_performance_model_of_a_job_decides_how_far_it_expands(tmp_path: Path) -> None:
+    """The job scales to 4 processors; its table says so, and the fit has to find it out."""
+    job = (
+        "{at: 0, processors: 2, max_processors: 8, topology: power-of-2, walltime: 1000,"
+        ' iterations: 10, iteration_s: 10, speedup: "table:2=10,4=5,8=7"%s}'
+    )
+    path = tmp_path / "one.yaml"
+    expansions = []
+    for more in ("", ', performance: "table:2=10,4=5,8=7"'):
+        path.write_text(f"processors: 8\njobs:\n  - {job % more}\n")
+        expansions.append(told(path, "--policy", "max-b-pr")["expansions"])
+    assert expansions == [2, 1]
+    path.write_text(f"processors: 8\njobs:\n  - {job % ', performance: amdal'}\n")
+    done = simulate(path, "--policy", "max-b-pr")
+    assert done.exit_code != 0
+    assert "jobs[0].performance" in done.output
+    assert "did you mean amdahl?" in done.output
+
+
+def test_a_performance_model_of_resizable_jobs_of_a_trace() -> None:
+    options = ["--policy", "max-b-pr", "--resizable", "1", "--speedup", "downey:A=4,sigma=0"]
+    fit, model = (
+        told(SMALL, *options, *more) for more in ([], ["--performance", "downey:A=4,sigma=0"])
+    )
+    assert fit["expansions"] != model["expansions"]
+    assert simulate(SMALL, *options, "--performance", "downey:B=4").exit_code != 0

@@ -5,7 +5,7 @@ output expected. The first block sets up (``scenario NAME field=value ...``, ``m
 ``core order=sequential kill=no``). In the others each line is an event, an enquiry or a comment;
 events of a block with the same time are handled together. An unknown word is an error.
 
-    @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [requeue]
+    @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
     @TIME started JOB | ended JOB [exit=N] [signal=N] [died] [checkpoint=N] | cancel JOB | wake
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS]
@@ -101,7 +101,10 @@ def run(core: Site, commands: list[str]) -> list[str]:
 
 #: Event -> words and named words that it may have besides its numbers.
 EVENTS: dict[str, tuple[set[str], set[str]]] = {
-    "submit": ({"requeue"}, {"n", "walltime", "max", "topology", "priority"}),
+    "submit": (
+        {"requeue"},
+        {"n", "walltime", "max", "topology", "priority", "performance"},
+    ),
     "started": (set(), set()),
     "ended": ({"died"}, {"exit", "signal", "checkpoint"}),
     "cancel": (set(), set()),
@@ -157,6 +160,7 @@ def read_event(line: str) -> Event:
             topology,
             priority=float(named.get("priority", 0)),
             requeue="requeue" in words,
+            performance=named.get("performance", ""),
         )
         return JobSubmitted(time, job, spec)
     if what == "point":

@@ -83,12 +83,12 @@ def max_benefit_priority(
         return Stay(Reason(rule, text, {"size": job.size}))
     potential = benefit.potential(job)
     if not benefit.passes(potential):
-        facts = {"potential": potential, "min_potential": benefit.min_potential}
+        numbers = {"potential": potential, "min_potential": benefit.min_potential}
         text = "expand potential {potential:.4g} is not above {min_potential:.4g}"
-        return Stay(Reason(f"{rule}, threshold", text, facts))
+        return Stay(Reason(f"{rule}, threshold", text, numbers))
     needed = to - job.size
     kept = _kept_for_others(job, view, benefit, potential) if needed <= idle else 0
-    facts = {"size": job.size, "to": to, "needed": needed}
+    facts: dict[str, int | float | str] = {"size": job.size, "to": to, "needed": needed}
     facts |= {"free": view.free, "idle": idle, "kept": kept}
     rest = (", {idle} of them not reserved" if idle < view.free else "") + (
         ", {kept} kept for jobs that come first or gain more" if kept else ""
@@ -102,6 +102,9 @@ def max_benefit_priority(
         return Stay(Reason(f"{rule}, no gain", text, facts))
     text = "from {size} to {to}: {needed} of {free} idle processors" + rest
     text += "; an iteration of {now_s:.4g} s is expected to take {then_s:.4g} s"
+    if job.spec.performance and job.history.time_s(to) is None:
+        facts["model"] = job.spec.performance
+        text += " by {model}"
     pause_s = view.pause_s(job)
     if pause_s:
         facts["pause_s"] = pause_s

@@ -10,6 +10,7 @@ import unicodedata
 from math import inf
 
 from reshape.errors import ConfigError, ReshapeError, nearest
+from reshape.speedup import FORMS, is_own_class, named, speedup_by
 from reshape.wire.messages import Submission
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
@@ -48,6 +49,7 @@ class Admission:
         _check_text(submission)
         self._check_sizes(submission)
         self._check_resources(submission)
+        self._check_performance(submission)
         name = submission.queue or next(iter(self._config.queues))
         queue = self._queue(name, submission)
         priority = self._priority(submission) + self._config.value_of(queue.priority)
@@ -63,6 +65,7 @@ class Admission:
             resources={name: amount for name, amount in submission.resources.items() if amount},
             executable=os.path.basename(submission.argv[0]),
             requeue=submission.requeue,
+            performance=submission.performance,
         )
 
     def _check_sizes(self, submission: Submission) -> None:
@@ -104,6 +107,31 @@ class Admission:
         if submission.max_processors is None:
             return None
         return max(submission.processors, min(submission.max_processors, self._processors))
+
+    def _check_performance(self, submission: Submission) -> None:
+        """Check the performance model on the sizes from the first to the largest, or on 100."""
+        text = submission.performance
+        if not text:
+            return
+        listed = self._config.performance_models
+        own = text.partition(",")[0]
+        if is_own_class(text) and own not in listed:
+            raise ReshapeError(
+                f"performance model {own!r} is not among the classes that the service may import"
+                f" ({', '.join(listed) or 'none'}): list it in performance_models, or write"
+                f" {FORMS}"
+            )
+        try:
+            named(text)
+        except ValueError as error:
+            raise ReshapeError(str(error)) from None
+        first, last = submission.processors, self._largest(submission) or submission.processors
+        for size in range(first, last + 1, max(1, (last - first) // 100)):
+            if speedup_by(text, first, size) is None:
+                raise ReshapeError(
+                    f"performance model {text!r} gives no speedup above 0 from {first} to {size}"
+                    " processors: correct it"
+                )
 
     def _check_resources(self, submission: Submission) -> None:
         pools = self._machine.pools
@@ -164,13 +192,13 @@ class Admission:
 def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
     s = submission
-    if not "".join((s.name, s.user, s.queue, s.output, s.cwd)).isprintable():
+    if not "".join((s.name, s.user, s.queue, s.output, s.cwd, s.performance)).isprintable():
         _refuse_control_characters(s)
     check_arguments(submission.argv, submission.environment)
 
 
 def _refuse_control_characters(submission: Submission) -> None:
-    for field in ("name", "user", "queue", "output", "cwd"):
+    for field in ("name", "user", "queue", "output", "cwd", "performance"):
         text = getattr(submission, field)
         if any(unicodedata.category(character) == "Cc" for character in text):
             raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")

@@ -272,3 +272,28 @@ def test_slope_is_that_of_a_least_squares_fit(
     found = sum(w * v for w, v in zip(slope_weights(tuple(sizes), at), values, strict=True))
     scale = max(values) / min(b - a for a, b in pairwise(sizes))
     assert found == pytest.approx(np.polyder(curve)[-1], rel=1e-6, abs=1e-7 * scale)
+
+
+def test_a_performance_model_takes_the_place_of_the_fit() -> None:
+    history = History(performance="amdahl:serial=0.5")
+    assert history.predict_s(4) is None
+    history.configured(2, 0.0)
+    assert history.expand_potential(2) == pytest.approx(0.75 / (0.5 + 0.5 / 3) - 1)
+    history.record(6.0, 6.0)
+    assert history.predict_s(2) == 6.0
+    assert history.predict_s(4) == pytest.approx(6.0 * (0.5 + 0.5 / 4) / 0.75)
+    history.configured(4, 7.0)
+    history.record(3.0, 10.0)
+    assert history.predict_s(4) == 3.0, "a measured size is not predicted"
+    assert history.predict_s(8) == pytest.approx(3.0 * (0.5 + 0.5 / 8) / (0.5 + 0.5 / 4))
+
+
+def test_a_model_that_gives_no_speedup_leaves_the_fit() -> None:
+    with_model, without = History(performance="no_such_module:Model"), History()
+    for history in (with_model, without):
+        history.configured(2, 0.0)
+        history.record(6.0, 6.0)
+        history.configured(4, 6.0)
+        history.record(4.0, 10.0)
+    assert with_model.predict_s(8) == without.predict_s(8)
+    assert with_model.expand_potential(1) == without.expand_potential(1)

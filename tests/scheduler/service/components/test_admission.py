@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from math import inf, nan
 
+import msgspec
 import pytest
 
 from reshape.errors import ReshapeError
@@ -118,3 +120,24 @@ def test_a_maximum_beyond_the_machine_is_cut_to_it() -> None:
 def test_names_may_hold_any_printable_character() -> None:
     name = "Größe\u00a03 µ"
     assert admit(user="ann", name=name).name == name
+
+
+def test_a_performance_model_of_a_submission() -> None:
+    assert admit(performance="table:2=10,4=6").performance == "table:2=10,4=6"
+    config = msgspec.structs.replace(SITE, performance_models=("reshape.speedup:Amdahl",))
+    own = "reshape.speedup:Amdahl,serial=0.5"
+    assert admit(config, performance=own).performance == own
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("amdal:serial=0.1", "unknown speedup model 'amdal'; did you mean amdahl?"),
+        ("reshape.speedup:Amdahl,serial=0.5", "list it in performance_models"),
+        ("amdahl:serial=5", "serial must be >= 0 and <= 1, got 5.0"),
+        ("amdahl:serial=0.5\n", "holds a control character"),
+    ],
+)
+def test_a_performance_model_that_is_refused(model: str, words: str) -> None:
+    with pytest.raises(ReshapeError, match=re.escape(words)):
+        admit(performance=model)
