@@ -18,7 +18,7 @@ from scheduler.config import machine_file as platform
 from scheduler.config.centres_file import names_centres
 from scheduler.config.machine_file import Platform
 from scheduler.model.sharing import PenaltyRule, Windows
-from scheduler.policies.registry import known
+from scheduler.policies.registry import known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text import json_text
 from scheduler.virtual_clock.collection import no_collection
@@ -233,7 +233,8 @@ def simulate(trace: Path, **options: Any) -> None:
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
     files: dict[Path, bytes] = {}
     if asks_for_statistics(options):
-        values = job_values(schedule, options, machine_file or trace)
+        selection = COUNT if is_counted else name_of("selection", chosen.selection)
+        values = job_values(schedule, options, machine_file or trace, selection)
         add_statistics(values, options, result, files)
     if options["swf_file"] is not None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
@@ -278,7 +279,9 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
         result |= {"report": msgspec.structs.asdict(report)}
     files: dict[Path, bytes] = {}
     if asks_for_statistics(options):
-        add_statistics(job_values(schedule, options, trace), options, result, files)
+        selection = name_of("selection", chosen.selection)
+        values = job_values(schedule, options, trace, selection)
+        add_statistics(values, options, result, files)
     if read is not None and options["swf_file"] is not None:
         files[options["swf_file"]] = swf_bytes(schedule, read, options["policy"])
     if out is not None:

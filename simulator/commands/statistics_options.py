@@ -119,16 +119,19 @@ def add_statistics(
         files[options["out"] / name] = samples_csv(own)
 
 
-def job_values(schedule: Schedule, options: Mapping[str, Any], machine: Path) -> JobValues:
+def job_values(
+    schedule: Schedule, options: Mapping[str, Any], machine: Path, selection: str
+) -> JobValues:
     """Variables of the jobs of a schedule of one centre.
 
     Parameters
     ----------
+    selection : name of the processor selection.
     machine : file that names the centre: of the machine, or of the workload.
     """
     from simulator.statistics.job_variables import JobValues
 
-    names = {"selection": options["select"], "centre": machine.name.partition(".")[0]}
+    names = {"selection": selection, "centre": machine.name.partition(".")[0]}
     return JobValues(schedule, tau=options["tau"], names=names, price=options["price"])
 
 
