@@ -49,6 +49,10 @@ class AccessRefused(ReshapeError):  # noqa: N818 - it names an answer of the ser
     """The service refuses the key of a client; trying again does not help."""
 
 
+class PermissionDenied(ReshapeError):  # noqa: N818 - the name that the command line has for it
+    """The sender may not send this message; the service counts it."""
+
+
 class ProtocolError(ReshapeError):
     """A message of another version, or one that breaks the protocol; trying again does not help."""
 

@@ -38,6 +38,8 @@ import zmq
 
 from reshape.topology import Topology
 from reshape.wire import messages as m
+from reshape.wire.access import AccessFile
+from reshape.wire.client import use_keys
 from reshape.wire.codec import decode, encode
 from scheduler.client import background
 from scheduler.node.directory import ServiceDirectory
@@ -112,7 +114,7 @@ class Peers:
     connection is also read after sending on it.
     """
 
-    def __init__(self, endpoint: str, count: int) -> None:
+    def __init__(self, endpoint: str, count: int, access: AccessFile | None = None) -> None:
         self.context = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, count + 16)
         self.sockets = [self.context.socket(zmq.DEALER) for _ in range(count)]
@@ -121,6 +123,8 @@ class Peers:
         self._readable: deque[int] = deque()
         for number, socket in enumerate(self.sockets):
             socket.setsockopt(zmq.LINGER, 0)
+            if access is not None:
+                use_keys(socket, access)
             socket.connect(endpoint)
             handle = socket.getsockopt(zmq.FD)
             assert isinstance(handle, int)
@@ -149,14 +153,16 @@ class Peers:
 
 
 @contextmanager
-def service(processors: int, scenario: str) -> Iterator[tuple[ServiceDirectory, StandIn, int]]:
-    """Run a service with a stand-in for its agent."""
+def service(
+    processors: int, scenario: str, *more: str
+) -> Iterator[tuple[ServiceDirectory, StandIn, int]]:
+    """Run a service with a stand-in for its agent; `more` are options of `reshape serve`."""
     with tempfile.TemporaryDirectory() as folder:
         place = ServiceDirectory(Path(folder) / "service")
         place.create()
         agent = StandIn(place)
         agent.start()
-        options = ["--processors", str(processors), "--scenario", scenario]
+        options = ["--processors", str(processors), "--scenario", scenario, *more]
         process = background.start(place.path, options)
         try:
             yield place, agent, process.pid
@@ -214,12 +220,20 @@ def submit(
 
 
 class FirstRanks:
-    """The first ranks of all jobs, each with a connection of its own."""
+    """The first ranks of all jobs, each with a connection of its own.
 
-    def __init__(self, endpoint: str, tokens: dict[int, str]) -> None:
+    Parameters
+    ----------
+    tokens : job tokens by job number.
+    access : keys for an endpoint on TCP.
+    """
+
+    def __init__(
+        self, endpoint: str, tokens: dict[int, str], access: AccessFile | None = None
+    ) -> None:
         self.jobs = sorted(tokens)
         self.tokens = tokens
-        self.peers = Peers(endpoint, len(self.jobs))
+        self.peers = Peers(endpoint, len(self.jobs), access)
         self.asked = [0.0] * len(self.jobs)
         self.iteration = [0] * len(self.jobs)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape.errors import ReshapeError
+from reshape.errors import PermissionDenied
 from reshape.wire import messages as m
 from reshape.wire.access import AccessRole
 
@@ -44,10 +44,6 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
 }
 #: Messages about a job that only its user and administrators may send.
 OF_OWN_JOB = (m.Cancel, m.Explain, m.ForecastJob)
-
-
-class PermissionDenied(ReshapeError):  # noqa: N818 - the name that the command line has for it
-    """The sender may not send this message; the service counts it."""
 
 
 @dataclass(frozen=True)

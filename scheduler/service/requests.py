@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import msgspec
 
-from reshape.errors import ProtocolError, ReshapeError
+from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.access import read_access
 from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
@@ -23,7 +23,6 @@ from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import (
     OF_OWN_JOB,
-    PermissionDenied,
     Sender,
     check_role,
     check_user,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from reshape.errors import ReshapeError
+from reshape.errors import PermissionDenied, ReshapeError
 from reshape.wire import messages as m
 from scheduler.model.events import Event, JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
@@ -119,13 +119,14 @@ class ApplicationScheduler:
 
         Raises
         ------
-        ReshapeError : no such job, or the message is not from one of its processes.
+        ReshapeError : there is no such job.
+        PermissionDenied : the message is not from one of its processes.
         """
         job = self.job(number)
         launch = self._launches.get(number)
         expected = token_of(self._journal, number) if launch is None else launch.token
-        if not expected or not secrets.compare_digest(expected, token):
-            raise ReshapeError(f"the message is not from a process of job {number}")
+        if not expected or not secrets.compare_digest(expected.encode(), token.encode()):
+            raise PermissionDenied(f"the message is not from a process of job {number}")
         return job
 
     # ------------------------------------------------------------------ ends

@@ -146,7 +146,7 @@ def test_the_key_determines_user_and_role(station: Station) -> None:
     assert isinstance(ask(station.admin, m.Cancel(job=1)), m.Done)
     info = ask(station.admin, m.ServerInfo())
     assert isinstance(info, m.Info)
-    assert info.refused == {"permission": 4}
+    assert info.refused == {"permission": 5}
 
 
 def test_the_socket_of_the_directory_belongs_to_its_owner(station: Station) -> None:

@@ -7,10 +7,10 @@ from typing import get_args
 import msgspec
 import pytest
 
+from reshape.errors import PermissionDenied
 from reshape.wire import messages as m
 from reshape.wire.access import AccessRole
 from scheduler.service.permissions import (
-    PermissionDenied,
     Sender,
     check_role,
     check_user,

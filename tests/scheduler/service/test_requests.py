@@ -121,7 +121,7 @@ def test_a_token_permits_the_messages_of_its_job_alone(
         assert isinstance(answer, m.Failure)
     (info,) = desk.ask(b"a", m.ServerInfo())
     assert isinstance(info, m.Info)
-    assert (info.queued, info.refused) == (2, {"permission": 3})
+    assert (info.queued, info.refused) == (2, {"permission": 4})
 
 
 def test_a_long_answer_takes_several_turns_and_delays_no_other() -> None:
