@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from scheduler.state.bitsets import lowest_bits, set_of
 from scheduler.state.reservation_table import Allocation, Request, ReservationTable
@@ -38,6 +39,7 @@ class Improvements:
     sweep : (time, bits of the processors that are free then for the length of the job), as far as
         the search has come.
     meets_all : whether there is a start without any penalty.
+    useful_until : time after which no allocation can be the result, s.
     """
 
     def __init__(self, table: ReservationTable, request: Request) -> None:
@@ -47,6 +49,7 @@ class Improvements:
         self._factors: list[dict[int, float]] = []  # by node, for each time of the sweep
         self._is_over = False
         own = 0.0 if table.capacity is None else table.capacity.penalty(request.demand)
+        self.useful_until = request.latest if request.latest <= request.after else inf
         self.meets_all = own == 0 and table.is_finite
 
     def starts(self) -> Iterator[int]:
@@ -62,7 +65,8 @@ class Improvements:
 
         A set that is valid replaces the last one unless its largest penalty is higher: a bucket
         that step 5 (a) adds may have any penalty. The search ends with a factor of at most
-        `accepted`, or when all buckets were tried.
+        `accepted`, or when all buckets were tried; if the job can only start at once, also with the
+        first allocation that starts later, since the next ones do as well.
         """
         begin, free = self.sweep[i]
         chosen = lowest_bits(free, self._request.processors)
@@ -166,7 +170,7 @@ class Replacement:
                 worst = -self._entries[0][0]
                 if self._count == self._needed and worst <= found[-1].factor:
                     found.append(Improved(self._begin, worst, self._chosen))
-                    if worst <= accepted:
+                    if worst <= accepted or self._begin > self._search.useful_until:
                         return
 
     def _add(self, bit: int, factor: float, begin: float) -> None:

@@ -43,10 +43,21 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     bsld_p95, bsld_mean, wait_p95_s, wait_mean_s, penalised_p95_pct, penalised_mean_pct of the jobs
     that were not killed, and killed.
     """
+    fields = {"backfill_order": "sjf", "selection": parameters["selection"]}
+    return numbers(simulated(parameters, "easy", fields))
+
+
+def simulated(parameters: Mapping[str, Any], policy: str, fields: Mapping[str, Any]) -> Schedule:
+    """Simulate one trace with one mix of demands.
+
+    Parameters
+    ----------
+    parameters : as of `run`, without the selection.
+    policy, fields : scenario by name, and fields that it gets before those of `changes`.
+    """
     mix = parameters["mix"]
     trace = _trace(str(Path(parameters[TRACES]) / parameters["trace"]))
-    base = {"backfill_order": "sjf", "selection": parameters["selection"]}
-    chosen = scenario("easy", base | dict(parameters.get("changes") or {}))
+    chosen = scenario(policy, dict(fields) | dict(parameters.get("changes") or {}))
     sharing = None
     if mix != "none":
         trace = Demands(MIXES[mix]).of(trace, int(parameters["seed"]))
@@ -61,7 +72,7 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         machine, leaves=machine.leaves.first(len(machine.leaves) // PER_NODE),
         processors_per_node=PER_NODE,
     )  # fmt: skip
-    schedule = simulate(
+    return simulate(
         trace,
         machine,
         chosen,
@@ -70,7 +81,6 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         first=int(parameters["jobs"]),
         sharing=sharing,
     )
-    return numbers(schedule)
 
 
 def numbers(schedule: Schedule) -> dict[str, float]:

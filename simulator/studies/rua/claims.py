@@ -1,0 +1,151 @@
+"""The claims of GUIM 7.6, each against the thesis' own tables and against our runs.
+
+A claim is that a number is above 0: a difference of two strategies, or how far a ratio exceeds the
+one that the text gives. Ours is taken seed by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from simulator.results.statistics import Interval
+from simulator.studies.claims import OPEN, by_sign
+from simulator.studies.rua.paper import TABLES
+from simulator.studies.rua.results import RuaResults, centre, interval_of
+
+HELD, OPPOSITE = "held", "opposite"
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A sentence of the text about two strategies.
+
+    Parameters
+    ----------
+    text : the sentence; ``{metric}`` stands for the title of the metric.
+    metrics : for each of them it is a claim.
+    more, less : strategies; `more` has the larger number.
+    ratio : how many times it is as large, at least; 0: any difference.
+    within : the difference is less than this share, in percent; 0: no such limit.
+    only : (centre, mix) pairs that the text speaks of; empty: all.
+    """
+
+    text: str
+    metrics: tuple[str, ...]
+    more: str
+    less: str
+    ratio: float = 0.0
+    within: float = 0.0
+    only: tuple[tuple[str, str], ...] = ()
+
+    def amount(self, more: float, less: float) -> float:
+        """Number that is above 0 if the sentence is right."""
+        if self.within:
+            return self.within - abs(100 * (more / less - 1)) if less else float("-inf")
+        return more - (self.ratio or 1.0) * less
+
+
+HIGH: Final = (("CTC", "high"), ("SDSC", "high"))
+HIGH_AND_MEDIUM: Final = (*HIGH, ("CTC", "med"), ("SDSC", "med"))
+BSLD: Final = ("bsld_p95", "bsld_mean")
+WAIT: Final = ("wait_p95_s", "wait_mean_s")
+PENALISED: Final = ("penalised_p95_pct", "penalised_mean_pct")
+KILLED: Final = ("killed",)
+CPUS: Final = ("cpus_p95",)
+STATEMENTS: Final = (
+    Statement("LC has a smaller {metric} than LCT=1 (7.6.1)", BSLD, "LCT=1", "LC"),
+    Statement("LC has a larger {metric} than FF (7.6.1)", BSLD, "LC", "FF"),
+    Statement("{metric} falls from LCT=1 to LCT=1.5 (7.6.1)", BSLD, "LCT=1", "LCT=1.5"),
+    Statement("LCT=1 has a larger {metric} than LC (7.6.1)", WAIT, "LCT=1", "LC"),
+    Statement("LC reduces {metric} against FF (7.6.1)", PENALISED, "FF", "LC"),
+    Statement("LCT=1 reduces {metric} against FF (7.6.1)", PENALISED, "FF", "LCT=1"),
+    Statement("LCT=1.5 reduces {metric} against FF (7.6.1)", PENALISED, "FF", "LCT=1.5"),
+    Statement("{metric} grows from LCT=1 to LCT=1.5 (7.6.1)", PENALISED, "LCT=1.5", "LCT=1"),
+    Statement("LC reduces {metric} against FF (7.6.1)", KILLED, "FF", "LC"),
+    Statement(
+        "LC reduces {metric} by a factor of 4 (7.6.1)", KILLED, "FF", "LC", 4.0,
+        only=HIGH_AND_MEDIUM,
+    ),
+    Statement("LCT=1.15 halves {metric} (7.6.1)", KILLED, "FF", "LCT=1.15", 2.0),
+    Statement("LCT=1.5 halves {metric} (7.6.1)", KILLED, "FF", "LCT=1.5", 2.0),
+    Statement("LC uses more {metric}, than LCT=1 (7.6.1)", CPUS, "LC", "LCT=1"),
+    Statement("{metric} grow from LCT=1 to LCT=1.5 (7.6.1)", CPUS, "LCT=1.5", "LCT=1"),
+    Statement("RUA has a slightly larger {metric} than FF (7.6.2)", BSLD[:1], "RUA", "FF"),
+    Statement(
+        "{metric} of RUA and FF differ by less than 5 % (7.6.2)", BSLD[:1], "RUA", "FF", within=5.0
+    ),
+    Statement("RUA has a smaller {metric} than LC (7.6.2)", BSLD[:1], "LC", "RUA"),
+    Statement("RUA has a smaller {metric} than LC (7.6.2)", WAIT[:1], "LC", "RUA"),
+    Statement("RUA reduces {metric} against FF (7.6.2)", KILLED, "FF", "RUA"),
+    Statement(
+        "RUA reduces {metric} by a factor of 5 (7.6.2)", KILLED, "FF", "RUA", 5.0, only=HIGH[1:]
+    ),
+    Statement(
+        "RUA reduces {metric} by a factor of 3 (7.6.2)", KILLED, "FF", "RUA", 3.0, only=HIGH[:1]
+    ),
+    Statement("RUA reduces {metric} against FF (7.6.2)", PENALISED[:1], "FF", "RUA"),
+    Statement(
+        "RUA halves {metric} (7.6.2)", PENALISED[:1], "FF", "RUA", 2.0, only=(("SDSC", "med"),)
+    ),
+    Statement("RUA reduces {metric} against LC (7.6.2)", PENALISED[:1], "LC", "RUA"),
+    Statement("RUA reduces {metric} against LC (7.6.2)", KILLED, "LC", "RUA"),
+)  # fmt: skip
+
+
+class RuaClaim(msgspec.Struct, frozen=True):
+    """A claim for one trace and mix.
+
+    Parameters
+    ----------
+    id : unique within the report.
+    text : the sentence.
+    trace, mix : where it is judged.
+    paper : number that the thesis' tables give; None if they have none (figure 7.12 is lost).
+    ours : the same of our runs.
+    verdict : of our runs; tables: of the thesis' own tables.
+    """
+
+    id: str
+    text: str
+    trace: str
+    mix: str
+    paper: float | None
+    ours: Interval
+    verdict: str
+    tables: str
+
+
+def judge(results: RuaResults) -> list[RuaClaim]:
+    """Judge the sentences of GUIM 7.6 for each trace and mix that they speak of."""
+    claims: list[RuaClaim] = []
+    for statement in STATEMENTS:
+        for metric in statement.metrics:
+            for trace in results.traces:
+                for mix in results.mixes(trace):
+                    if not statement.only or (centre(trace), mix) in statement.only:
+                        number = f"7.6-{len(claims) + 1}"
+                        claims.append(_claim(results, statement, metric, trace, mix, number))
+    return claims
+
+
+def _claim(
+    results: RuaResults, statement: Statement, metric: str, trace: str, mix: str, id: str
+) -> RuaClaim:
+    _, title, table = TABLES[metric]
+
+    def value(of: Callable[[str], list[float]]) -> list[float]:
+        pairs = zip(of(statement.more), of(statement.less), strict=False)
+        return [statement.amount(more, less) for more, less in pairs]
+
+    def printed(strategy: str) -> list[float]:
+        found = table.get((centre(trace), mix, strategy))
+        return [] if found is None else [found]
+
+    ours = interval_of(value(lambda strategy: results.values((trace, mix, strategy), metric)))
+    paper = next(iter(value(printed)), None)
+    tables = OPEN if not paper else HELD if paper > 0 else OPPOSITE
+    text = statement.text.format(metric=title)
+    rounded = None if paper is None else round(paper, 3)
+    return RuaClaim(id, text, trace, mix, rounded, ours, by_sign(ours), tables)

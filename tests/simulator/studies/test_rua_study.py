@@ -1,0 +1,123 @@
+"""The study of GUIM chapter 7 on a small trace."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from paths import SMALL_TRACE
+
+from simulator.studies.rua import report as rua_report
+from simulator.studies.rua import runs as rua
+from simulator.studies.rua.claims import STATEMENTS
+from simulator.studies.rua.paper import COLUMNS, TABLES
+from simulator.studies.sharing.runs import simulated
+from simulator.study.study import Row, read_study, shipped_studies
+
+FIXED = {"windows": "table", "penalty": "excess", "overrun": "extend", "processors": 64}
+
+
+def parameters(**changes: Any) -> dict[str, Any]:
+    where = {"traces": str(SMALL_TRACE.parent), "trace": SMALL_TRACE.name, "jobs": 150}
+    chosen = {"name": "SDSC-SP2", "strategy": "FF", "mix": "high", "seed": 1}
+    return FIXED | where | chosen | changes
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    """All strategies with two mixes, two seeds."""
+    points = [
+        parameters(strategy=strategy, mix=mix, seed=seed)
+        for strategy in rua.STRATEGIES
+        for mix in ("low", "high")
+        for seed in (1, 2)
+    ]
+    return [Row(point, rua.run(point)) for point in points]
+
+
+def test_runs(rows: list[Row]) -> None:
+    for row in rows:
+        assert set(row.result) == set(TABLES)
+        assert 0 < row.result["cpus_p95"] <= 64
+    by_strategy = {
+        row.parameters["strategy"]: row.result
+        for row in rows
+        if (row.parameters["mix"], row.parameters["seed"]) == ("high", 1)
+    }
+    assert by_strategy["LCT=1"]["penalised_mean_pct"] < by_strategy["FF"]["penalised_mean_pct"]
+    assert by_strategy["LCT=1.5"] != by_strategy["LCT=1"]
+
+
+def test_processors_by_hour() -> None:
+    """The hours add up to the processor-seconds of the jobs."""
+    schedule = simulated(parameters(), "easy", {"selection": "first-fit"})
+    used = rua.processors_by_hour(schedule)
+    ran = schedule.ended - schedule.started
+    hours_s = rua.HOUR_S * len(used)
+    begin = schedule.started.min()
+    within = np.clip(schedule.ended - begin, 0, hours_s) - np.clip(
+        schedule.started - begin, 0, hours_s
+    )
+    assert used.sum() * rua.HOUR_S == pytest.approx((within * schedule.jobs.processors).sum())
+    assert (ran >= within).all()
+    assert used.max() <= 64
+
+
+def test_report(rows: list[Row]) -> None:
+    report = rua_report.report(rows, None)
+    assert "Table 7.1" in report.text
+    assert "(128.08)" in report.text
+    claims = report.data["claims"]
+    assert [*claims[0]] == [
+        "id", "text", "trace", "mix", "paper", "ours", "low", "high", "verdict", "tables",
+    ]  # fmt: skip
+    assert len({claim["id"] for claim in claims}) == len(claims)
+    assert {claim["verdict"] for claim in claims} <= {"held", "opposite", "open"}
+    assert {claim["mix"] for claim in claims} == {"low", "high"}
+    text = "LC reduces killed jobs by a factor of 4 (7.6.1)"
+    found = next(claim for claim in claims if claim["text"] == text)
+    assert (found["tables"], found["paper"]) == ("held", 475 - 4 * 105)
+    assert set(report.files) == {
+        f"figure7-{n}.{form}" for n in (9, 11, 12) for form in ("png", "svg")
+    }
+    assert "NaN" not in json.dumps(report.data)
+
+
+def test_the_tables_against_their_own_text() -> None:
+    """Rows with the thesis' own numbers: the verdict on them is that on its tables."""
+    rows = [
+        Row(
+            {"name": centre, "mix": mix, "strategy": strategy, "seed": seed},
+            {metric: table[centre, mix, strategy] for metric, (_, _, table) in TABLES.items()},
+        )
+        for centre in ("CTC", "SDSC")
+        for mix in ("high", "med", "low")
+        for strategy in COLUMNS
+        for seed in (1, 2)
+    ]
+    claims = rua_report.report(rows, None).data["claims"]
+    assert len(claims) > len(STATEMENTS)
+    for claim in claims:
+        assert claim["verdict"] == claim["tables"]
+        assert (claim["tables"] == "open") == ("RUA" in claim["text"])
+    quarter = {
+        (claim["trace"], claim["mix"]): claim["tables"]
+        for claim in claims
+        if "factor of 4" in claim["text"]
+    }
+    assert quarter == {
+        ("CTC", "high"): "opposite",
+        ("CTC", "med"): "opposite",
+        ("SDSC", "high"): "held",
+        ("SDSC", "med"): "opposite",
+    }
+
+
+def test_the_study_file() -> None:
+    study = read_study(shipped_studies()["rua"], (), "1")
+    assert len(study.runs) == 2 * 3 * 7
+    full = read_study(shipped_studies()["rua"], (), "1", full=True)
+    assert len(full.runs) == 3 * 3 * 7
+    assert {run["jobs"] for run in full.runs} == {10000}
