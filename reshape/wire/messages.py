@@ -330,6 +330,7 @@ class Submission(msgspec.Struct):
     resources : amounts of resources besides processors, by name.
     requeue : whether the job goes back to the queue when its processes die.
     performance : performance model, as `reshape.speedup.named` reads it; "": none.
+    shared : what each process demands of the shared resources of its node, by name.
     """
 
     argv: list[str]
@@ -349,6 +350,7 @@ class Submission(msgspec.Struct):
     placement: Placement = "block"
     requeue: bool = False
     performance: str = ""
+    shared: dict[str, int] = {}
 
 
 class Submit(_Message):
@@ -475,6 +477,7 @@ class JobInfo(msgspec.Struct):
     state, code : long and short name of the job state.
     priority : sum of the user-assigned priority and that of the queue.
     resources : requested amounts of resources besides processors.
+    shared : declared demand of each process for the shared resources of its node.
     processor_seconds : sum over time of the processors that it has held, those of starting and
         leaving groups included.
     processor_seconds_by_size : the same as (size, processor-seconds), by the size on which the job
@@ -522,6 +525,7 @@ class JobInfo(msgspec.Struct):
     max_memory_mib: int = 0
     ranks: list[RankPlace] = []
     requeues: int = 0
+    shared: dict[str, int] = {}
 
 
 class Jobs(_Message):
@@ -572,6 +576,7 @@ class Info(_Message):
     Attributes
     ----------
     resources : (amount, free) of resources besides processors, by name.
+    shared : capacity of each node for resources that its processes share, by name.
     awaited : nodes whose agents the service starts and that have not reported, each with the fault
         of the last start, if any.
     unreadable : records of the journal that the service ignores because it cannot read them.
@@ -596,6 +601,7 @@ class Info(_Message):
     unreadable: list[str] = []
     awaited: dict[str, str] = {}
     refused: dict[str, int] = {}
+    shared: dict[str, int] = {}
 
 
 class ListNodes(_Message):

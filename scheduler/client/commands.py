@@ -204,6 +204,11 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
     help=f"Performance model by which sizes are compared that were not measured: {FORMS}, or"
     " module:Class,KEY=VALUE if the service allows it.  [default: a fit to the measurements]",
 )
+@click.option(
+    "--demand",
+    type=ResourceAmounts("memory_bandwidth=2000"),
+    help="What each process demands of the shared resources of its node; see docs/sharing.md.",
+)
 @click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
 @click.option(
     "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
@@ -232,6 +237,7 @@ def submit(
     requeue: bool,
     restart_from: Path | None,
     performance: str,
+    demand: dict[str, int] | None,
     waits: bool,
     test_only: bool,
     as_json: bool,
@@ -258,6 +264,7 @@ def submit(
         requeue=requeue,
         restart_from=restart_from,
         performance=performance,
+        shared=demand,
     )
     if test_only:
         quoted = quote_of(directory, submission)

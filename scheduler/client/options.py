@@ -57,9 +57,17 @@ class Priority(click.ParamType[float | str]):
 
 
 class ResourceAmounts(click.ParamType[dict[str, int]]):
-    """Amounts of further resources, by name."""
+    """Amounts by name.
+
+    Parameters
+    ----------
+    example : for messages.
+    """
 
     name = "NAME=AMOUNT,..."
+
+    def __init__(self, example: str = "memory_gib=16") -> None:
+        self._example = example
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -71,7 +79,7 @@ class ResourceAmounts(click.ParamType[dict[str, int]]):
             found = amounts(value.split(","))
             checked(found)
         except ValueError as error:
-            self.fail(f"{error}; an example is memory_gib=16", param, ctx)
+            self.fail(f"{error}; an example is {self._example}", param, ctx)
         return found
 
 

@@ -34,6 +34,7 @@ def prepare(
     resources: Mapping[str, int] | None = None,
     placement: Placement = "block",
     performance: str = "",
+    shared: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     requeue: bool = False,
@@ -94,6 +95,7 @@ def prepare(
         placement=placement,
         requeue=requeue,
         performance=performance,
+        shared=dict(shared or {}),
     )
 
 

@@ -13,9 +13,16 @@ from scheduler.text.times import format_moment, format_time
 
 
 def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
-    """List jobs as squeue does; PROCS is the current (or requested) size and the largest one."""
+    """List jobs as squeue does; PROCS is the current (or requested) size and the largest one.
+
+    DEMAND, of each process, is a column if a job declares one.
+    """
+    demands = ["DEMAND"] if any(job.shared for job in jobs) else []
     return Table(
-        ["JOBID", "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)", "NODELIST(REASON)"],
+        [
+            *("JOBID", "NAME", "USER", "ST", "TIME", "NODES", "PROCS(SIZE/MAX)"),
+            *(*demands, "NODELIST(REASON)"),
+        ],
         [
             (
                 str(job.job),
@@ -25,6 +32,7 @@ def queue_table(jobs: Sequence[JobInfo], now: float) -> Table:
                 format_time(running_s(job, now)),
                 str(len(job.nodes.split(",")) if job.nodes else 0),
                 f"{job.size or job.requested}/{job.max_processors or job.requested}",
+                *(amounts_text(job.shared) for _ in demands),
                 job.nodes or (f"({job.reason})" if job.reason else ""),
             )
             for job in jobs
@@ -132,6 +140,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
         "Processors": f"{job.size} of {job.requested} requested{most}: {job.processors or '-'}",
         "Resources": amounts_text(job.resources),
+        "Demand": f"{amounts_text(job.shared)} a process" if job.shared else "-",
         "Nodes": job.nodes or "-",
         "Ranks": ranks_text(job),
         "Sizes": sizes_text(job),
@@ -184,6 +193,7 @@ def service_text(info: Info) -> str:
         "Processors": f"{info.processors}, {info.free} free",
         "Resources": ", ".join(f"{n} {all_}, {free} free" for n, (all_, free) in held.items())
         or "-",
+        "Shared": f"{amounts_text(info.shared)} a node" if info.shared else "-",
         "Jobs": f"{info.queued} queued, {info.running} running, {info.ended} ended",
     }
     if info.unreadable:
@@ -199,7 +209,7 @@ def service_text(info: Info) -> str:
 
 
 def amounts_text(resources: Mapping[str, int]) -> str:
-    """Write amounts of further resources as ``memory_gib=64,licences=2``."""
+    """Write amounts of resources as ``memory_gib=64,licences=2``."""
     return ",".join(f"{name}={amount}" for name, amount in resources.items()) or "-"
 
 

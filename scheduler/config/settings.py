@@ -12,6 +12,7 @@ from scheduler.config.machine_file import Launcher
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
+from scheduler.model.sharing import PenaltyRule, SharedCapacity
 from scheduler.policies.containment import Report
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
@@ -143,6 +144,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     performance_models : classes, ``module:Class``, that submissions may name as performance models.
     network : the network of the nodes, from a machine file; None: flat.
     places : processor numbers of each node, from a machine file.
+    shared_per_node, shared_penalty : what the processes of a node share, from a machine file.
     listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
     ssh : command for nodes with the launcher ssh, with options such as ``-F FILE``.
     """
@@ -163,6 +165,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Network | None = None
     performance_models: tuple[str, ...] = ()
     places: dict[str, ProcSet] = {}
+    shared_per_node: dict[str, Count] = {}
+    shared_penalty: PenaltyRule = "excess"
     listen: str | None = None
     ssh: Annotated[str, msgspec.Meta(min_length=1)] = "ssh"
 
@@ -178,7 +182,11 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def machine(self) -> Machine:
         """Build a machine with this network, on which no node is up yet."""
-        return Machine(network=self.network, places=self.places)
+        shared = None
+        if self.shared_per_node:
+            per_node = self.nodes[0].processors  # a machine file has one number for all nodes
+            shared = SharedCapacity(per_node, self.shared_per_node, self.shared_penalty)
+        return Machine(network=self.network, places=self.places, shared=shared)
 
     def idle(self, report_error: Report | None = None) -> TwoGroupSite:
         """Build the site of this configuration, with all nodes up and idle."""

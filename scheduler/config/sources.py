@@ -123,9 +123,14 @@ def load_config(
             checked(config.nodes[i].resources)
         except ValueError as error:
             tree.fail(("nodes", i, "resources"), str(error))
-    if platform is not None and platform.network is not None:
-        network, places = platform.network, platform.places
-        config = msgspec.structs.replace(config, network=network, places=places)
+    if platform is not None and (platform.network is not None or platform.shared_per_node):
+        config = msgspec.structs.replace(
+            config,
+            network=platform.network,
+            places=platform.places,
+            shared_per_node=dict(platform.shared_per_node),
+            shared_penalty=platform.shared_penalty,
+        )
     check(tree, config)
     return config
 
@@ -159,7 +164,7 @@ def _check_single_node_field(tree: Located) -> None:
         tree.fail(
             (given[0],), f"give either {given[0]} or {given[1]}, not both: each defines the nodes"
         )
-    for name in ("network", "places"):
+    for name in ("network", "places", "shared_per_node", "shared_penalty"):
         if name in tree.values:
             tree.fail((name,), "is read from a machine file; give its path in the field machine")
 

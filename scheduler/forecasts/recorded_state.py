@@ -20,6 +20,7 @@ from scheduler.model.job import COMPLETED, FINAL, Job
 from scheduler.model.machine import Machine
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
+from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.containment import description
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.scenario import Scenario
@@ -45,7 +46,7 @@ class RecordedState:
     scenario, kill_at_walltime, event_order : what the site decides by.
     now : time from which forecasts begin, s.
     last : number of the job that was submitted last, 0 if there was none.
-    network, places : of the machine.
+    network, places, shared : of the machine.
     points : resize points after the records of their jobs, oldest first.
     ratios : run time divided by walltime of jobs that completed lately.
     arrivals : time (s) and request of the latest submissions, in order of time.
@@ -60,6 +61,7 @@ class RecordedState:
     event_order: EventOrder = "batch"
     network: Network | None = None
     places: Mapping[str, ProcSet] = field(default_factory=dict)
+    shared: SharedCapacity | None = None
     points: Sequence[ResizePoint] = ()
     ratios: Sequence[float] = ()
     arrivals: Sequence[tuple[float, JobSpec]] = ()
@@ -83,6 +85,7 @@ class RecordedState:
             event_order=site.principal.order,
             network=machine.space.network,
             places=machine.numbering.places,
+            shared=machine.shared,
             ratios=_ratios(list(jobs.values())[-PAST_JOBS:]),
             arrivals=_arrivals(jobs.values()),
         )
@@ -121,6 +124,7 @@ class RecordedState:
             last=last,
             network=machine.space.network,
             places=machine.numbering.places,
+            shared=machine.shared,
             points=points,
             ratios=_ratios(past),
             arrivals=_arrivals([*past, *jobs]),
@@ -130,7 +134,7 @@ class RecordedState:
         """Build a copy of the site. Errors of its policies are contained."""
         site = TwoGroupSite(
             self.scenario,
-            Machine(network=self.network, places=self.places),
+            Machine(network=self.network, places=self.places, shared=self.shared),
             kill_at_walltime=self.kill_at_walltime,
             order=self.event_order,
             report_error=description,

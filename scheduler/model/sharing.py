@@ -72,6 +72,18 @@ class SharedCapacity:
         self.penalty_rule = penalty
         self._less = 1.0 if penalty == "excess" else 0.0
 
+    @property
+    def amounts(self) -> dict[str, float]:
+        """Capacity of a node for each shared resource, by name."""
+        return dict(zip(self.names, self.capacities, strict=True))
+
+    def limits(self, name: str) -> bool:
+        """Whether nodes have a capacity for a demand of this name."""
+        plain = name
+        for direction in DIRECTIONS:
+            plain = plain.removesuffix(direction)
+        return name in self.names or plain in self.names
+
     def demand(self, named: Mapping[str, float]) -> Demand:
         """Demand of a process in the order of `names`.
 

@@ -15,6 +15,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import decoded
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
 from scheduler.model.procset import ProcSet
+from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import from_data, scenario, source_digests, to_data
@@ -63,15 +64,24 @@ def settings_of(core: TwoGroupSite, *, recovered: bool = False) -> bytes:
         data["recovered"] = True
     if machine.space.network is not None:
         data["network"] = msgspec.to_builtins(machine.space.network)
+    if machine.shared is not None:
+        data["shared"] = {
+            "processors_per_node": machine.shared.processors_per_node,
+            "amounts": machine.shared.amounts,
+            "penalty": machine.shared.penalty_rule,
+        }
+    if machine.space.network is not None or machine.shared is not None:
         data["places"] = {name: str(part) for name, part in machine.numbering.places.items()}
     return _json.encode(data)
 
 
 def machine_of(settings: bytes | None) -> Machine:
-    """Build a machine without nodes, of the network and the places that settings name."""
+    """Build a machine without nodes: the network, places and shared resources of settings."""
     data = msgspec.json.decode(settings or b"{}")
     places = {name: ProcSet.parse(text) for name, text in data.get("places", {}).items()}
-    return Machine(network=decoded(data.get("network")), places=places)
+    network = decoded(data.get("network"))
+    shared = SharedCapacity(**data["shared"]) if "shared" in data else None
+    return Machine(network=network, places=places, shared=shared)
 
 
 def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:

@@ -155,15 +155,20 @@ def _configured(config: ServeConfig, report_error: Report) -> TwoGroupSite:
 
 
 def _check_network(journal: Journal, wanted: Machine) -> None:
-    """Refuse another network: processors keep the numbers that the journal's events gave them."""
+    """Refuse another network: processors keep the numbers that the journal's events gave them.
+
+    A service without places may get a machine file with them if its nodes have these numbers.
+    """
     noted = [*journal.settings().values()][:1]
     if not noted:
         return
     there = machine_of(noted[0])
-    if (there.space.network, there.numbering.places) != (
-        wanted.space.network,
-        wanted.numbering.places,
-    ):
+    places, wanted_places = there.numbering.places, wanted.numbering.places
+    if there.space.network is None and not places and wanted_places:
+        record = journal.site_record()
+        nodes = [] if record is None else record.principal.nodes
+        places = {**wanted_places, **{node.name: node.numbers for node in nodes}}
+    if (there.space.network, places) != (wanted.space.network, wanted_places):
         raise ConfigError(
             "this directory began with another network, or another place in it for a node: serve"
             " with the machine file it had, or in another --dir",

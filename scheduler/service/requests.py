@@ -328,6 +328,7 @@ class RequestHandler:
             directory=str(self._components.directory.path),
             version=version("reshape-mpi"),
             resources=machine.resources,
+            shared=config.shared_per_node,
             unreadable=list(self._journal.unreadable),
             refused=dict(self._refused),
         )

@@ -90,7 +90,12 @@ class TwoGroupSite:
         machine = Machine() if machine is None else machine
         if group is None:
             network, counted = machine.space.network, machine.counted
-            group = Machine(network=network, counted=counted, numbering=machine.numbering)
+            group = Machine(
+                network=network,
+                counted=counted,
+                numbering=machine.numbering,
+                shared=machine.shared,
+            )
         if group.numbering is not machine.numbering:
             raise ValueError("the machines of the two groups must share their numbering")
         self._report = report_error
@@ -120,7 +125,7 @@ class TwoGroupSite:
         Parameters
         ----------
         nodes : nodes with their processors and resources.
-        like : machine whose network and places of nodes the site takes over.
+        like : machine whose network, places of nodes and shared resources the site takes over.
         options : keyword arguments of `TwoGroupSite`.
 
         Raises
@@ -131,8 +136,8 @@ class TwoGroupSite:
         nodes = list(nodes)
         reserved = {} if rule is None else rule.reserved({n.name: n.count for n in nodes})
         network = like.space.network
-        machine = Machine(network=network, places=like.numbering.places)
-        group = Machine(network=network, numbering=machine.numbering)
+        machine = Machine(network=network, places=like.numbering.places, shared=like.shared)
+        group = Machine(network=network, numbering=machine.numbering, shared=like.shared)
         for node in nodes:
             kept = reserved.get(node.name, 0)
             rest, share = _divided(node.resources, kept, node.count)
@@ -257,8 +262,8 @@ class TwoGroupSite:
         A replay calls this where the journal says that the service was started again.
         """
         record, jobs = self.record(), list(self.jobs.values())
-        numbering = self.principal.machine.numbering
-        machine = Machine(network=self.principal.machine.space.network, places=numbering.places)
+        old = self.principal.machine
+        machine = Machine(network=old.space.network, places=old.numbering.places, shared=old.shared)
         handler = self.on_policy_error
         TwoGroupSite.__init__(
             self,

@@ -50,6 +50,7 @@ class Admission:
         self._check_sizes(submission)
         self._check_resources(submission)
         self._check_performance(submission)
+        self._check_demand(submission)
         name = submission.queue or next(iter(self._config.queues))
         queue = self._queue(name, submission)
         priority = self._priority(submission) + self._config.value_of(queue.priority)
@@ -63,6 +64,7 @@ class Admission:
             queue=name,
             priority=priority,
             resources={name: amount for name, amount in submission.resources.items() if amount},
+            shared={name: amount for name, amount in submission.shared.items() if amount},
             executable=os.path.basename(submission.argv[0]),
             requeue=submission.requeue,
             performance=submission.performance,
@@ -145,6 +147,21 @@ class Admission:
                 raise ReshapeError(
                     f"the job asks for {amount} {name}, the machine has {there[name]}: ask for less"
                 )
+
+    def _check_demand(self, submission: Submission) -> None:
+        shared = self._machine.shared
+        for name, amount in submission.shared.items():
+            if shared is None:
+                raise ReshapeError(
+                    f"the job declares a demand for {name}, and the nodes share nothing that is"
+                    " limited: leave it out, or let the machine file name shared_per_node"
+                )
+            if not shared.limits(name):
+                raise ReshapeError(
+                    f"there is no shared resource {name!r}{nearest(name, shared.names)}"
+                )
+            if amount < 0:
+                raise ReshapeError(f"the demand for {name} must be >= 0, got {amount}")
 
     def _queue(self, name: str, submission: Submission) -> QueueConfig:
         """Return the queue of a submission after checking its limits."""

@@ -101,6 +101,7 @@ def describe(
         pause_s=sum(times.pause_s for times in job.times),
         max_memory_mib=journal.max_memory_mib(job.id),
         requeues=job.requeues,
+        shared=dict(job.spec.shared),
     )
 
 

@@ -83,6 +83,7 @@ def _sentence(what: Event | Order) -> str:
             spec = what.spec
             most = f" to {spec.max_processors}" if spec.resizable else ""
             more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
+            more += "".join(f", {n} {name} a process" for name, n in spec.shared.items())
             return f"submitted for {spec.processors}{most} processors{more}, {spec.walltime_s:g} s"
         case Start():
             verb = "restarts from its last resize point" if what.restart else "starts"

@@ -8,9 +8,17 @@ import pytest
 
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
-from scheduler.model.events import JobEnded, JobSpec, JobSubmitted
+from scheduler.model.events import (
+    JobCancelled,
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+)
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Start
+from scheduler.model.orders import Contract, Expand, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.backfill.backfill import Backfill
@@ -167,3 +175,24 @@ def test_picks_that_do_not_go_together(selection: OnTable | None, pick: str, mes
     base = scenario("easy") if selection is None else Scenario("t", selection=selection)
     with pytest.raises(ConfigError, match=message):
         core_of(changed(base, {"backfill.pick": pick}))
+
+
+def test_expansions_and_contractions_change_what_the_nodes_are_used_for() -> None:
+    """Job 1 leaves 20 of the bandwidth of node a on two processors, none of it on three."""
+    policy = scenario("fcfs-pr").resizing
+    core = core_of(Scenario("t", selection=LessConsume(), resizing=policy))
+    spec = JobSpec(2, 1000.0, 3, shared={"bandwidth": 40})
+    core.handle([JobSubmitted(0.0, 1, spec)])
+    core.handle([JobStarted(0.0, 1)])
+    assert started(core, 1.0, job(1, 10.0, 20), first=2) == {2: ProcSet.of([2])}
+    core.handle([JobEnded(2.0, 2)])
+    (order,) = core.handle([ResizePoint(3.0, 1, 1, 1.0)])
+    assert type(order) is Expand
+    assert order.processors == ProcSet.of([2])
+    core.handle([ResizeDone(4.0, 1, order.serial)])
+    assert started(core, 5.0, job(1, 10.0, 20), first=3) == {3: ProcSet.of([4])}
+    core.handle([JobSubmitted(6.0, 4, job(8, 10.0))])
+    (order,) = core.handle([ResizePoint(7.0, 1, 2, 2.0)])
+    assert type(order) is Contract
+    core.handle([ResizeDone(8.0, 1, order.serial), JobCancelled(8.0, 4)])
+    assert started(core, 9.0, job(1, 10.0, 20), first=5) == {5: ProcSet.of([2])}
