@@ -18,6 +18,8 @@ PLAIN = {
     "lu --n 5 --block 8": r"lu: n=5 block=8 repeat=1 processors={} residual",
     "synthetic --seconds 0 --mib 1": r"synthetic: iterations=7 processors={} 1 MiB",
     "synthetic --seconds 0 --mib 0 --iterations 0": r"synthetic: iterations=0 processors={} 0 MiB",
+    "triad --mib 1 --iterations 4": r"triad: 1 MiB iterations=4 processors={} \d+ MB/s a process",
+    "triad --mib 1 --iterations 0": r"triad: 1 MiB iterations=0 processors={} 0 MB/s a process",
 }
 
 
@@ -30,6 +32,7 @@ def test_plain_run_is_verified(size: int, arguments: str) -> None:
 
 
 BROKEN = {
+    "triad --mib 1": "import apps.triad as m; m.triad = lambda a, b, c, s: None",
     "jacobi --n 20": "import apps.jacobi as m; m.sweep = lambda comm, u: None",
     "lu --n 40 --block 8": (
         "import apps.factor, apps.lu as m; apps.factor.swap_rows = lambda *_: None"
@@ -52,10 +55,10 @@ def test_verification_finds_a_broken_program(arguments: str) -> None:
     assert done.stdout.endswith("WRONG\n")
 
 
-@pytest.mark.parametrize("name", ["jacobi", "lu", "synthetic"])
+@pytest.mark.parametrize("name", ["jacobi", "lu", "synthetic", "triad"])
 def test_help_and_bad_values(name: str) -> None:
     assert f"python -m apps.{name}" in run(1, "-m", f"apps.{name}", "--help").stdout
-    option = {"jacobi": "--n", "lu": "--block", "synthetic": "--mib"}[name]
+    option = {"jacobi": "--n", "lu": "--block", "synthetic": "--mib", "triad": "--mib"}[name]
     done = run(1, "-m", f"apps.{name}", option, "-1")
     assert done.returncode == 2
     assert f"{option}" in done.stderr.splitlines()[-1]

@@ -16,6 +16,7 @@ PROGRAMS = {
     "jacobi --n 70 --iterations 500": ("max_error", 1e-12),
     "lu --n 160 --block 4 --repeat 12": ("residual", 16.0),
     "synthetic --seconds 0.004 --mib 2 --iterations 500": ("mib", 2),
+    "triad --mib 2 --sweeps 1 --iterations 500": ("mb_per_s", 1e9),
     "matmul --n 600 --block 2": ("max_error", 1e-13),
     "fft2d --n 45 --columns 31 --iterations 501": ("max_error", 1e-12),
     "cg --n 150": ("max_error", 1e-8),

@@ -13,7 +13,7 @@ import msgspec
 
 from simulator.results.statistics import Interval
 from simulator.studies.claims import OPEN, by_sign
-from simulator.studies.rua.paper import TABLES
+from simulator.studies.rua.paper import TABLES, TEXT
 from simulator.studies.rua.results import RuaResults, centre, interval_of
 
 HELD, OPPOSITE = "held", "opposite"
@@ -70,8 +70,8 @@ STATEMENTS: Final = (
     ),
     Statement("LCT=1.15 halves {metric} (7.6.1)", KILLED, "FF", "LCT=1.15", 2.0),
     Statement("LCT=1.5 halves {metric} (7.6.1)", KILLED, "FF", "LCT=1.5", 2.0),
-    Statement("LC uses more {metric}, than LCT=1 (7.6.1)", CPUS, "LC", "LCT=1"),
-    Statement("{metric} grow from LCT=1 to LCT=1.5 (7.6.1)", CPUS, "LCT=1.5", "LCT=1"),
+    Statement("{metric}: LC uses more than LCT=1 (7.6.1)", CPUS, "LC", "LCT=1"),
+    Statement("{metric}: they grow from LCT=1 to LCT=1.5 (7.6.1)", CPUS, "LCT=1.5", "LCT=1"),
     Statement("RUA has a slightly larger {metric} than FF (7.6.2)", BSLD[:1], "RUA", "FF"),
     Statement(
         "{metric} of RUA and FF differ by less than 5 % (7.6.2)", BSLD[:1], "RUA", "FF", within=5.0
@@ -102,9 +102,10 @@ class RuaClaim(msgspec.Struct, frozen=True):
     id : unique within the report.
     text : the sentence.
     trace, mix : where it is judged.
-    paper : number that the thesis' tables give; None if they have none (figure 7.12 is lost).
+    paper : number that the thesis' tables give, or the text of 7.6.2 on figure 7.12, which is lost;
+        None if they give none.
     ours : the same of our runs.
-    verdict : of our runs; tables: of the thesis' own tables.
+    verdict : of our runs; tables: of the thesis' own numbers.
     """
 
     id: str
@@ -134,18 +135,20 @@ def _claim(
     results: RuaResults, statement: Statement, metric: str, trace: str, mix: str, id: str
 ) -> RuaClaim:
     _, title, table = TABLES[metric]
+    words = statement.text.format(metric=title)
 
     def value(of: Callable[[str], list[float]]) -> list[float]:
         pairs = zip(of(statement.more), of(statement.less), strict=False)
         return [statement.amount(more, less) for more, less in pairs]
 
+    text = TEXT.get((metric, centre(trace), mix), {}) if "RUA" in words else {}
+
     def printed(strategy: str) -> list[float]:
-        found = table.get((centre(trace), mix, strategy))
+        found = text.get(strategy) if text else table.get((centre(trace), mix, strategy))
         return [] if found is None else [found]
 
     ours = interval_of(value(lambda strategy: results.values((trace, mix, strategy), metric)))
     paper = next(iter(value(printed)), None)
     tables = OPEN if not paper else HELD if paper > 0 else OPPOSITE
-    text = statement.text.format(metric=title)
     rounded = None if paper is None else round(paper, 3)
-    return RuaClaim(id, text, trace, mix, rounded, ours, by_sign(ours), tables)
+    return RuaClaim(id, words, trace, mix, rounded, ours, by_sign(ours), tables)

@@ -100,8 +100,14 @@ def test_the_tables_against_their_own_text() -> None:
     claims = rua_report.report(rows, None).data["claims"]
     assert len(claims) > len(STATEMENTS)
     for claim in claims:
-        assert claim["verdict"] == claim["tables"]
-        assert (claim["tables"] == "open") == ("RUA" in claim["text"])
+        if "RUA" in claim["text"]:  # figure 7.12 is lost, the text has some numbers
+            assert claim["verdict"] == "open"
+        else:
+            assert claim["verdict"] == claim["tables"] != "open"
+    within = [claim for claim in claims if "less than 5 %" in claim["text"]]
+    assert {(c["trace"], c["mix"]): c["tables"] for c in within if c["tables"] != "open"} == {
+        ("SDSC", "high"): "opposite"
+    }
     quarter = {
         (claim["trace"], claim["mix"]): claim["tables"]
         for claim in claims
