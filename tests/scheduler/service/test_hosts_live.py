@@ -10,9 +10,11 @@ import pytest
 from cluster import Cluster
 from command_line import reshape
 from hosts import NETWORK, Hosts, NoHosts
+from paths import ROOT
 
 from reshape.wire import messages as m
 
+SUPPORT = ROOT / "tests" / "support"
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -39,7 +41,7 @@ def started_agent(cluster: Cluster, *options: str) -> subprocess.CompletedProces
 def test_a_job_grows_onto_another_host_and_leaves_the_one_it_began_on(tmp_path: Path) -> None:
     steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=4 2/1 4"]
     options = ["--verify", *steps, "--set", "resizing.hold=5"]
-    with Cluster(tmp_path, hosts=2, processors=2, options=options) as cluster:
+    with Cluster(tmp_path, hosts=2, processors=2, options=options, policies=SUPPORT) as cluster:
         job = cluster.submit(synthetic(40), 2, max_processors=4)
         cluster.until(lambda: cluster.job(job).size == 4)
         assert cluster.job(job).nodes == "n1,n2"

@@ -10,10 +10,12 @@ import pytest
 from cluster import Cluster
 from command_line import reshape
 from hosts import Hosts, NoHosts
+from paths import ROOT
 
 from reshape.topology import Topology
 from scheduler.client.tables import ranks_text
 
+SUPPORT = ROOT / "tests" / "support"
 pytestmark = pytest.mark.timeout(120)
 
 WHERE = """
@@ -66,7 +68,7 @@ def test_ranks_are_where_the_placement_says(tmp_path: Path) -> None:
 def test_a_group_on_several_hosts_is_resized_and_verified(tmp_path: Path) -> None:
     steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=6 3/1"]
     options = ["--verify", *steps, "--set", "resizing.hold=5"]
-    with Cluster(tmp_path, hosts=3, processors=2, options=options) as cluster:
+    with Cluster(tmp_path, hosts=3, processors=2, options=options, policies=SUPPORT) as cluster:
         job = cluster.submit(synthetic(40), 3, max_processors=6)
         cluster.until(lambda: cluster.job(job).size == 6)
         assert ranks_text(cluster.job(job)) == (

@@ -17,7 +17,6 @@ from scheduler.client import background
 from scheduler.client.asking import ask, wait_for
 from scheduler.node.directory import ServiceDirectory
 
-SUPPORT = Path(__file__).parent
 BIN = Path(sys.executable).parent
 PORT = 7077
 
@@ -30,7 +29,9 @@ class Cluster:
     folder : for the service directory and the output of jobs.
     config : lines of the configuration file, besides nodes and address.
     launcher : that of all nodes.
+    options : further options of ``reshape serve``.
     awaits : whether to wait until all nodes are up.
+    policies : folder of modules with policies that the options name.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Cluster:
         options: Sequence[str] = (),
         launcher: str = "none",
         awaits: bool = True,
+        policies: Path | None = None,
     ) -> None:
         self.folder, self.directory = folder, folder / "service"
         self.place = ServiceDirectory(self.directory)
@@ -57,6 +59,7 @@ class Cluster:
         )
         self._config = f"listen: {HEAD}:{PORT}\nnodes:\n{nodes}\n{config}\n"
         self._options = list(options)
+        self._policies = policies
 
     def __enter__(self) -> Cluster:
         """Start the service and an agent on each host."""
@@ -93,16 +96,17 @@ class Cluster:
         serve = ["serve", "--dir", str(self.directory), "--background"]
         serve += ["--config", str(self.folder / "config.yaml"), *self._options]
         command = self.hosts.on_head(sys.executable, "-m", "reshape", *serve)
-        path = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]  # policies of tests
+        path = [str(self._policies or ""), os.environ.get("PYTHONPATH", "")]
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
         )
-        assert done.returncode == 0, done.stderr
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
         self.warnings = done.stderr
 
     def kill_service(self) -> None:
@@ -142,10 +146,11 @@ class Cluster:
         self.until(lambda: all(self.nodes()[name] == "up" for name in names))
 
     def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
-        """Wait until a condition holds."""
+        """Wait until a condition holds, else raise TimeoutError."""
         end = time.monotonic() + timeout
         while not condition():
-            assert time.monotonic() < end, "the time limit has passed"
+            if time.monotonic() > end:
+                raise TimeoutError(f"a condition does not hold after {timeout:g} s")
             time.sleep(0.05)
 
     def submit(self, argv: Sequence[str], processors: int = 1, **more: object) -> int:
@@ -171,7 +176,8 @@ class Cluster:
     def wait(self, number: int, timeout: float = 60.0) -> m.JobInfo:
         """Wait for the end of a job."""
         info = wait_for(self.directory, number, time.monotonic() + timeout)
-        assert info is not None, f"{self.job(number)}\n{self.output(number)}"
+        if info is None:
+            raise TimeoutError(f"{self.job(number)}\n{self.output(number)}")
         return info
 
     def output(self, number: int) -> str:
