@@ -131,7 +131,7 @@ def test_a_job_leaves_a_node_that_drains(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2, options=["--verify"]) as cluster:
         directory = ("--dir", cluster.directory)
         job = cluster.submit(
-            synthetic(80), 2, max_processors=4, topology=Topology.parse("list:2,4")
+            synthetic(200), 2, max_processors=4, topology=Topology.parse("list:2,4")
         )
         cluster.until(lambda: cluster.job(job).size == 4)
         reshape("node", "drain", *directory, "--reason", "new disk", "n1")
