@@ -73,15 +73,12 @@ class Demo:
         self.jobs.append(job)
         return job
 
-    def until(self, job: int, size: int, nodes: str) -> None:
-        """Wait until a job has a size and is on these nodes."""
-
-        def is_there() -> bool:
-            info = self.cluster.job(job)
-            return info.size == size and info.nodes == nodes
-
-        self.cluster.until(is_there, timeout=60.0)
-        self.say(f"job {job} has {size} processors on {nodes}")
+    def until(self, job: int, *hosts: str) -> None:
+        """Wait until a job was on these hosts and no others."""
+        self.cluster.until(
+            lambda: frozenset(hosts) in hosts_of(self.cluster.job(job)), timeout=60.0
+        )
+        self.say(f"job {job} is on {' and '.join(hosts)}")
 
     def run(self) -> None:
         """Run all steps."""
@@ -91,11 +88,11 @@ class Demo:
     def move(self) -> None:
         """Let a job grow onto another host and leave the one that it began on."""
         job = self.submit(synthetic(round(60 * self.length)), 4, "4,8")
-        self.until(job, 4, "n1")
-        self.until(job, 8, "n1,n2")
+        self.until(job, "n1")
+        self.until(job, "n1", "n2")
         self.cluster.ask(m.ChangeNode(node="n1", drains=True, why="demonstration"))
         self.say("node n1 drains")
-        self.until(job, 4, "n2")
+        self.until(job, "n2")
         self.cluster.ask(m.ChangeNode(node="n1", drains=False))
         self.say("node n1 is resumed")
         sweeps = str(round(20 * self.length))
@@ -111,7 +108,7 @@ class Demo:
         argv = program("jacobi", *size, "--checkpoint", "20")
         started.append(self.submit(argv, 4, requeue=True))
         for number, job in enumerate(started, start=1):
-            self.until(job, 4, f"n{number}")
+            self.until(job, f"n{number}")
         self.cluster.until(lambda: self.cluster.job(started[-1]).iteration >= 25, timeout=60.0)
         self.cluster.hosts["n3"].kill()
         self.say(f"host n3 is killed; job {started[-1]} has done more than 25 iterations there")
