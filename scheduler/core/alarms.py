@@ -67,8 +67,8 @@ class Alarms:
         job.estimate_s = self._limited(job, job.estimate_s)
 
     def _limited(self, job: Job, predicted_s: float) -> float:
-        if self.kill_at_walltime and predicted_s > job.spec.walltime_s:
-            return job.spec.walltime_s
+        if self.kill_at_walltime and predicted_s > job.walltime_s:
+            return job.walltime_s
         return predicted_s
 
     def _is_extended(self, job: Job) -> bool:
@@ -76,7 +76,7 @@ class Alarms:
         if self.predictor is None:
             return False
         may_exceed = self._beyond_walltime and not self.kill_at_walltime
-        return may_exceed or job.estimate_s < job.spec.walltime_s
+        return may_exceed or job.estimate_s < job.walltime_s
 
     def wake_by(self, time: float) -> None:
         """Ask for a wake-up at a time (s) unless an earlier one was asked for."""
@@ -114,7 +114,7 @@ class Alarms:
                 self._extend(job, self.predictor)
                 next_end = min(next_end, job.estimated_end)
             elif self.kill_at_walltime:
-                facts = {"walltime": job.spec.walltime_s}
+                facts = {"walltime": job.walltime_s}
                 reason = Reason("walltime", "{walltime} s are over", facts)
                 state.kill(job, JobState.TIMEOUT, reason)
             elif job.backfilled and self.kill_at_reservation:

@@ -333,13 +333,21 @@ class Core:
             if head is None or head in window:
                 return
 
-    def _start(self, job: Job, reason: Reason, avoiding: ProcSet = NONE) -> bool:
-        """Start a job if the selection accepts processors; return whether it did."""
+    def _start(
+        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None
+    ) -> bool:
+        """Start a job if the selection accepts processors; return whether it did.
+
+        Parameters
+        ----------
+        size : number of processors of an adaptive start; None: those that the job requests.
+        """
         state = self.state
-        chosen = state.machine.allocate(state.selection, job.processors, avoiding)
+        processors = job.processors if size is None else size
+        chosen = state.machine.allocate(state.selection, processors, avoiding)
         if chosen is None:
             return False
-        group = state.start(job, chosen)
+        group = state.start(job, chosen, processors)
         state.orders.append(Start(job.id, group, chosen, reason))
         self._alarms.job_started(job)
         return True

@@ -98,7 +98,8 @@ class Job:
 
     Attributes
     ----------
-    processors : processors of its starting configuration, as in its `spec`.
+    processors : processors of its starting configuration: as in its `spec`, or fewer after an
+        adaptive start.
     estimate_s : expected run time, s: the walltime, or less if the scenario predicts run times.
     demand : amounts of all resources that the job requests, processors included.
     queue_position : sort key in the queue: the key of the queue order, then the job number.
@@ -159,6 +160,19 @@ class Job:
             self.topology = spec.topology
         self.groups: dict[int, ProcSet] = {}
 
+    @property
+    def walltime_s(self) -> float:
+        """Run time limit, s: the walltime, prolonged in proportion if it started on fewer."""
+        spec = self.spec
+        if self.processors == spec.processors:
+            return spec.walltime_s
+        return spec.walltime_s * spec.processors / self.processors
+
+    def start_on(self, processors: int) -> None:
+        """Start on fewer processors than requested; the estimate is prolonged in proportion."""
+        self.estimate_s *= self.processors / processors
+        self.processors = processors
+
     def become(self, state: JobState) -> None:
         """Change to a state by a legal transition.
 
@@ -189,6 +203,7 @@ class Job:
         size of 0 for the time in the queue.
         """
         self.become(S.PENDING)
+        self.processors = self.spec.processors
         self.first_group = self.next_group
         self.sizes += ((at, 0),)
         self.started_at = self.cause = self._history = None
@@ -254,7 +269,7 @@ class Job:
     def expected_end(self) -> float:
         """Time (s) by which a started job ends if its walltime is right."""
         assert self.started_at is not None
-        return self.started_at + self.spec.walltime_s
+        return self.started_at + self.walltime_s
 
     @property
     def estimated_end(self) -> float:

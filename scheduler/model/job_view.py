@@ -85,6 +85,10 @@ class JobView(Protocol):
         """Processors of the starting configuration."""
 
     @property
+    def walltime_s(self) -> float:
+        """Run time limit, s."""
+
+    @property
     def size(self) -> int:
         """Processors of the present configuration."""
 

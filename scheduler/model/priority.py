@@ -26,7 +26,7 @@ def running_priority(job: Job, now: float) -> float:
     "An application that is closer to finishing its execution will be assigned a higher priority."
     An overdue job has 0 % of its time left; a job without a walltime limit always has 100 %.
     """
-    walltime_s = job.spec.walltime_s
+    walltime_s = job.walltime_s
     if job.started_at is None or not isfinite(walltime_s):
         return job.spec.priority
     left_s = min(walltime_s, max(0.0, walltime_s - (now - job.started_at)))

@@ -322,8 +322,8 @@ class ContainedPredictor(Predictor):
             return predicted_s
         except Exception as error:
             self._report("estimates", self._predictor, "missed", error)
-        if job.estimate_s < job.spec.walltime_s:
-            return job.spec.walltime_s
+        if job.estimate_s < job.walltime_s:
+            return job.walltime_s
         return self.deadlines.next_s(job)
 
     def learned(self) -> object:

@@ -49,6 +49,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     submitted_at: float
     queued_at: float
     estimate_s: float
+    processors: int = 0
     topology: Topology | None = None
     groups: dict[int, ProcSet] = {}
     started_at: float | None = None
@@ -88,6 +89,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         job = Job(self.id, self.spec, self.submitted_at)
         for name in _PLAIN:
             setattr(job, name, getattr(self, name))
+        if not self.processors:  # the record of an earlier release
+            job.processors = self.spec.processors
         if self.resize is not None:
             job.resize = Resize(*msgspec.structs.astuple(self.resize))
         if self.history is not None:

@@ -212,14 +212,22 @@ class SchedulerState:
 
     # Changes.
 
-    def start(self, job: Job, processors: ProcSet) -> int:
-        """Let a pending job hold processors as its first group, and return the group's number."""
+    def start(self, job: Job, processors: ProcSet, size: int) -> int:
+        """Let a pending job hold processors as its first group, and return the group's number.
+
+        Parameters
+        ----------
+        size : number of processors; fewer than requested in an adaptive start.
+        """
         number, now = job.id, self.now
         group = self.hold(job, processors)
         if number in self.queue.jobs:
             self.queue.remove(job)
+        if size != job.processors:
+            job.start_on(size)
+            job.demand = self.quantity(size, job)
         self.live[number] = job
-        spec, size = job.spec, job.processors
+        spec = job.spec
         if spec.max_processors is not None and spec.resizable:
             self.resizable[number] = job
         job.state = STARTING  # a legal transition: the job is PENDING

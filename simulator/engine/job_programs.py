@@ -110,9 +110,11 @@ class Programs(Physics):
     def start(self, order: Start) -> None:
         """Start the processes of a job."""
         job = self._jobs[order.job - 1]
+        processes = job.spec.processors
         if job.spec.resizable:
-            self._states[order.job] = ProgramState(job, size=job.spec.processors)
-        self._start_processes(order, job.spec.processors, self._costs.start)
+            processes = self._site.jobs[order.job].size  # fewer than requested if adaptive
+            self._states[order.job] = ProgramState(job, size=processes)
+        self._start_processes(order, processes, self._costs.start)
 
     def resize(self, order: Continue | Expand | Contract) -> None:
         """Carry out the answer to a resize point."""

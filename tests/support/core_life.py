@@ -73,6 +73,7 @@ SCENARIOS = [
     scenario("conservative", {"backfill.pick": "bl"}),
     scenario("fcfs", {"resizing": "fcfs-pr", "resizing.protect_reservation": False}),
     scenario("fcfs-pr"),
+    scenario("max-b-pr", {"backfill.adaptive_start": 0.3}),
     scenario("easy", {"selection": "contiguous"}),
     scenario("fcfs-pr", {"selection": "contiguous"}),
     scenario("pba-pr"),
@@ -274,13 +275,14 @@ class AnyLife(RuleBasedStateMachine):
             computing = [held for group, held in job.groups.items() if group != joining]
             if job.state is not JobState.COMPLETING:
                 assert sum(map(len, computing)) == job.size
-                assert job.spec.processors <= job.size
+                assert job.processors <= job.size
+                assert job.processors <= job.spec.processors
                 assert job.size <= (job.spec.max_processors or job.spec.processors)
             assert (job.resize is not None) == (
                 job.state in {JobState.EXPANDING, JobState.CONTRACTING}
             )
             if job.resizes == 0:
-                assert job.size == job.spec.processors
+                assert job.size == job.processors
 
     @invariant()
     def what_will_come_back_is_known(self) -> None:

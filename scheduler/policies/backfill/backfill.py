@@ -61,13 +61,19 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         running one contacts the scheduler at its resize point, which is where the steps of PRIO 3.3
         have "schedule as many waiting jobs as possible using priority-based backfill"; at other
         moments, such as the end of a job, jobs only start in queue order. For EASY alone.
+    adaptive_start : smallest share of its request on which the head of the queue may start if too
+        few processors are free (adaptive partitioning, PRIO's future work). The head must be
+        resizable and be submitted with its topology; it starts on the largest size that is free
+        and from which it can grow to its request. Its walltime is prolonged in proportion. 1
+        starts jobs on what they request. For FCFS and EASY.
     max_jobs : depth of a pass: only so many jobs, the first of the queue in queue order, are
         examined, and only they hold reservations; None examines all. Slurm's `bf_max_job_test`.
 
     Raises
     ------
-    ValueError : fewer than 0 reservations; `max_jobs` below 1; `kill_at_reservation` or `moments`
-        without EASY.
+    ValueError : fewer than 0 reservations; `max_jobs` below 1; `adaptive_start` not above 0, or
+        above 1, or less than 1 without FCFS or EASY; `kill_at_reservation` or `moments` without
+        EASY.
     """
 
     reservations: int | None = 1
@@ -80,6 +86,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bl_excludes: bool = True
     reserve: Literal["place", "number"] = "place"
     max_jobs: int | None = None
+    adaptive_start: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -87,6 +94,10 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"reservations must be >= 0 or null for all, got {self.reservations}")
         if self.max_jobs is not None and self.max_jobs < 1:
             raise ValueError(f"max_jobs must be >= 1 or null for all, got {self.max_jobs}")
+        if not 0 < self.adaptive_start <= 1:
+            raise ValueError(f"adaptive_start must be > 0 and <= 1, got {self.adaptive_start}")
+        if self.adaptive_start < 1 and self.reservations not in (0, 1):
+            raise ValueError("adaptive_start goes with 0 reservations (FCFS) or 1 (EASY) alone")
         if self.kill_at_reservation and self.reservations != 1:
             raise ValueError("kill_at_reservation goes with 1 reservation (EASY) alone")
         if self.moments != "always" and self.reservations != 1:
@@ -114,9 +125,10 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             on_table, by_penalty = cast("TableSelection", state.selection), self.pick == "penalty"
             return TablePass(state, start_job, self.name, on_table, self.reservations, by_penalty)
         if self.reservations == 0:
-            return InOrder(state, start_job, self.name)
+            return InOrder(state, start_job, self.name, self.adaptive_start)
         if self.reservations == 1:
-            return Easy(state, start_job, self.name, self._head_reservation(state))
+            reserve = self._head_reservation(state)
+            return Easy(state, start_job, self.name, reserve, self.adaptive_start)
         choose = None if self.pick == "first" else self.choose
         return Conservative(state, start_job, self.name, self.reservations, choose)
 

@@ -78,12 +78,18 @@ class Easy(InOrder):
     Parameters
     ----------
     reserve : makes the reservation of the head.
+    least_share : see `InOrder`.
     """
 
     def __init__(
-        self, state: SchedulerState, start_job: StartJob, name: str, reserve: Reserve
+        self,
+        state: SchedulerState,
+        start_job: StartJob,
+        name: str,
+        reserve: Reserve,
+        least_share: float = 1.0,
     ) -> None:
-        super().__init__(state, start_job, name)
+        super().__init__(state, start_job, name, least_share)
         self._reserve = reserve
         self._last: HeadReservation | None = None
 

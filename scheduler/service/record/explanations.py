@@ -158,7 +158,7 @@ def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeI
     found: list[m.ResizeInfo] = []
     for at, order in orders:
         if isinstance(order, Start) and not order.restart:
-            size = job.spec.processors  # at the beginning of a second life, too
+            size = len(order.processors)  # at the beginning of a second life, too
         elif isinstance(order, Requeue) and found and found[-1].serial not in ends:
             found[-1].outcome = "ended with its first life"
         if not isinstance(order, Expand | Contract):

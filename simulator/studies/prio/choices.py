@@ -44,6 +44,7 @@ _MORE_FIELDS = {
     "harvest_for": "resizing.harvest_for",
     "contract_for": "resizing.contract_for",
     "expand_first": "resizing.expand_first",
+    "adaptive_start": "backfill.adaptive_start",
 }
 #: Backfilling: choice -> fields of the scenarios.
 _BACKFILL: dict[str, dict[str, Any]] = {
@@ -70,7 +71,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         ("easy", "contacts", "none"); `protect` ("policy", "all", "nobody"); `higher`, `harvest`,
         `grow_past`, `min_potential`, `window` of the policies; `start_s`, `resize_s`, `pause_s`;
         optional fields of the policies: `rank_by`, `unexplored`, `harvest_unexplored`,
-        `harvest_for`, `contract_for`, `expand_first`.
+        `harvest_for`, `contract_for`, `expand_first`, and `adaptive_start` of the backfilling.
 
     Returns
     -------

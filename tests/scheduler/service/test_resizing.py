@@ -9,6 +9,7 @@ import psutil
 import pytest
 from paths import SUPPORT
 
+from reshape.topology import Topology
 from reshape.wire import messages as m
 from scheduler.model.events import ResizePoint
 from scheduler.replay.journal_reader import reading
@@ -302,3 +303,23 @@ def test_short_iterations_ask_seldom_and_are_resized_all_the_same(served, script
     assert 4 < len(points) < 2000
     assert points[0].iteration == 1
     assert max(point.iteration for point in points) > 3000
+
+
+def test_a_job_starts_on_fewer_processors_and_grows_after_a_restart_of_the_service(served):
+    served.start(
+        "--processors", "8", "--scenario", "max-b-pr", "--set", "backfill.adaptive_start=0.5"
+    )
+    rigid = served.submit(["sleep", "60"], 6)
+    served.until(rigid, "RUNNING")
+    program = [*PACED, "0.2", "apps.jacobi", "--n", "64", "--iterations", "40"]
+    number = served.submit(
+        program, 4, walltime_s=300.0, max_processors=8, topology=Topology("power-of-2")
+    )
+    served.until(number, "RUNNING")
+    assert sizes(served.job(number)) == [2]
+    served.kill()
+    served.start()
+    served.ask(m.Cancel(job=rigid))
+    job = served.wait(number)
+    assert (job.state, job.requested) == ("COMPLETED", 4)
+    assert sizes(job)[:2] == [2, 4]
