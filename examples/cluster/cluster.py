@@ -31,6 +31,7 @@ class Cluster:
     launcher : that of all nodes.
     options : further options of ``reshape serve``.
     awaits : whether to wait until all nodes are up.
+    local_nodes : nodes on the host of the service, as in a configuration file.
     policies : folder of modules with policies that the options name.
     """
 
@@ -44,6 +45,7 @@ class Cluster:
         launcher: str = "none",
         awaits: bool = True,
         policies: Path | None = None,
+        local_nodes: str = "",
     ) -> None:
         self.folder, self.directory = folder, folder / "service"
         self.place = ServiceDirectory(self.directory)
@@ -57,7 +59,7 @@ class Cluster:
             f" host: {NETWORK}.{name[1:]}}}"
             for name in self.names
         )
-        self._config = f"listen: {HEAD}:{PORT}\nnodes:\n{nodes}\n{config}\n"
+        self._config = f"listen: {HEAD}:{PORT}\nnodes:\n{local_nodes}{nodes}\n{config}\n"
         self._options = list(options)
         self._policies = policies
 

@@ -131,8 +131,13 @@ class Hosts:
         # A bridge without an address of its own takes another one when a host is lost.
         bridge = ["name", "br0", "address", "02:00:00:00:00:fe", "type", "bridge"]
         self._in_switch("ip", "link", "add", *bridge)
-        self._in_switch("ip", "addr", "add", f"{HEAD}/24", "dev", "br0")
         self._in_switch("ip", "link", "set", "br0", "up")
+        # MPI does not use the interface of a bridge, so the service has one of its own.
+        pair = ["eth0", "type", "veth", "peer", "name", "vhead"]
+        self._in_switch("ip", "link", "add", *pair)
+        self._in_switch("ip", "link", "set", "vhead", "master", "br0", "up")
+        self._in_switch("ip", "addr", "add", f"{HEAD}/24", "dev", "eth0")
+        self._in_switch("ip", "link", "set", "eth0", "up")
         for name, address in names.items():
             self._make_host(name, address, table)
 

@@ -82,6 +82,20 @@ def test_a_group_on_several_hosts_is_resized_and_verified(tmp_path: Path) -> Non
             cluster.until(lambda name=name: processes(cluster, name, "hydra|synthetic") == 0)
 
 
+def test_local_nodes_are_one_host_beside_the_others(tmp_path: Path) -> None:
+    local = "  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
+    with Cluster(tmp_path, hosts=2, processors=1, local_nodes=local) as cluster:
+        topology = Topology.parse("list:2,5")
+        job = cluster.submit(synthetic(60), 2, max_processors=5, topology=topology)
+        cluster.until(lambda: cluster.job(job).size == 5)
+        assert ranks_text(cluster.job(job)) == (
+            "group 1: 0-1 on a:0-1; group 2: 0 on b:0, 1 on n1:0, 2 on n2:0"
+        )
+        info = cluster.wait(job)
+        assert info.state == "COMPLETED", cluster.output(job)
+        assert info.facts["verified"] is True
+
+
 def test_a_lost_host_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
     config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
     with Cluster(tmp_path, hosts=3, processors=2, config=config) as cluster:
