@@ -18,11 +18,11 @@ class StartJob(Protocol):
     """Starts a queued job if the selection accepts processors, and returns whether it did."""
 
     def __call__(
-        self, job: Job, reason: Reason, avoiding: ProcSet = ..., size: int | None = ..., /
+        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None, /
     ) -> bool:
-        """Start the job on none of the processors to avoid, on fewer than it requests if told so.
+        """Start the job on none of the processors to avoid, on `size` processors.
 
-        `size` is the number of processors; None: those that the job requests.
+        None: as many as the job requests.
         """
 
 
