@@ -36,6 +36,9 @@ RECHECK_TICKS = 20
 NOTE_EVERY_S = 1.0
 #: Events and orders that change nothing but measurements and the time.
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
+#: Events after which the processes of no job differ from what its state requires, unless an order
+#: says so.
+CHANGE_NO_PROCESSES = (JobSubmitted, ResizePoint, Wakeup, DepthChanged, DrainChanged)
 
 
 class Driver:
@@ -118,7 +121,7 @@ class Driver:
         for event in events:
             if isinstance(event, NodeJoined | NodeLost):
                 self.changed_jobs |= self._core.live.keys() | self._monitor.known_jobs()
-            elif not isinstance(event, ResizePoint | Wakeup | DepthChanged | DrainChanged):
+            elif not isinstance(event, CHANGE_NO_PROCESSES):
                 self.changed_jobs.add(event.job)
         return orders
 

@@ -100,7 +100,7 @@ class Admission:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
         if submission.topology is not None:
             try:
-                submission.topology.valid_sizes(n, self._largest(submission) or n)
+                submission.topology.allows(n, n)
             except ValueError as error:
                 raise ReshapeError(str(error)) from None
 
