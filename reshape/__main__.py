@@ -16,7 +16,7 @@ SUBCOMMANDS = {
         "reshape.doctor.command:doctor", "Check whether jobs can run and be resized here."
     ),
     "serve": Entry("scheduler.client.commands:serve", "Start the scheduler service."),
-    "submit": Entry("scheduler.client.commands:submit", "Submit a job."),
+    "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
     "quote": Entry("scheduler.client.quote_command:quote", "Show when a job would start."),
     "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),

@@ -331,6 +331,8 @@ class Submission(msgspec.Struct):
     requeue : whether the job goes back to the queue when its processes die.
     performance : performance model, as `reshape.speedup.named` reads it; "": none.
     shared : what each process demands of the shared resources of its node, by name.
+    key : submission key, a name that the client uses once; "": none. A submission with the key of
+        an earlier one of the same user creates no job and is answered with the earlier one.
     """
 
     argv: list[str]
@@ -347,6 +349,7 @@ class Submission(msgspec.Struct):
     output: str = "reshape-%{JOB_ID}.out"
     open_mode: OpenMode = "truncate"
     resources: dict[str, int] = {}
+    key: str = ""
     placement: Placement = "block"
     requeue: bool = False
     performance: str = ""

@@ -15,8 +15,6 @@ import msgspec
 
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.speedup import FORMS
-from reshape.topology import Topology
 from reshape.wire import messages as m
 from scheduler.client import tables
 from scheduler.client.asking import ask, list_jobs, number_of, service_info, wait_for
@@ -25,25 +23,20 @@ from scheduler.client.background import stop as stop_service
 from scheduler.client.forecasting import (
     expected_starts,
     forecast_of_waiting,
-    quote_of,
-    quote_text,
     starts_table,
     waiting_lines,
 )
 from scheduler.client.options import (
-    TOPOLOGY_HELP,
     JobNumber,
     Moment,
-    Priority,
-    ResourceAmounts,
-    TopologyText,
     Walltime,
     directory_option,
     json_option,
     parsable_option,
     service_option,
+    sites_option,
 )
-from scheduler.client.submission import OUTPUT, prepare
+from scheduler.client.sites import actions
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
 
@@ -137,179 +130,45 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
     return words + [word for parameter in parameters for word in ("--set", parameter)]
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
-@service_option
-@click.option(
-    "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
-)
-@click.option(
-    "--max",
-    "maximum",
-    type=click.IntRange(min=1),
-    help="Most processors; default: -n.",
-)
-@click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
-@click.option(
-    "--walltime",
-    type=Walltime(),
-    default="1:00:00",
-    show_default=True,
-    help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
-)
-@click.option("--name", default="", help="Name in tables; default: the name of the program.")
-@click.option("--output", default=OUTPUT, show_default=True, help="File for the output of the job.")
-@click.option(
-    "--open-mode",
-    type=click.Choice(["truncate", "append"]),
-    default="truncate",
-    show_default=True,
-    help="Empty an output file that exists when the job starts, or append to it.",
-)
-@click.option(
-    "--priority",
-    type=Priority(),
-    help="A name that the service defines, such as gold, or a number; larger is more urgent.",
-)
-@click.option(
-    "--queue",
-    "queue_name",
-    default="",
-    metavar="NAME",
-    help="Queue; default: the first one.",
-)
-@click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
-@click.option(
-    "--placement",
-    type=click.Choice(["block", "cyclic"]),
-    default="block",
-    show_default=True,
-    help="Ranks of a group on several hosts: consecutive on each, or dealt out in turn.",
-)
-@click.option(
-    "--requeue",
-    is_flag=True,
-    help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
-)
-@click.option(
-    "--restart-from",
-    "restart_from",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Restart the program from the checkpoints of another run in DIR.",
-)
-@click.option(
-    "--performance",
-    default="",
-    metavar="MODEL",
-    help=f"Performance model by which sizes are compared that were not measured: {FORMS}, or"
-    " module:Class,KEY=VALUE if the service allows it.  [default: a fit to the measurements]",
-)
-@click.option(
-    "--demand",
-    type=ResourceAmounts("memory_bandwidth=2000"),
-    help="What each process demands of the shared resources of its node; see docs/sharing.md.",
-)
-@click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
-@click.option(
-    "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
-)
-@json_option
-@click.argument(
-    "argv", nargs=-1, required=True, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED
-)
-@example(
-    "reshape submit -n 2 --max 6 --topology nearly-square --walltime 10:00 \\",
-    "    -- python -m apps.lu --n 1024 --block 64 --repeat 20",
-)
-def submit(
-    directory: Path,
-    processors: int,
-    maximum: int | None,
-    topology: Topology | None,
-    walltime: float,
-    name: str,
-    output: str,
-    open_mode: m.OpenMode,
-    priority: float | str | None,
-    queue_name: str,
-    resources: dict[str, int] | None,
-    placement: m.Placement,
-    requeue: bool,
-    restart_from: Path | None,
-    performance: str,
-    demand: dict[str, int] | None,
-    waits: bool,
-    test_only: bool,
-    as_json: bool,
-    argv: tuple[str, ...],
-) -> None:
-    """Submit a job that runs PROGRAM under mpiexec on -n processors.
-
-    The job runs in the current directory with the current environment. The directory of the Python
-    that runs reshape is put first on PATH, so that 'python' and 'mpiexec' match.
-    """
-    submission = prepare(
-        argv,
-        processors,
-        walltime_s=walltime,
-        max_processors=maximum,
-        topology=topology,
-        name=name,
-        output=output,
-        open_mode=open_mode,
-        priority=priority,
-        queue=queue_name,
-        resources=resources,
-        placement=placement,
-        requeue=requeue,
-        restart_from=restart_from,
-        performance=performance,
-        shared=demand,
-    )
-    if test_only:
-        quoted = quote_of(directory, submission)
-        if as_json:
-            _echo_json(quoted)
-        else:
-            click.echo(quote_text(quoted))
-        return
-    answer = ask(directory, m.Submit(submission=submission))
-    assert isinstance(answer, m.Submitted)
-    if as_json and not waits:
-        _echo_json({"job": answer.job})
-    elif not as_json:
-        click.echo(f"submitted job {answer.job}")
-    if waits:
-        _end_with([_wait_for(directory, answer.job, None)], as_json)
-
-
 @click.command()
 @service_option
 @click.option("--all", "ended", is_flag=True, help="Include ended jobs, at most the last 1000.")
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s, until Ctrl-C.")
 @click.option("--start", "starts", is_flag=True, help="Expected start of each queued job.")
+@sites_option
 @json_option
 @parsable_option
-@example("reshape queue --watch", "reshape queue --start")
+@example("reshape queue --watch", "reshape queue --start", "reshape queue --sites sites.yaml")
 def queue(
-    directory: Path, ended: bool, watch: bool, starts: bool, as_json: bool, parsable: bool
+    directory: Path,
+    ended: bool,
+    watch: bool,
+    starts: bool,
+    sites: Path | None,
+    as_json: bool,
+    parsable: bool,
 ) -> None:
     """List queued and running jobs.
 
     States: PD pending, CF starting, R running, RX expanding, RC contracting, CG completing; with
     --all also CD completed, F failed, CA cancelled, TO timeout, NF node failure.
     """
+    if sites is not None and starts:
+        raise click.UsageError("--start shows one service; leave --sites out, and give --dir")
 
     def show() -> None:
+        if sites is not None:
+            actions.list_all(sites, ended=ended, as_json=as_json, parsable=parsable)
+            return
         listing = list_jobs(directory, ended=ended)
         if starts:
             found = expected_starts(directory)
             if as_json:
-                _echo_json({"now": listing.now, "jobs": found})
+                echo_json({"now": listing.now, "jobs": found})
             else:
                 click.echo(render(starts_table(found, listing.jobs, listing.now), parsable))
         elif as_json:
-            _echo_json({"now": listing.now, "jobs": listing.jobs})
+            echo_json({"now": listing.now, "jobs": listing.jobs})
         else:
             table = tables.queue_table(listing.jobs, listing.now)
             click.echo(render(table, parsable))
@@ -331,13 +190,13 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
         if as_json:
-            _echo_json(listing.jobs[0])
+            echo_json(listing.jobs[0])
         else:
             click.echo(tables.job_text(listing.jobs[0], listing.now))
         return
     answer = service_info(directory)
     if as_json:
-        _echo_json(
+        echo_json(
             {name: getattr(answer, name) for name in answer.__struct_fields__ if name != "id"}
         )
     else:
@@ -385,7 +244,7 @@ def history(
     if job is not None:
         listing = list_jobs(directory, job=number_of(directory, job))
         if as_json:
-            _echo_json(listing.jobs[0].resizes)
+            echo_json(listing.jobs[0].resizes)
         else:
             click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
         return
@@ -403,7 +262,7 @@ def history(
     page = ask(directory, query, timeout=30.0)
     assert isinstance(page, m.Jobs)
     if as_json:
-        _echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
+        echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return
     click.echo(render(tables.history_table(page.jobs, page.now), parsable))
     if page.before is not None:
@@ -412,16 +271,18 @@ def history(
 
 @click.command()
 @service_option
+@sites_option
 @json_option
-@click.argument("job", type=JobNumber())
-@example("reshape explain 3")
-def explain(directory: Path, as_json: bool, job: int) -> None:
+@click.argument("job", type=actions.SiteJobText())
+@example("reshape explain 3", "reshape explain --sites sites.yaml left:3")
+def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.SiteJob) -> None:
     """Explain why JOB waits, where it started, and why it was resized or not.
 
     For a job that waits it also shows the expected start and the requests, of fewer processors or a
     shorter walltime, with which it would start earlier.
     """
-    answer = ask(directory, m.Explain(job=number_of(directory, job)))
+    directory = actions.place_of(directory, sites, job)
+    answer = ask(directory, m.Explain(job=number_of(directory, job.job)))
     assert isinstance(answer, m.Explanation)
     try:
         found = forecast_of_waiting(directory, answer.job)
@@ -432,7 +293,7 @@ def explain(directory: Path, as_json: bool, job: int) -> None:
         found = None
     if as_json:
         data = {"job": answer.job, "lines": answer.lines}
-        _echo_json(data if found is None else {**data, "waiting": found})
+        echo_json(data if found is None else {**data, "waiting": found})
         return
     click.echo(f"job {answer.job}")
     for line in answer.lines:
@@ -444,29 +305,42 @@ def explain(directory: Path, as_json: bool, job: int) -> None:
 @click.command()
 @service_option
 @click.option("--timeout", type=Walltime(), help="Time limit, such as 10:00.")
+@sites_option
 @json_option
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JobNumber())
-@example("reshape wait last && echo well done")
-def wait(directory: Path, timeout: float | None, as_json: bool, jobs: tuple[int, ...]) -> None:
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=actions.SiteJobText())
+@example("reshape wait last && echo well done", "reshape wait --sites sites.yaml left:3 right:1")
+def wait(
+    directory: Path,
+    timeout: float | None,
+    sites: Path | None,
+    as_json: bool,
+    jobs: tuple[actions.SiteJob, ...],
+) -> None:
     """Wait for jobs to end.
 
     The exit code is that of the first job whose exit code is not 0 (128 + N if signal N ended the
     job), or 124 if the time limit has passed.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    numbers = [number_of(directory, job) for job in jobs]
-    _end_with([_wait_for(directory, number, until) for number in numbers], as_json)
+    places = [actions.place_of(directory, sites, job) for job in jobs]
+    numbers = [number_of(place, job.job) for place, job in zip(places, jobs, strict=True)]
+    pairs = zip(places, numbers, strict=True)
+    ended = [wait_until(place, number, until) for place, number in pairs]
+    end_with(ended, as_json, [job.site for job in jobs])
 
 
 @click.command()
 @service_option
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JobNumber())
-@example("reshape cancel 3 4")
-def cancel(directory: Path, jobs: tuple[int, ...]) -> None:
+@sites_option
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=actions.SiteJobText())
+@example("reshape cancel 3 4", "reshape cancel --sites sites.yaml left:3")
+def cancel(directory: Path, sites: Path | None, jobs: tuple[actions.SiteJob, ...]) -> None:
     """Cancel jobs, queued or running."""
-    for number in [number_of(directory, job) for job in jobs]:
-        ask(directory, m.Cancel(job=number))
-        click.echo(f"cancelled job {number}")
+    places = [actions.place_of(directory, sites, job) for job in jobs]
+    numbers = [number_of(place, job.job) for place, job in zip(places, jobs, strict=True)]
+    for place, number, job in zip(places, numbers, jobs, strict=True):
+        ask(place, m.Cancel(job=number))
+        click.echo(f"cancelled job {job._replace(job=number)}")
 
 
 @click.command()
@@ -479,7 +353,8 @@ def stop(directory: Path, kill: bool) -> None:
     click.echo(f"service of {directory} has ended")
 
 
-def _wait_for(directory: Path, job: int, until: float | None) -> m.JobInfo:
+def wait_until(directory: Path, job: int, until: float | None) -> m.JobInfo:
+    """Wait for a job; the process ends with exit code 124 if the time limit passes."""
     info = wait_for(directory, job, until)
     if info is None:
         click.echo(f"reshape: the time limit has passed and job {job} has not ended", err=True)
@@ -487,16 +362,23 @@ def _wait_for(directory: Path, job: int, until: float | None) -> m.JobInfo:
     return info
 
 
-def _end_with(jobs: Sequence[m.JobInfo], as_json: bool) -> None:
-    """Print how jobs ended, and exit with the exit code of the first one that failed."""
+def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()) -> None:
+    """Print how jobs ended, and exit with the exit code of the first one that failed.
+
+    Parameters
+    ----------
+    sites : names of the sites of the jobs; empty: there is one service.
+    """
     if as_json:
-        _echo_json(jobs)
-    for job in jobs:
+        echo_json(jobs)
+    for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
         if not as_json:
             why = f" ({job.reason})" if job.reason else ""
-            click.echo(f"job {job.job}: {job.state} {job.exit_code}:{job.signal}{why}")
+            name = actions.SiteJob(site, job.job)
+            click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
     sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
 
 
-def _echo_json(value: Any) -> None:
+def echo_json(value: Any) -> None:
+    """Print a value as indented JSON."""
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -196,6 +196,12 @@ def service_option(command: _Command) -> _Command:
 
 
 directory_option = _directory(lambda _ctx, _param, value: Path(value).expanduser())
+sites_option = click.option(
+    "--sites",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="All services that FILE names, instead of one; see docs/sites.md.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(
     "--parsable", is_flag=True, help="Separate the fields by |, for programs."

@@ -207,6 +207,10 @@ class RequestHandler:
         match message:
             case m.Submit():
                 submission = msgspec.structs.replace(message.submission, user=sender.user)
+                earlier = apps.submitted_before(submission)
+                if earlier is not None:
+                    self._answer_later(peer, message.id, partial(m.Submitted, job=earlier))
+                    return None
                 event = apps.submit(submission)
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))

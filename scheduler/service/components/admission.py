@@ -18,6 +18,10 @@ from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
 from scheduler.text.times import format_time
 
+#: Characters of a submission key, at most.
+LONGEST_KEY = 200
+_TEXTS = ("name", "user", "queue", "output", "cwd", "performance", "key")
+
 
 class Admission:
     """Checks submissions against the machine, the queues and the users of a configuration.
@@ -209,13 +213,15 @@ class Admission:
 def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
     s = submission
-    if not "".join((s.name, s.user, s.queue, s.output, s.cwd, s.performance)).isprintable():
+    if len(s.key) > LONGEST_KEY:
+        raise ReshapeError(f"a submission key has at most {LONGEST_KEY} characters: shorten it")
+    if not "".join(getattr(s, field) for field in _TEXTS).isprintable():
         _refuse_control_characters(s)
     check_arguments(submission.argv, submission.environment)
 
 
 def _refuse_control_characters(submission: Submission) -> None:
-    for field in ("name", "user", "queue", "output", "cwd", "performance"):
+    for field in _TEXTS:
         text = getattr(submission, field)
         if any(unicodedata.category(character) == "Cc" for character in text):
             raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")

@@ -58,7 +58,33 @@ class ApplicationScheduler:
         token = secrets.token_hex(16)
         self._launches[number] = Launch(submission, token)
         self._journal.add_job(number, token, submission)
+        if submission.key:
+            self._journal.add_key(number, submission.user, submission.key)
         return JobSubmitted(at=self._clock(), job=number, spec=spec)
+
+    def submitted_before(self, submission: m.Submission) -> int | None:
+        """Return the job that was created by a submission with the same key; None if there is none.
+
+        Raises
+        ------
+        ReshapeError : the key belongs to a job with another request.
+        """
+        if not submission.key:
+            return None
+        number = self._journal.job_of_key(submission.user, submission.key)
+        if number is None:
+            return None
+        earlier = next((given for _, _, given in self._journal.jobs([number])), None)
+        launch = self._launches.get(number)
+        earlier = earlier if launch is None else launch.submission
+        if earlier is not None and _without_environment(earlier) != _without_environment(
+            submission
+        ):
+            raise ReshapeError(
+                f"the submission key {submission.key!r} belongs to job {number}, which has another"
+                " request: use a new key"
+            )
+        return number
 
     @property
     def last(self) -> int:
@@ -205,3 +231,7 @@ class ApplicationScheduler:
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
         return because(job.resize.reason) if job.resize is not None else ""
+
+
+def _without_environment(submission: m.Submission) -> m.Submission:
+    return msgspec.structs.replace(submission, environment={})

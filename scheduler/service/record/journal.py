@@ -62,6 +62,8 @@ CREATE TABLE IF NOT EXISTS phases (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL
                                    serial INTEGER NOT NULL, at REAL NOT NULL,
                                    phase TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (job INTEGER PRIMARY KEY, facts BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS keys (job INTEGER PRIMARY KEY, user TEXT NOT NULL,
+                                 key TEXT NOT NULL, UNIQUE (user, key));
 CREATE TABLE IF NOT EXISTS memory (job INTEGER PRIMARY KEY, mib INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL,
                                     user TEXT NOT NULL, name TEXT NOT NULL,
@@ -83,6 +85,7 @@ INSERT OR REPLACE INTO meta VALUES ('format', '{FORMAT}');
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
 _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?, ?)'
 _JOB = "INSERT INTO jobs VALUES (?, ?, ?)"
+_KEY = "INSERT INTO keys VALUES (?, ?, ?)"
 _PHASE = "INSERT INTO phases (job, serial, at, phase, detail) VALUES (?, ?, ?, ?, ?)"
 _FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _MEMORY = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
@@ -230,6 +233,18 @@ class Journal(JournalReader):
     def add_job(self, job: int, token: str, submission: Submission) -> None:
         """Note how a job is started; durable together with its JobSubmitted."""
         self._note(_JOB, job, token, json.encode(submission))
+
+    def add_key(self, job: int, user: str, key: str) -> None:
+        """Note the submission key of a job; durable together with its JobSubmitted."""
+        self._note(_KEY, job, user, key)
+
+    def job_of_key(self, user: str, key: str) -> int | None:
+        """Return the job that a user submitted with a key; None if there is none."""
+        for noted in self._pending.get(_KEY, ()):  # of this turn
+            if noted[1:] == (user, key):
+                return int(str(noted[0]))
+        row = next(self.rows("SELECT job FROM keys WHERE user=? AND key=?", user, key), None)
+        return None if row is None else int(row[0])
 
     def add_phase(self, job: int, serial: int, at: float, phase: str, detail: str = "") -> None:
         """Note a step of a resize."""

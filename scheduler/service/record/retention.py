@@ -50,6 +50,7 @@ _NO_JOB = (
     "DELETE FROM memory WHERE job=?",
     "DELETE FROM sums WHERE job=?",
     "DELETE FROM summaries WHERE job=?",
+    "DELETE FROM keys WHERE job=?",
     "DELETE FROM jobs WHERE job=?",
     "DELETE FROM records WHERE job=?",
 )

@@ -156,6 +156,25 @@ def _read(path: Path) -> str:
 
 
 @pytest.fixture
+def new_served() -> Iterator[Callable[[Path], Served]]:
+    """Function that makes services in given directories; they are ended after the test."""
+    made: list[Served] = []
+
+    def make(directory: Path) -> Served:
+        made.append(Served(directory))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for service in made:
+            if service.process is not None and service.process.poll() is not None:
+                for process in service.processes():
+                    process.kill()
+            service.end()
+
+
+@pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     """A service that a test starts with its own options."""
     service = Served(tmp_path / "service")

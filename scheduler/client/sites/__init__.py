@@ -1,0 +1,1 @@
+"""Commands that act on several services, without a central server."""

@@ -1,0 +1,213 @@
+"""What the commands do with ``--sites``: submit to the best site, and list, wait, cancel, explain.
+
+Exit codes besides those of the commands: 3 if no site takes the job, 4 if it is not known whether
+the chosen site has accepted it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from reshape.errors import ReshapeError, nearest
+from reshape.wire import messages as m
+from scheduler.client import tables
+from scheduler.client.asking import list_jobs
+from scheduler.client.forecasting import duration, moment
+from scheduler.client.options import JobNumber
+from scheduler.client.sites import records
+from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
+from scheduler.client.sites.submitting import (
+    AcceptedJob,
+    OutcomeUnknownError,
+    ranked,
+    request_of,
+    retry,
+    submit_to_best,
+)
+from scheduler.config.sites_file import SitesFile, read_sites
+from scheduler.policies.assignment.interface import SiteRequest, cost
+from scheduler.text.tables import Table, render
+
+#: Exit codes of `submit --sites`.
+NO_SITE, NOT_KNOWN = 3, 4
+
+
+class SiteJob(NamedTuple):
+    """A job as the commands name it: ``SITE:JOB``, or the number alone without --sites."""
+
+    site: str
+    job: int
+
+    def __str__(self) -> str:
+        """Write it as the commands name it."""
+        return f"{self.site}:{self.job}" if self.site else str(self.job)
+
+
+class SiteJobText(click.ParamType[SiteJob]):
+    """A job: a number, `last`, or with --sites SITE:JOB."""
+
+    name = "JOB"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> SiteJob:
+        """Parse the text of an argument."""
+        if isinstance(value, SiteJob):
+            return value
+        site, colon, job = str(value).rpartition(":")
+        return SiteJob(site if colon else "", JobNumber().convert(job, param, ctx))
+
+
+def place_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
+    """Directory or access file of the service that has a job.
+
+    Raises
+    ------
+    ReshapeError : a job without a site and --sites, or the reverse; or there is no such site.
+    """
+    if sites is None:
+        if job.site:
+            raise ReshapeError(f"{job}: give --sites FILE, which names the site {job.site}")
+        return directory
+    found = read_sites(sites)
+    if not job.site:
+        raise ReshapeError(f"{job.job}: with --sites write SITE:JOB")
+    site = found.named(job.site)
+    if site is None:
+        names = [each.name for each in found.sites]
+        raise ReshapeError(f"{sites} has no site {job.site!r}{nearest(job.site, names)}")
+    return site.place
+
+
+def submit_job(
+    file: Path,
+    submission: m.Submission,
+    metric: str,
+    max_cost: float | None,
+    key: str | None,
+    *,
+    test_only: bool,
+    as_json: bool,
+) -> AcceptedJob | None:
+    """Ask all sites, show their answers, and submit to the best one; None with `test_only`.
+
+    The process ends with exit code 3 or 4 if no job was accepted for sure.
+    """
+    sites = read_sites(file)
+    key = records.new_key() if key is None else key
+    records.check_key(key)
+    request = request_of(submission, inf if max_cost is None else max_cost)
+    answers, failed = collect(sites.sites, submission, sites.deadline_s)
+    order, left_out = ranked(metric, request, answers)
+    failed |= left_out
+    if test_only:
+        _show(request, answers, order, failed, as_json)
+        if not order:
+            sys.exit(NO_SITE)
+        return None
+    for line in away_lines(failed):
+        click.echo(line, err=True)
+    try:
+        accepted, refused = submit_to_best(order, submission, key, sites.deadline_s)
+    except OutcomeUnknownError as error:
+        click.echo(f"reshape: {error}", err=True)
+        sys.exit(NOT_KNOWN)
+    for line in away_lines(refused):
+        click.echo(line, err=True)
+    if accepted is None:
+        click.echo("reshape: no site takes the job; nothing was submitted", err=True)
+        sys.exit(NO_SITE)
+    return accepted
+
+
+def retry_job(file: Path, key: str) -> AcceptedJob:
+    """Repeat a submission whose outcome is not known; exit code 4 if it remains unknown."""
+    try:
+        return retry(key, read_sites(file).deadline_s)
+    except OutcomeUnknownError as error:
+        click.echo(f"reshape: {error}", err=True)
+        sys.exit(NOT_KNOWN)
+
+
+def _show(
+    request: SiteRequest,
+    answers: Sequence[SiteAnswers],
+    order: Sequence[SiteAnswers],
+    failed: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Print the alternatives; the first one is where the job would be submitted."""
+    rows = [*order, *(site for site in answers if site not in order)]
+    if as_json:
+        data = {
+            "chosen": order[0].name if order else None,
+            "sites": [
+                {
+                    "site": site.name,
+                    "quote": site.quoted,
+                    "queued": site.queued(),
+                    "work_left": site.work_left(),
+                    "cost": cost(request, site),
+                }
+                for site in rows
+            ],
+            "passed_over": failed,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        return
+    lines = []
+    for site in rows:
+        quote = site.quoted
+        slowdown = quote.slowdown
+        lines.append(
+            (
+                site.name,
+                moment(quote.start),
+                duration(quote.wait_s),
+                moment(quote.end),
+                "-" if slowdown is None else f"{slowdown:.2f}",
+                f"{cost(request, site):.6g}",
+                str(site.queued()),
+                f"{site.work_left():.0f}",
+                failed.get(site.name, ""),
+            )
+        )
+    head = ("SITE", "START", "WAIT", "END", "SLOWDOWN", "COST", "QUEUED", "WORK", "NOTE")
+    lines += [(name, *("-",) * 7, why) for name, why in failed.items() if not _in(name, rows)]
+    click.echo(render(Table(head, lines, left=frozenset({"SITE", "NOTE"}))))
+    if order:
+        click.echo(f"the job would be submitted to {order[0].name}")
+
+
+def _in(name: str, rows: Sequence[SiteAnswers]) -> bool:
+    return any(site.name == name for site in rows)
+
+
+def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
+    """List the jobs of all sites; those that are away get a note."""
+    sites: SitesFile = read_sites(file)
+    found, failed = at_once(
+        sites.sites, lambda site: list_jobs(site.place, ended=ended), sites.deadline_s
+    )
+    if as_json:
+        data = {
+            "sites": {name: {"now": each.now, "jobs": each.jobs} for name, each in found.items()},
+            "passed_over": failed,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        return
+    rows: list[Sequence[str]] = []
+    head: Sequence[str] = tables.queue_table([], 0.0).headings
+    for name, listing in found.items():
+        rows += [(name, *row) for row in tables.queue_table(listing.jobs, listing.now).rows]
+    left = tables.queue_table([], 0.0).left | {"SITE"}
+    click.echo(render(Table(("SITE", *head), rows, left=left), parsable))
+    for line in away_lines(failed):
+        click.echo(line, err=True)

@@ -1,0 +1,173 @@
+"""Questions to several services at once, and their answers as a task assignment policy sees them.
+
+Each site is asked in a thread of its own; one that does not answer by the deadline is passed over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TypeVar
+
+import msgspec
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+from scheduler.client.asking import list_jobs, service_info
+from scheduler.client.forecasting import quote_of
+from scheduler.config.sites_file import SiteDescription
+from scheduler.forecasts.quotes import Quote
+from scheduler.model.job import JobState
+from scheduler.policies.assignment.interface import SiteRequest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SiteAnswers:
+    """What a site answered.
+
+    Parameters
+    ----------
+    description : of the site.
+    info : state of its service.
+    quoted : quote for the job.
+    queued_work : processors times walltime of its queued jobs, processor-seconds.
+    """
+
+    description: SiteDescription
+    info: m.Info
+    quoted: Quote
+    queued_work: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of the site."""
+        return self.description.name
+
+    @property
+    def processors(self) -> int:
+        """Number of processors of the nodes that are up."""
+        return self.info.processors
+
+    @property
+    def cpu_factor(self) -> float:
+        """Factor of all run times on the site."""
+        return self.description.cpu_factor
+
+    @property
+    def price(self) -> float:
+        """Cost of a processor for an hour."""
+        return self.description.price
+
+    def submitted(self) -> int:
+        """Number of jobs that were submitted to the site so far."""
+        return self.info.queued + self.info.running + self.info.ended
+
+    def queued(self) -> int:
+        """Number of queued jobs."""
+        return self.info.queued
+
+    def free(self) -> int:
+        """Number of free processors."""
+        return self.info.free
+
+    def work_left(self) -> float:
+        """Work of the queued jobs, processor-seconds."""
+        return self.queued_work
+
+    def load(self) -> float:
+        """Processors in use divided by those of the site."""
+        return (self.info.processors - self.info.free) / max(1, self.info.processors)
+
+    def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
+        """Quoted wait, s; inf if the job does not start within the horizon of the service."""
+        return inf if self.quoted.wait_s is None else self.quoted.wait_s
+
+
+def at_site(submission: m.Submission, site: SiteDescription) -> m.Submission:
+    """Submission as a site gets it: the walltime is multiplied by the CPU factor."""
+    walltime_s = submission.walltime_s * site.cpu_factor
+    return msgspec.structs.replace(submission, walltime_s=walltime_s)
+
+
+def collect(
+    sites: Sequence[SiteDescription], submission: m.Submission, deadline_s: float
+) -> tuple[list[SiteAnswers], dict[str, str]]:
+    """Ask all sites about a job.
+
+    Returns
+    -------
+    answers of the sites that can run the job, in their order; name of each other site -> why it is
+    passed over
+    """
+    found, failed = at_once(sites, lambda site: _answers(site, submission, deadline_s), deadline_s)
+    return list(found.values()), failed
+
+
+def at_once(
+    sites: Sequence[SiteDescription], question: Callable[[SiteDescription], T], deadline_s: float
+) -> tuple[dict[str, T], dict[str, str]]:
+    """Call a function for all sites at once, each in a thread of its own.
+
+    Returns
+    -------
+    results by name of the site, in the order of the sites; and the errors by name
+    """
+    results: dict[str, T] = {}
+    errors: dict[str, str] = {}
+
+    def run(site: SiteDescription) -> None:
+        try:
+            results[site.name] = question(site)
+        except ReshapeError as error:
+            errors[site.name] = str(error)
+
+    threads = [threading.Thread(target=run, args=(site,), daemon=True) for site in sites]
+    until = time.monotonic() + deadline_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    done, failed = dict(results), dict(errors)
+    for site in sites:
+        if site.name not in done and site.name not in failed:
+            failed[site.name] = f"gave no answer within {deadline_s:g} s"
+    return {site.name: done[site.name] for site in sites if site.name in done}, failed
+
+
+def _answers(site: SiteDescription, submission: m.Submission, deadline_s: float) -> SiteAnswers:
+    """Ask one site.
+
+    Raises
+    ------
+    ReshapeError : the site is away, it refuses the job, or its forecast takes too long.
+    """
+    sent = at_site(submission, site)
+    _check_limits(site, sent)
+    info = service_info(site.place, deadline_s)
+    queued = [job for job in list_jobs(site.place).jobs if job.state == JobState.PENDING.name]
+    work = sum(job.requested * job.walltime_s for job in queued)
+    quoted = quote_of(site.place, sent, timeout=deadline_s)
+    return SiteAnswers(site, info, quoted, work)
+
+
+def _check_limits(site: SiteDescription, submission: m.Submission) -> None:
+    most = max(submission.processors, submission.max_processors or 0)
+    if most > site.max_processors:
+        raise ReshapeError(
+            f"the sites file allows {site.max_processors:g} processors there, not {most}"
+        )
+    if submission.walltime_s > site.max_walltime_s:
+        raise ReshapeError(
+            f"the sites file allows walltimes of {site.max_walltime_s:g} s there, not"
+            f" {submission.walltime_s:g} s"
+        )
+
+
+def away_lines(failed: Mapping[str, str]) -> list[str]:
+    """Write a note on each site that is passed over."""
+    return [f"reshape: site {name} is passed over: {why}" for name, why in failed.items()]

@@ -1,0 +1,117 @@
+"""Records of submissions to several sites: to which site a submission was sent.
+
+A record is on disk before the submission is sent. If the client, the network or the service dies
+then, the outcome is not known; a repetition goes to the same site with the same submission key, so
+that no other site gets the job and the site creates no second one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from reshape.errors import ReshapeError
+from reshape.wire.messages import Submission
+
+VARIABLE = "RESHAPE_SUBMISSIONS"
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class SubmissionRecord(msgspec.Struct, frozen=True):
+    """A submission that was, or is about to be, sent to a site.
+
+    Parameters
+    ----------
+    key : submission key.
+    site, place : name of the site, and directory or access file of its service.
+    submission : what is sent; None once it was accepted.
+    job : number of the job at the site once it was accepted; 0 before.
+    """
+
+    key: str
+    site: str
+    place: str
+    submission: Submission | None
+    job: int = 0
+
+
+def folder() -> Path:
+    """Folder of the records: RESHAPE_SUBMISSIONS, else ~/.reshape/submissions."""
+    given = os.environ.get(VARIABLE)
+    return Path(given) if given else Path.home() / ".reshape" / "submissions"
+
+
+def new_key() -> str:
+    """Return a key that was not used before."""
+    return secrets.token_hex(8)
+
+
+def check_key(key: str) -> None:
+    """Check that a key can be the name of a file.
+
+    Raises
+    ------
+    ReshapeError : it cannot.
+    """
+    if not _KEY.fullmatch(key):
+        raise ReshapeError(
+            f"{key!r} is no submission key: use up to 100 letters, digits, '.', '_' and '-', and"
+            " begin with a letter or digit"
+        )
+
+
+def write(record: SubmissionRecord) -> None:
+    """Write a record durably; only its user can read it.
+
+    Raises
+    ------
+    ReshapeError : it cannot be written; nothing may be sent then.
+    """
+    path = _path(record.key)
+    part = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(record))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise ReshapeError(
+            f"the record {path} cannot be written: {error.strerror}; nothing was sent"
+        ) from None
+
+
+def read(key: str) -> SubmissionRecord | None:
+    """Read the record of a key; None if there is none.
+
+    Raises
+    ------
+    ReshapeError : it is damaged.
+    """
+    check_key(key)
+    path = _path(key)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SubmissionRecord)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ReshapeError(f"the record {path} cannot be read: {error}") from None
+
+
+def remove(key: str) -> None:
+    """Remove the record of a submission that no site accepted."""
+    _path(key).unlink(missing_ok=True)
+
+
+def _path(key: str) -> Path:
+    return folder() / f"{key}.json"

@@ -1,0 +1,197 @@
+"""Submitting a job to one of several sites, exactly once.
+
+===================================  ==============================================================
+what happens                         what follows
+===================================  ==============================================================
+the client dies before the record    nothing was sent
+the client, the network or the site  the record names the site; `retry` repeats the submission there
+dies after the record
+the site refuses                     the record is removed; the next best site gets the job
+the site cannot be reached           nothing was sent; the next best site gets the job
+no answer comes by the deadline      the outcome is not known: `OutcomeUnknownError`, then `retry`
+===================================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire import messages as m
+from reshape.wire.client import connect
+from scheduler.client.sites import records
+from scheduler.client.sites.answers import SiteAnswers, at_site
+from scheduler.client.sites.records import SubmissionRecord
+from scheduler.model.events import JobSpec
+from scheduler.policies.assignment.by_metric import (
+    LessCostSld,
+    LessJobsInQueue,
+    LessSlowdown,
+    LessWaitTime,
+    LessWorkLeft,
+)
+from scheduler.policies.assignment.interface import Assignment, SiteRequest, cost
+from scheduler.policies.registry import find
+
+METRICS: dict[str, Assignment] = {
+    "wait": LessWaitTime(),
+    "slowdown": LessSlowdown(),
+    "cost": LessCostSld(),
+    "work": LessWorkLeft(),
+    "queue": LessJobsInQueue(),
+}
+#: Metrics for which a site must quote a start.
+QUOTED = ("wait", "slowdown", "cost")
+
+
+class OutcomeUnknownError(ReshapeError):
+    """A submission was sent and not answered; it may have been accepted."""
+
+
+class AcceptedJob(NamedTuple):
+    """A job that a site accepted."""
+
+    site: str
+    place: Path
+    job: int
+    key: str
+
+
+def metric_of(name: str) -> Assignment:
+    """Task assignment policy of a metric, or of ``module:Class``.
+
+    Raises
+    ------
+    ConfigError : there is no such policy.
+    """
+    found: Assignment = METRICS[name] if name in METRICS else find("assignment", name)()
+    return found
+
+
+def request_of(submission: m.Submission, max_cost: float = inf) -> SiteRequest:
+    """Request of a submission, as policies see it; its expected run time is the walltime."""
+    spec = JobSpec(submission.processors, submission.walltime_s, submission.max_processors)
+    return SiteRequest(0, spec, submission.walltime_s, "", max_cost)
+
+
+def ranked(
+    metric: str, request: SiteRequest, answers: Sequence[SiteAnswers]
+) -> tuple[list[SiteAnswers], dict[str, str]]:
+    """Order sites by a metric, the best first.
+
+    Returns
+    -------
+    the sites, and name of each site that is left out -> why
+    """
+    left_out: dict[str, str] = {}
+    usable: list[SiteAnswers] = []
+    for site in answers:
+        expected = cost(request, site)
+        if metric in QUOTED and site.wait_s(request) == inf:
+            left_out[site.name] = "it quotes no start, which this metric needs"
+        elif expected > request.max_cost:
+            left_out[site.name] = f"the job would cost {expected:.6g}, above {request.max_cost:g}"
+        else:
+            usable.append(site)
+    policy, order = metric_of(metric), []
+    while usable:
+        choice = policy.assign(request, usable)
+        name = choice[0].name if isinstance(choice, Sequence) else choice.name
+        order.append(next(site for site in usable if site.name == name))
+        usable = [site for site in usable if site.name != name]
+    return order, left_out
+
+
+def submit_to_best(
+    order: Sequence[SiteAnswers], submission: m.Submission, key: str, timeout_s: float
+) -> tuple[AcceptedJob | None, dict[str, str]]:
+    """Submit a job to the first of the sites that accepts it.
+
+    Returns
+    -------
+    the accepted job, None if no site accepted it; and name of each site that did not -> why
+
+    Raises
+    ------
+    OutcomeUnknownError : a site did not answer; it may have accepted the job.
+    ReshapeError : the key was used before, or its record cannot be written.
+    """
+    earlier = records.read(key)
+    if earlier is not None:
+        raise ReshapeError(
+            f"the submission key {key} was used for site {earlier.site}: give --retry {key} to"
+            " repeat that submission, or use another key"
+        )
+    refused: dict[str, str] = {}
+    for site in order:
+        description = site.description
+        sent = msgspec.structs.replace(at_site(submission, description), key=key)
+        record = SubmissionRecord(key, site.name, str(description.place.absolute()), sent)
+        try:
+            return _send(record, timeout_s), refused
+        except OutcomeUnknownError:
+            raise
+        except ReshapeError as error:
+            records.remove(key)
+            refused[site.name] = str(error)
+    return None, refused
+
+
+def retry(key: str, timeout_s: float) -> AcceptedJob:
+    """Repeat a submission whose outcome is not known, at the site to which it was sent.
+
+    Raises
+    ------
+    OutcomeUnknownError : the site does not answer.
+    ReshapeError : there is no submission with this key; or the site refuses it, and the job exists
+        nowhere.
+    """
+    record = records.read(key)
+    if record is None:
+        raise ReshapeError(
+            f"no submission with the key {key} was sent from here: submit the job anew"
+        )
+    if record.submission is None:
+        return AcceptedJob(record.site, Path(record.place), record.job, key)
+    try:
+        return _send(record, timeout_s)
+    except (OutcomeUnknownError, ServiceUnavailable) as error:
+        raise OutcomeUnknownError(
+            f"site {record.site} cannot be asked ({error}): repeat 'reshape submit --sites FILE"
+            f" --retry {key}' when it is up; no other site has the job"
+        ) from None
+    except ReshapeError as error:
+        records.remove(key)
+        raise ReshapeError(
+            f"site {record.site} refuses the submission, and no site has the job: {error}"
+        ) from None
+
+
+def _send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
+    """Write the record, send the submission, and note the job.
+
+    Raises
+    ------
+    OutcomeUnknownError : no answer came.
+    ReshapeError : the site has refused, or nothing could be sent.
+    """
+    assert record.submission is not None
+    place = Path(record.place)
+    records.write(record)
+    with connect(place) as client:
+        try:
+            answer = client.request(m.Submit(submission=record.submission), timeout_s)
+        except ServiceUnavailable as error:
+            raise OutcomeUnknownError(
+                f"site {record.site} did not answer ({error}): whether it accepted the job is not"
+                f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
+            ) from None
+    assert isinstance(answer, m.Submitted)
+    done = msgspec.structs.replace(record, submission=None, job=answer.job)
+    records.write(done)
+    return AcceptedJob(record.site, place, answer.job, record.key)

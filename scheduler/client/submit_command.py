@@ -1,0 +1,227 @@
+"""``reshape submit``: submit a job to a service, or to the best of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from reshape.cli.helptext import example
+from reshape.cli.options import FiniteRange
+from reshape.speedup import FORMS
+from reshape.topology import Topology
+from reshape.wire import messages as m
+from scheduler.client.asking import ask
+from scheduler.client.commands import echo_json, end_with, wait_until
+from scheduler.client.forecasting import quote_of, quote_text
+from scheduler.client.options import (
+    TOPOLOGY_HELP,
+    Priority,
+    ResourceAmounts,
+    TopologyText,
+    Walltime,
+    json_option,
+    service_option,
+    sites_option,
+)
+from scheduler.client.sites import actions
+from scheduler.client.sites.submitting import AcceptedJob
+from scheduler.client.submission import OUTPUT, prepare
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@service_option
+@click.option("-n", "processors", type=click.IntRange(min=1), help="Processors to start with.")
+@click.option(
+    "--max",
+    "maximum",
+    type=click.IntRange(min=1),
+    help="Most processors; default: -n.",
+)
+@click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
+@click.option(
+    "--walltime",
+    type=Walltime(),
+    default="1:00:00",
+    show_default=True,
+    help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
+)
+@click.option("--name", default="", help="Name in tables; default: the name of the program.")
+@click.option("--output", default=OUTPUT, show_default=True, help="File for the output of the job.")
+@click.option(
+    "--open-mode",
+    type=click.Choice(["truncate", "append"]),
+    default="truncate",
+    show_default=True,
+    help="Empty an output file that exists when the job starts, or append to it.",
+)
+@click.option(
+    "--priority",
+    type=Priority(),
+    help="A name that the service defines, such as gold, or a number; larger is more urgent.",
+)
+@click.option(
+    "--queue",
+    "queue_name",
+    default="",
+    metavar="NAME",
+    help="Queue; default: the first one.",
+)
+@click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
+@click.option(
+    "--placement",
+    type=click.Choice(["block", "cyclic"]),
+    default="block",
+    show_default=True,
+    help="Ranks of a group on several hosts: consecutive on each, or dealt out in turn.",
+)
+@click.option(
+    "--requeue",
+    is_flag=True,
+    help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
+)
+@click.option(
+    "--restart-from",
+    "restart_from",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Restart the program from the checkpoints of another run in DIR.",
+)
+@click.option(
+    "--performance",
+    default="",
+    metavar="MODEL",
+    help=f"Performance model by which sizes are compared that were not measured: {FORMS}, or"
+    " module:Class,KEY=VALUE if the service allows it.  [default: a fit to the measurements]",
+)
+@click.option(
+    "--demand",
+    type=ResourceAmounts("memory_bandwidth=2000"),
+    help="What each process demands of the shared resources of its node; see docs/sharing.md.",
+)
+@click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
+@click.option(
+    "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
+)
+@sites_option
+@click.option(
+    "--metric",
+    default="wait",
+    show_default=True,
+    metavar="METRIC",
+    help="With --sites: wait, slowdown, cost, work, queue, or module:Class.",
+)
+@click.option("--max-cost", type=FiniteRange(min=0), help="With --sites: limit of the cost.")
+@click.option("--key", help="With --sites: submission key; default: a new one.")
+@click.option("--retry", metavar="KEY", help="With --sites: repeat a submission, alone.")
+@json_option
+@click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
+@example(
+    "reshape submit -n 2 --max 6 --topology nearly-square --walltime 10:00 \\",
+    "    -- python -m apps.lu --n 1024 --block 64 --repeat 20",
+    "reshape submit --sites sites.yaml --metric cost --max-cost 20 -n 4 -- python solve.py",
+)
+def submit(
+    directory: Path,
+    processors: int | None,
+    maximum: int | None,
+    topology: Topology | None,
+    walltime: float,
+    name: str,
+    output: str,
+    open_mode: m.OpenMode,
+    priority: float | str | None,
+    queue_name: str,
+    resources: dict[str, int] | None,
+    placement: m.Placement,
+    requeue: bool,
+    restart_from: Path | None,
+    performance: str,
+    demand: dict[str, int] | None,
+    waits: bool,
+    test_only: bool,
+    sites: Path | None,
+    metric: str,
+    max_cost: float | None,
+    key: str | None,
+    retry: str | None,
+    as_json: bool,
+    argv: tuple[str, ...],
+) -> None:
+    """Submit a job that runs PROGRAM under mpiexec on -n processors.
+
+    The job runs in the current directory with the current environment. The directory of the Python
+    that runs reshape is put first on PATH, so that 'python' and 'mpiexec' match.
+
+    With --sites, all services that FILE names are asked and the best one by --metric gets the job;
+    see docs/sites.md. Exit code 3: no site takes it; 4: it is not known whether the site accepted
+    it, and --retry KEY finds out.
+    """
+    _check_sites_options(sites, {"--max-cost": max_cost, "--key": key, "--retry": retry})
+    if retry is not None and sites is not None:
+        if argv or processors is not None:
+            raise click.UsageError("--retry repeats a submission: leave out -n and PROGRAM")
+        _accepted(actions.retry_job(sites, retry), waits, as_json)
+        return
+    if processors is None:
+        raise click.UsageError("Missing option '-n'.")
+    if not argv:
+        raise click.UsageError("Missing argument 'PROGRAM [ARGS]...'.")
+    submission = prepare(
+        argv,
+        processors,
+        walltime_s=walltime,
+        max_processors=maximum,
+        topology=topology,
+        name=name,
+        output=output,
+        open_mode=open_mode,
+        priority=priority,
+        queue=queue_name,
+        resources=resources,
+        placement=placement,
+        requeue=requeue,
+        restart_from=restart_from,
+        performance=performance,
+        shared=demand,
+    )
+    if sites is not None:
+        accepted = actions.submit_job(
+            sites, submission, metric, max_cost, key, test_only=test_only, as_json=as_json
+        )
+        if accepted is not None:
+            _accepted(accepted, waits, as_json)
+        return
+    if test_only:
+        quoted = quote_of(directory, submission)
+        if as_json:
+            echo_json(quoted)
+        else:
+            click.echo(quote_text(quoted))
+        return
+    answer = ask(directory, m.Submit(submission=submission))
+    assert isinstance(answer, m.Submitted)
+    if as_json and not waits:
+        echo_json({"job": answer.job})
+    elif not as_json:
+        click.echo(f"submitted job {answer.job}")
+    if waits:
+        end_with([wait_until(directory, answer.job, None)], as_json)
+
+
+def _check_sites_options(sites: Path | None, given: Mapping[str, object]) -> None:
+    """Refuse options that need --sites."""
+    for option, value in given.items():
+        if sites is None and value is not None:
+            raise click.UsageError(f"{option} needs --sites FILE")
+
+
+def _accepted(accepted: AcceptedJob, waits: bool, as_json: bool) -> None:
+    """Print a job that a site accepted, and wait for its end if asked to."""
+    if as_json and not waits:
+        echo_json({"site": accepted.site, "job": accepted.job, "key": accepted.key})
+    elif not as_json:
+        click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
+    if waits:
+        end_with([wait_until(accepted.place, accepted.job, None)], as_json, [accepted.site])

@@ -1,0 +1,129 @@
+"""Sites files: the services between which a user chooses.
+
+.. code-block:: yaml
+
+    deadline_s: 10                # for the answers of all sites (default 10)
+    sites:
+      - name: left
+        directory: ~/left         # of a service on this machine
+        cpu_factor: 1.5           # run times are 1.5 times as long (default 1)
+        units_per_hour: 1         # allocation units of a processor for an hour (default 1)
+        cost_per_unit: 0.02       # (default 0)
+        max_processors: 64        # limits of jobs that are sent there (default: none)
+        max_walltime: 1-0
+      - {name: right, access: right.json}     # access file of a service on TCP
+
+Relative paths are relative to the folder of the file.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from scheduler.text.located import Located
+from scheduler.text.times import parse_walltime
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class SiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a site; the module docstring describes them."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[^\s:/]+$")]
+    directory: str | None = None
+    access: str | None = None
+    cpu_factor: Positive = 1.0
+    units_per_hour: NotNegative = 1.0
+    cost_per_unit: NotNegative = 0.0
+    max_processors: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_walltime: str | int | None = None
+
+
+class SitesFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a sites file; the module docstring describes them."""
+
+    sites: Annotated[list[SiteFields], msgspec.Meta(min_length=1)]
+    deadline_s: Positive = 10.0
+
+
+class SiteDescription(msgspec.Struct, frozen=True):
+    """A service as described by a sites file.
+
+    Parameters
+    ----------
+    name : of the site.
+    place : directory of the service, or its access file.
+    cpu_factor : factor of all run times, and of the walltimes of jobs that are sent there.
+    price : cost of a processor for an hour.
+    max_processors, max_walltime_s : limits of jobs that are sent there; inf: none.
+    """
+
+    name: str
+    place: Path
+    cpu_factor: float = 1.0
+    price: float = 0.0
+    max_processors: float = inf
+    max_walltime_s: float = inf
+
+
+class SitesFile(msgspec.Struct, frozen=True):
+    """The sites of a file.
+
+    Parameters
+    ----------
+    sites : in their order.
+    deadline_s : for the answers of all sites, seconds.
+    """
+
+    sites: list[SiteDescription]
+    deadline_s: float = 10.0
+
+    def named(self, name: str) -> SiteDescription | None:
+        """Return the site of a name; None if there is none."""
+        return next((site for site in self.sites if site.name == name), None)
+
+
+def read_sites(file: Path) -> SitesFile:
+    """Read a sites file.
+
+    Raises
+    ------
+    ConfigError : the file is invalid; the message names file, line and field.
+    """
+    tree = Located.read(file)
+    fields = tree.convert(SitesFields)
+    found: list[SiteDescription] = []
+    for i, each in enumerate(fields.sites):
+        place = ("sites", i)
+        if any(each.name == other.name for other in found):
+            tree.fail((*place, "name"), f"two sites are named {each.name!r}; rename one")
+        given = each.directory or each.access
+        if given is None or (each.directory and each.access):
+            tree.fail(place, "needs either directory or access; give one of them")
+        path = file.parent / Path(given).expanduser()
+        if each.access and not path.is_file():
+            tree.fail((*place, "access"), f"there is no access file {path}")
+        if any(path == other.place for other in found):
+            tree.fail(place, f"the service of {path} is named twice; remove one")
+        longest = inf
+        if each.max_walltime is not None:
+            try:
+                longest = float(parse_walltime(str(each.max_walltime)))
+            except ValueError as error:
+                tree.fail((*place, "max_walltime"), str(error))
+        found.append(
+            SiteDescription(
+                each.name,
+                path,
+                each.cpu_factor,
+                each.units_per_hour * each.cost_per_unit,
+                inf if each.max_processors is None else each.max_processors,
+                longest,
+            )
+        )
+    return SitesFile(found, fields.deadline_s)

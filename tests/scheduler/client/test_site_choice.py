@@ -1,0 +1,129 @@
+"""The choice between sites by their answers, questions at once, and records of submissions."""
+
+from __future__ import annotations
+
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from reshape.errors import ConfigError, ReshapeError
+from reshape.wire import messages as m
+from scheduler.client.sites import records
+from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
+from scheduler.client.sites.records import SubmissionRecord
+from scheduler.client.sites.submitting import ranked, request_of, retry
+from scheduler.config.sites_file import SiteDescription
+from scheduler.forecasts.quotes import Quote
+
+SUBMISSION = m.Submission(argv=["true"], processors=2, walltime_s=3600.0)
+
+
+def answers(
+    name: str, wait_s: float | None, price: float = 1.0, queued: int = 0, work: float = 0.0
+) -> SiteAnswers:
+    info = m.Info(
+        pid=1,
+        started_at=0.0,
+        now=0.0,
+        scenario="easy",
+        processors=4,
+        free=1,
+        nodes=[],
+        queued=queued,
+        running=2,
+        ended=3,
+        directory="",
+        version="",
+    )
+    quoted = Quote(0.0, None, None, None, None, "", ())
+    if wait_s is not None:
+        quoted = Quote(0.0, wait_s, wait_s + 3600, wait_s, 1 + wait_s / 3600, "0-1", ())
+    return SiteAnswers(SiteDescription(name, Path(name), price=price), info, quoted, work)
+
+
+SITES = [
+    answers("a", 60.0, price=9.0, queued=3, work=50.0),
+    answers("b", 600.0, price=1.0, queued=2, work=90.0),
+    answers("c", None, price=0.5, queued=1, work=70.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "order", "left_out"),
+    [
+        ("wait", "ab", "c"),
+        ("slowdown", "ab", "c"),
+        ("cost", "ba", "c"),
+        ("work", "acb", ""),
+        ("queue", "cba", ""),
+    ],
+)
+def test_sites_are_ordered_by_the_metric(metric: str, order: str, left_out: str) -> None:
+    found, without = ranked(metric, request_of(SUBMISSION), SITES)
+    assert "".join(site.name for site in found) == order
+    assert "".join(without) == left_out
+
+
+def test_a_cost_limit_leaves_dear_sites_out() -> None:
+    found, without = ranked("wait", request_of(SUBMISSION, 5.0), SITES[:2])
+    assert [site.name for site in found] == ["b"]
+    assert without == {"a": "the job would cost 18, above 5"}
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown assignment 'weight'"):
+        ranked("weight", request_of(SUBMISSION), SITES)
+
+
+def test_a_site_gets_the_walltime_for_its_speed() -> None:
+    slow = SiteDescription("a", Path("a"), cpu_factor=2.5)
+    assert at_site(SUBMISSION, slow).walltime_s == 9000.0
+
+
+def test_sites_that_fail_or_are_late_do_not_hold_up_the_others() -> None:
+    def question(site: SiteDescription) -> str:
+        if site.name == "late":
+            time.sleep(30)
+        if site.name == "away":
+            raise ReshapeError("no service there")
+        return site.name.upper()
+
+    sites = [SiteDescription(name, Path(name)) for name in ("late", "away", "good")]
+    assert at_once(sites, question, 0.3) == (
+        {"good": "GOOD"},
+        {"away": "no service there", "late": "gave no answer within 0.3 s"},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RESHAPE_SUBMISSIONS", str(tmp_path / "records"))
+    return tmp_path / "records"
+
+
+def test_a_record_is_private_and_can_be_read_again(folder: Path) -> None:
+    record = SubmissionRecord("k", "a", "/a", SUBMISSION)
+    records.write(record)
+    assert records.read("k") == record
+    assert stat.S_IMODE((folder / "k.json").stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == ["k.json"]
+    records.remove("k")
+    assert records.read("k") is None
+
+
+def test_a_damaged_record_and_a_wrong_key_are_refused(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "k.json").write_text("{")
+    with pytest.raises(ReshapeError, match="cannot be read"):
+        records.read("k")
+    with pytest.raises(ReshapeError, match="is no submission key"):
+        records.read("../k")
+
+
+def test_an_accepted_submission_is_not_sent_again(folder: Path) -> None:
+    records.write(SubmissionRecord("k", "a", "/nowhere", None, 7))
+    assert retry("k", 1.0).job == 7
+    with pytest.raises(ReshapeError, match="no submission with the key other"):
+        retry("other", 1.0)
