@@ -2,13 +2,15 @@
 
     python benchmarks/scheduler/year.py [--jobs 2000] [--dir DIR] [--json]
     python benchmarks/scheduler/year.py --jobs 1000000 --points 100
+    python benchmarks/scheduler/year.py --prove --jobs 1000 --points 100
 
 writes a journal as a service leaves it that has run `--jobs` jobs and compacted their resize points
 (`--points` each, kept as sums). Then it starts a real service in that
 directory and measures
 
 - the time from the start of `serve` to its first answer, and the memory of its two processes;
-- the latency of `history` (pages, filters) and of `explain`;
+- the latency of `history` (pages, filters) and of `explain`, until the answer has arrived; decoding
+  1000 descriptions takes the client longer than the service needs for them;
 - the latency of requests of another connection (the state of the service) meanwhile.
 
 The first jobs are made by a real decision core, whose events and orders are written by the journal
@@ -35,10 +37,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import psutil
+import zmq
 
 from reshape.errors import ServiceUnavailable
 from reshape.wire import messages as m
 from reshape.wire.client import Client
+from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
 from reshape.wire.outcome import ResizeTimes
 from scheduler.client import background
 from scheduler.client.asking import service_info
@@ -46,7 +50,6 @@ from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.model.events import (
     Event,
     JobEnded,
-    JobSpec,
     JobStarted,
     JobSubmitted,
     NodeJoined,
@@ -56,6 +59,8 @@ from scheduler.model.events import (
 from scheduler.model.orders import Expand
 from scheduler.node.directory import ServiceDirectory
 from scheduler.replay.compare import settings_of
+from scheduler.service.components.admission import Admission
+from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention
 from scheduler.sites.two_groups import TwoGroupSite
@@ -64,14 +69,53 @@ CONFIG = ServeConfig(nodes=(NodeConfig("local", 8),), scenario="fcfs-pr")
 USERS, NAMES = 20, 50
 #: Jobs that a core decides on; the others repeat them.
 MADE = 1000
+SIZE, MOST = 2, 4
+#: What each resize point reports, and each resize.
+DATA_BYTES, TIMES, PORT = 1 << 20, ResizeTimes(join_s=0.3, move_s=0.01), "port"
+#: Seconds between two resize points of a job.
+POINT_S = 0.1
 #: Seconds between two jobs: a million of them in a year.
 EVERY_S = 30.0
 
 
-def write(path: Path, jobs: int, points: int) -> None:
-    """Write a compacted journal of ended jobs."""
+ADMISSION = Admission(CONFIG)
+
+
+def iteration_s(size: int) -> float:
+    """Return the time of an iteration on a number of processors, seconds."""
+    return 1.0 / size
+
+
+def submission_of(number: int) -> m.Submission:
+    """Return the submission of a job."""
+    return m.Submission(
+        ["python", "-m", "apps.lu"],
+        SIZE,
+        600.0,
+        max_processors=MOST,
+        user=f"user{number % USERS}",
+        name=f"name{number % NAMES}",
+    )
+
+
+def write(
+    path: Path,
+    jobs: int,
+    points: int,
+    made: int = MADE,
+    made_points: int = 5,
+    failing: int = 37,
+) -> None:
+    """Write a compacted journal of ended jobs.
+
+    Parameters
+    ----------
+    made : number of jobs that a core decides on; the others repeat them.
+    made_points : resize points of each of these; the sums of the others are for `points`.
+    failing : one of so many copies has failed; 0: none.
+    """
     began = time.time() - jobs * EVERY_S - 60.0
-    made = min(jobs, MADE)
+    made = min(jobs, made)
     journal = Journal(path)
     core = TwoGroupSite(CONFIG.composed(), CONFIG.machine())
     journal.add_settings(settings_of(core))
@@ -84,13 +128,13 @@ def write(path: Path, jobs: int, points: int) -> None:
     decide(NodeJoined(began, "local", 8))
     for number in range(1, made + 1):
         at = began + number * EVERY_S
-        _one_job(journal, core, decide, number, at, min(points, 5))
+        _one_job(journal, core, decide, number, at, min(points, made_points))
         if number % 100 == 0:
             journal.commit()
     Retention(journal, JournalConfig(keep_resize_points=0)).finish()
     journal.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        _repeat(db, jobs, made, points)
+        _repeat(db, jobs, made, max(points - made_points, 0), failing)
 
 
 def _one_job(
@@ -101,42 +145,66 @@ def _one_job(
     at: float,
     points: int,
 ) -> None:
-    """Run one job that expands once."""
-    spec = JobSpec(
-        2, 600.0, 4, user=f"user{number % USERS}", name=f"name{number % NAMES}", queue="main"
-    )
-    submission = m.Submission(
-        ["python", "-m", "apps.lu"], 2, 600.0, max_processors=4, user=spec.user, name=spec.name
-    )
+    """Run one job that expands as often as it may."""
+    submission = submission_of(number)
+    spec = ADMISSION.admit(submission)
     journal.add_job(number, "0" * 32, submission)
     decide(JobSubmitted(at, number, spec))
     decide(JobStarted(at + 1, number))
+    job = core.jobs[number]
+    resize: Expand | None = None
     for k in range(points):
-        orders = decide(ResizePoint(at + 2 + k, number, k + 1, 0.5))
-        for order in orders:
-            if isinstance(order, Expand):
-                decide(ResizeDone(at + 2.5 + k, number, order.serial, ResizeTimes(0.3, 0.01)))
+        now = at + 2 + k * POINT_S
+        orders = decide(
+            ResizePoint(now, number, k + 1, iteration_s(job.size), data_bytes=DATA_BYTES)
+        )
+        if resize is not None:  # the new group joins at this resize point
+            for phase, detail in (("joining", ""), ("accepting", PORT), ("committed", "")):
+                journal.add_phase(number, resize.serial, now, phase, detail)
+            decide(ResizeDone(now + POINT_S / 2, number, resize.serial, TIMES))
+        resize = next((order for order in orders if isinstance(order, Expand)), None)
+        if resize is not None:
+            for phase in ("starting", "ready"):
+                journal.add_phase(number, resize.serial, now, phase)
     decide(JobEnded(at + 20, number))
-    journal.note_job(core.jobs[number])
+    journal.note_job(job)
+    progress = {"iteration": points, "iteration_s": iteration_s(job.size)}
+    info = describe(job, journal, submission, at + 20, reason=job.why, **progress)
+    journal.note_summary(number, encode_summary(info))
     core.forget(number)
     journal.note_site(core.record())
 
 
-def _repeat(db: sqlite3.Connection, jobs: int, made: int, points: int) -> None:
-    """Copy the rows of the first jobs for all others, with their numbers and times."""
+def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int, failing: int) -> None:
+    """Copy the rows of the first jobs for all others, with their numbers and times.
+
+    Parameters
+    ----------
+    more : resize points of a copy beyond those of its original.
+    failing : as of `write` (a remainder by 0 is NULL).
+    """
     columns = {
         "jobs": "job+:n, token, submission",
-        "records": "job+:n, CASE WHEN (job+:k)%37=0 THEN 'FAILED' ELSE state END, user, name,"
+        "records": "job+:n, CASE WHEN (job+:k)%:failing=0 THEN 'FAILED' ELSE state END, user, name,"
         " submitted_at+:t, ended_at+:t, batch, record",
         "summaries": "job+:n, summary",
         "events": "NULL, batch, job+:n, kind, event",
         "orders": 'NULL, batch, job+:n, kind, at+:t, "order"',
-        "sums": f"job+:n, size, {points}, {points / 2}, last_at+:t",
+        "phases": "NULL, job+:n, serial, at+:t, phase, detail",
+        "sums": f"job+:n, size, points+(size={MOST})*{more},"
+        f" iteration_s+(size={MOST})*{more * iteration_s(MOST)}, last_at+:t",
     }
     db.execute("PRAGMA synchronous=OFF")
     for k in range(1, -(-jobs // made)):
         db.execute("BEGIN")
-        values = {"n": k * made, "t": k * made * EVERY_S, "k": k, "made": made, "jobs": jobs}
+        values = {
+            "n": k * made,
+            "t": k * made * EVERY_S,
+            "k": k,
+            "failing": failing,
+            "made": made,
+            "jobs": jobs,
+        }
         for table, chosen in columns.items():
             db.execute(
                 f"INSERT INTO {table} SELECT {chosen} FROM {table}"
@@ -254,6 +322,9 @@ def measure(place: ServiceDirectory, jobs: int, repeat: int) -> list[dict[str, A
             others = Others(place.endpoint)
             for what, question in questions.items():
                 rows.append({"what": what, **_times(client, question, repeat)})
+            whole = questions["history, 1000 jobs"]
+            figures = _times(client, whole, repeat, decoded=True)
+            rows.append({"what": "the same, decoded", **figures})
             rows.append({"what": "other requests", **_figures(others.stop())})
         for what, each in zip(("service", "reader"), _processes(process.pid), strict=True):
             rows.append({"what": f"memory of the {what}", "mib": round(each / 2**20, 1)})
@@ -269,12 +340,28 @@ def _listing(**fields: Any) -> m.ListJobs:
     return m.ListJobs(ended=True, live=False, limit=100, **fields)
 
 
-def _times(client: Client, question: Callable[[int], m.Message], repeat: int) -> dict[str, float]:
+def _times(
+    client: Client,
+    question: Callable[[int], m.Message],
+    repeat: int,
+    *,
+    decoded: bool = False,
+) -> dict[str, float]:
+    """Measure the time until the frames of an answer have arrived or, with `decoded`, are read."""
     latencies = []
-    for k in range(repeat):
-        began = time.perf_counter()
-        client.request(question(k), 30.0)
-        latencies.append(time.perf_counter() - began)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+        peer.setsockopt(zmq.LINGER, 0)
+        peer.connect(client.endpoint)
+        for k in range(repeat):
+            began = time.perf_counter()
+            if decoded:
+                client.request(question(k), 30.0)
+                latencies.append(time.perf_counter() - began)
+            else:
+                peer.send_multipart(encode(question(k)))
+                frames = peer.recv_multipart()
+                latencies.append(time.perf_counter() - began)
+                assert not isinstance(decode(frames, MAX_ANSWER_BYTES), m.Failure)
     return _figures(latencies)
 
 
@@ -299,10 +386,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2000, help="ended jobs (2000)")
     parser.add_argument("--points", type=int, default=100, help="resize points of each (100)")
-    parser.add_argument("--repeat", type=int, default=30, help="questions of each kind (30)")
+    parser.add_argument("--repeat", type=int, default=100, help="questions of each kind (100)")
     parser.add_argument("--dir", type=Path, help="where the journal is written, and kept")
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="compare the form of the journal with that of a real service",
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.prove:
+        from year_proof import prove
+
+        raise SystemExit(prove(options.jobs, options.points, options.json))
     with tempfile.TemporaryDirectory() as folder:
         place = ServiceDirectory((options.dir or Path(folder)) / "service")
         place.create()
