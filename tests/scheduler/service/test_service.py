@@ -61,12 +61,10 @@ def test_a_program_that_fails_is_a_failed_job(service, program, code):
 def test_a_killed_process_is_a_failed_job(service):
     number = service.submit(["sleep", "60"], 2)
     service.until(number, "RUNNING")
-    sleeper = next(
-        process
-        for process in _wait_for(lambda: service.processes(agents=False))
-        if process.name() == "sleep"
+    sleepers = _wait_for(
+        lambda: [each for each in service.processes(agents=False) if each.name() == "sleep"]
     )
-    sleeper.kill()
+    sleepers[0].kill()
     job = service.wait(number)
     assert job.state == "FAILED"
     assert job.exit_code == signal.SIGKILL
