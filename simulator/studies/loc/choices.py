@@ -184,9 +184,14 @@ def judged(rows: Sequence[Row]) -> list[JudgedPlacementReading]:
             }
             if curves["easy"]:
                 found.append(_judged(trace, reading, curves))
-    order = {trace: i for i, trace in enumerate(runs.traces)}
+    order = {_label(trace): i for i, trace in enumerate(runs.traces)}
     found.sort(key=lambda j: (order[j.trace], -j.held, not j.reading.is_default))
     return found
+
+
+def _label(trace: str) -> str:
+    """Short name of a trace."""
+    return trace.split("-")[0]
 
 
 class _Runs:
@@ -238,7 +243,7 @@ def _judged(
         by_part[policy] = [m if f is None else f for f, m in zip(found, largest, strict=True)]
         thresholds[policy] = mean_interval(by_part[policy])
         unpaid[policy] = found.count(None)
-    label = trace.split("-")[0]
+    label = _label(trace)
     claims = [*judge(label, costs, thresholds, by_part)]
     where = f"{label} {reading}"
     claims = [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import reshape
+from paths import SYNTHETIC_TRACE
 
 from simulator.results.statistics import Interval
 from simulator.studies.loc import choices as loc
@@ -101,16 +102,19 @@ def test_redir_verdicts() -> None:
     assert {claim.verdict for claim in backward if claim.id.endswith("/mean-10")} == {"opposite"}
 
 
-def test_loc_choices(tmp_path: Path) -> None:
+def test_loc_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "HPC2N-small.swf").write_bytes(SYNTHETIC_TRACE.read_bytes())
+    monkeypatch.setenv("RESHAPE_TRACES", str(tmp_path))
     options = (
-        "trace=[synthetic.swf]",
+        "trace=[HPC2N-small.swf]",
         "jobs=150",
         "speedup=[0, 0.4]",
-        "kill=[none, later, walltime]",
+        "kill=[none, overdue, later]",
     )
     found = study(tmp_path, "loc-choices", *options, "minutes=[exact, up]")
+    assert {r["trace"] for r in found["readings"]} == {"HPC2N"}
     readings = {tuple(r[k] for k in loc.PlacementReading._fields): r for r in found["readings"]}
-    assert len(readings) == 2 * 2 * 2 * 3
+    assert len(readings) == 2 * 3 + 2 + 1
     lines = (tmp_path / "loc-choices" / "runs.jsonl").read_text().splitlines()
     runs = [json.loads(line) for line in lines]
     later = [r for r in runs if r["parameters"]["kill"] == "later"]
