@@ -96,6 +96,35 @@ def test_local_nodes_are_one_host_beside_the_others(tmp_path: Path) -> None:
         assert info.facts["verified"] is True
 
 
+@pytest.mark.parametrize("fault", ["kill", "cut"])
+def test_a_host_that_is_lost_within_a_join_costs_no_result(tmp_path: Path, fault: str) -> None:
+    """The job rolls back, or restarts from its restart point on the host that it began on."""
+    limits = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3, start_s: 20, join_s: 5}"
+    steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps='4'"]
+    with Cluster(
+        tmp_path, hosts=2, processors=2, config=limits, options=steps, policies=SUPPORT
+    ) as cluster:
+        argv = synthetic(40)
+        argv[argv.index("--mib") + 1] = "512"
+        job = cluster.submit(argv, 2, max_processors=4)
+        log = cluster.directory / "serve.log"
+        cluster.until(lambda: "serial=1 joining" in log.read_text())
+        if fault == "kill":
+            cluster.hosts["n2"].kill()
+        else:
+            cluster.hosts.cut("n2")
+        info = cluster.wait(job)
+        assert info.state == "COMPLETED", cluster.output(job)
+        assert info.facts["verified"] is True
+        assert info.nodes == ""
+        assert info.sizes[-1][1] == 2
+        cluster.until(lambda: processes(cluster, "n1", "hydra|synthetic") == 0)
+        if fault == "cut":
+            cluster.hosts.join("n2")
+            cluster.until_up("n2")
+            assert processes(cluster, "n2", "hydra|synthetic") == 0
+
+
 def test_a_lost_host_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
     config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
     with Cluster(tmp_path, hosts=3, processors=2, config=config) as cluster:
