@@ -35,6 +35,7 @@ from scheduler.model.space import NONE
 from scheduler.policies.backfill.in_order import SchedulingPass
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
+from scheduler.state.learned_demands import LearnedDemands
 from scheduler.state.queue import Queue
 from scheduler.state.records import CoreRecord
 from scheduler.state.scheduler_state import SchedulerState
@@ -167,6 +168,9 @@ class Core:
         order = scenario.queue_order
         state.queue = Queue(order, scenario.backfill_order, indexed=backfill.needs_index)
         state.selection, state.placing = scenario.selection, placing
+        shared = state.machine.shared
+        learns = shared is not None and getattr(scenario.selection, "learn_demands", False)
+        state.demands = LearnedDemands(shared) if shared is not None and learns else None
         for job in queued:
             state.queue.add(job, state.now)
         state.discard_reservations()

@@ -113,6 +113,8 @@ class EventHandlers:
             self._ended.append(job)
             if self._learns_at_once:
                 self.train_predictor()
+        if state.demands is not None:
+            state.demands.forget(job.id)
         if not self._keep_ended:
             del state.jobs[job.id]
 
@@ -156,6 +158,15 @@ class EventHandlers:
         self.state.orders.append(self._resizes.decide(job, event))
         if self.predictor is not None and job is not None and job.state in ACTIVE:
             self.alarms.progressed(job, event, self.predictor)
+        demands = self.state.demands
+        if (
+            demands is not None
+            and job is not None
+            and job.state in ACTIVE
+            and demands.observe(job, self.state.live, event.iteration_s)
+        ):
+            self.state.allocation_changed()
+            self.state.request_pass()
 
     def on_resize_done(self, event: ResizeDone) -> None:
         """Commit a resize; groups that left release their processors."""

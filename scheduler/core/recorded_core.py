@@ -22,6 +22,7 @@ def record_of(handlers: EventHandlers) -> CoreRecord:
         predictor=None if predictor is None else predictor.learned(),
         sorted_at=state.queue.sorted_at,
         depth=handlers.depth_limit,
+        demands={} if state.demands is None else state.demands.record(),
     )
 
 
@@ -45,6 +46,8 @@ def restore_state(
         if job is not None and job.state in ACTIVE and job.spec.resizable:
             measure(job, point)
     state.resize_costs = record.resize_costs
+    if state.demands is not None:
+        state.demands.restore(record.demands)
     state.reservations.update(
         (job, at) for job, at in record.reservations.items() if job in state.queue
     )

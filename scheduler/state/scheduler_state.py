@@ -18,6 +18,7 @@ from scheduler.model.orders import Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.state.expected_releases import ExpectedReleases
+from scheduler.state.learned_demands import LearnedDemands
 from scheduler.state.profile import Availability
 from scheduler.state.queue import Queue
 
@@ -56,6 +57,7 @@ class SchedulerState:
     was_limited : whether this pass or the one before it has a window.
     examined : jobs that all passes so far have examined one by one.
     resize_costs : what the resizes of all jobs cost.
+    demands : learned demands for shared resources; None: only declared ones count.
     orders : the answer to the events that are being handled.
     """
 
@@ -82,6 +84,7 @@ class SchedulerState:
         self.was_limited = False
         self.examined = 0
         self.resize_costs = Moves()
+        self.demands: LearnedDemands | None = None
         self.orders: list[Order] = []
 
     # Quantities.

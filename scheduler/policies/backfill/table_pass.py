@@ -14,6 +14,7 @@ from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
+from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
 from scheduler.state.bitsets import bits_of
 from scheduler.state.reservation_table import (
@@ -54,8 +55,8 @@ class TablePass(SchedulingPass):
         self._by_penalty = by_penalty
         self._rule = f"{name} by table"
         self._table = ReservationTable(ProcSet(), state.machine.shared)
-        #: What the table holds of each live job: its groups and its expected end, s.
-        self._held: dict[int, tuple[int, int, float]] = {}
+        #: What the table holds of each live job: groups, expected end (s), learned demand.
+        self._held: dict[int, tuple[int, int, float, float | None]] = {}
         self._was_whole = True
         self._version = -1
         self._reserved: list[int] = []  # jobs that hold reservations
@@ -100,14 +101,17 @@ class TablePass(SchedulingPass):
             table.remove(number)
         for number, job in live.items():
             end = -inf if job.state is JobState.COMPLETING else job.estimated_end
-            now_held = job.next_group, len(job.groups), end
+            learned = None if state.demands is None else state.demands.learned(job)
+            now_held = job.next_group, len(job.groups), end, learned
             if held.get(number) != now_held:
                 held[number] = now_held
                 table.run(number, state.held(job), end, self._demand(job))
         table.free_bits = bits_of(state.machine.free)
         self._reserved, self._left, self._tried = [], [], set()
 
-    def _demand(self, job: Job) -> tuple[float, ...]:
+    def _demand(self, job: Job) -> Demand:
+        if self.state.demands is not None:
+            return self.state.demands.demand(job)
         shared = self.state.machine.shared
         return () if shared is None else shared.demand(job.spec.shared)
 
@@ -184,7 +188,9 @@ class TablePass(SchedulingPass):
         if not self.start_job(job, reason, machine.free - chosen):
             return
         end = now + job.estimate_s
-        self._held[job.id] = job.next_group, len(job.groups), job.estimated_end
+        demands = self.state.demands
+        learned = None if demands is None else demands.learned(job)
+        self._held[job.id] = job.next_group, len(job.groups), job.estimated_end, learned
         self._table.run(job.id, chosen, end, self._demand(job))
         self._left = [(at, left - job.demand if end > at else left) for at, left in self._left]
 

@@ -24,13 +24,19 @@ from scheduler.policies.selection.table_search import (
 from scheduler.state.reservation_table import Allocation, Request, ReservationTable
 
 
-class OnTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OnTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of the selections on the table; it is first fit.
 
     A reservation holds certain processors; with the selection ``first-fit`` it holds a number.
+
+    Parameters
+    ----------
+    learn_demands : learn the demands of jobs that declare none from their iteration times; see
+        `scheduler.state.learned_demands`.
     """
 
     anywhere: ClassVar[bool] = True
+    learn_demands: bool = False
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose the lowest free processors; a pass over the table leaves only its own choice."""
