@@ -12,6 +12,7 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 
@@ -88,6 +89,7 @@ class CheckpointDirectory:
 
     def __init__(self, path: Path, owner: Owner) -> None:
         self.path, self._owner = path, owner
+        self._removal: Thread | None = None
 
     def claim(self, restart_from: Path | None) -> bool:
         """Make this the directory of the run, created if it does not exist.
@@ -128,11 +130,14 @@ class CheckpointDirectory:
     def begin(self, iteration: int) -> Path:
         """Create the empty folder of a checkpoint; what is left of an earlier attempt is removed.
 
+        Waits for the end of the last `prune`.
+
         Raises
         ------
         ReshapeError : the directory belongs to another run now.
         OSError : no room, or no right to write.
         """
+        self.wait()
         found = self._read_owner()
         if found.key != self._owner.key:
             raise ReshapeError(f"{self.path} was taken over by {found.run}")
@@ -151,15 +156,25 @@ class CheckpointDirectory:
         """Make the entry of a new checkpoint durable, and remove all but the `keep` latest ones.
 
         Those of later iterations belong to a continuation that was given up. Folders that are not
-        complete are removed, too.
+        complete are removed, too. A thread removes them, since that may take longer than writing;
+        a process does not end before it is done.
         """
         self._sync()
         complete = checkpoints_in(self.path)
         place = complete.index(newest)
         remaining = complete[place : place + keep]
-        for folder in _folders_in(self.path):
-            if folder not in remaining:
-                self.remove(folder)
+        old = [folder for folder in _folders_in(self.path) if folder not in remaining]
+        self._removal = Thread(target=self._remove_all, args=(old,))
+        self._removal.start()
+
+    def wait(self) -> None:
+        """Wait until the last `prune` has removed everything."""
+        if self._removal is not None:
+            self._removal.join()
+
+    def _remove_all(self, folders: list[Path]) -> None:
+        for folder in folders:
+            self.remove(folder)
 
     def _is_source(self, restart_from: Path | None) -> bool:
         if restart_from is None:

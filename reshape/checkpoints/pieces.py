@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redistribution import Layout
-from reshape.checkpoints.checksums import CHUNK_BYTES, chunk_ranges, chunk_sum
+from reshape.checkpoints.checksums import BATCH_BYTES, chunk_ranges, extended
 from reshape.data.arrays import AllCuts, Declaration
 from reshape.private_folder import open_file, open_folder
 
@@ -82,23 +81,27 @@ def write_pieces(
     with open_folder(folder) as directory:
         file = open_file(directory, data_file(process), flags)
     try:
-        for piece in pieces.values():
-            _write_at(file, piece.offset, data[piece.array])
-        with ThreadPoolExecutor(1) as disk:
-            synced = disk.submit(os.fsync, file)  # the processor computes checksums meanwhile
-            sums = {name: _sums(data[name]) for name in pieces}
-            synced.result()
+        sums = {name: _write_at(file, piece.offset, data[name]) for name, piece in pieces.items()}
+        os.fsync(file)
     finally:
         os.close(file)
     return sums
 
 
-def _sums(data: NDArray[np.uint8]) -> list[int]:
-    return [chunk_sum(data[begin:end]) for begin, end in chunk_ranges(len(data))]
+def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> list[int]:
+    """Write bytes to a place in a file; return the checksums of their chunks.
 
-
-def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> None:
-    rest = data.data
-    while len(rest):
-        written = os.pwrite(file, rest[:CHUNK_BYTES], offset)
-        rest, offset = rest[written:], offset + written
+    Each batch is written when its checksum has just brought it into the cache, so that the checksum
+    costs hardly more than the write alone.
+    """
+    sums = []
+    for begin, end in chunk_ranges(len(data)):
+        found = end - begin
+        for place in range(begin, end, BATCH_BYTES):
+            batch = data[place : min(end, place + BATCH_BYTES)]
+            found = extended(found, batch)
+            rest = batch.data
+            while rest:
+                rest = rest[os.pwrite(file, rest, offset + place + len(batch) - len(rest)) :]
+        sums.append(found)
+    return sums

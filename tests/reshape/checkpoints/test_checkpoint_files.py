@@ -300,12 +300,14 @@ def test_the_latest_checkpoints_remain(tmp_path: Path) -> None:
     assert not directory.claim(None)
     for iteration in (10, 20, 100):
         directory.prune(complete(directory, iteration), keep=2)
+    directory.wait()
     assert [each.name for each in checkpoints_in(directory.path)] == [
         "iteration-100",
         "iteration-20",
     ]
     directory.begin(110)  # never completed
     directory.prune(complete(directory, 60), keep=2)
+    directory.wait()
     remaining = sorted(each.name for each in directory.path.iterdir())
     assert remaining == ["iteration-20", "iteration-60", "owner.json"]
 

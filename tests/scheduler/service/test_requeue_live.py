@@ -62,10 +62,12 @@ def assert_completed_from_checkpoint(served: Any, job: m.JobInfo, deaths: int = 
 def test_a_job_with_a_killed_rank_restarts_from_its_checkpoint(
     served: Any, checkpointed: Path
 ) -> None:
-    """The job has expanded when it dies, and starts again on the processors that it requested."""
+    """The job has been resized when it dies; it starts again on the processors it requested."""
     served.start("--processors", "4", "--scenario", "fcfs-pr")
     number = served.submit([*PROGRAM, "60", "0.1"], 2, max_processors=4, requeue=True)
-    served.when(number, lambda job: has_checkpoint(job) and job.state == "RUNNING" and job.size > 2)
+    served.when(
+        number, lambda job: has_checkpoint(job) and job.state == "RUNNING" and job.resize_count > 0
+    )
     kill_rank(served, number)
     job = served.wait(number)
     assert_completed_from_checkpoint(served, job)
