@@ -133,7 +133,7 @@ def test_another_program_is_refused_with_the_field(tmp_path: Path, body: str, wh
 def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
     """A file may have 100 kB; the second checkpoint has more. The job goes on, without a third."""
     body = f"""
-        import resource
+        import resource, sys
         app.checkpoint(every=2, dir={str(tmp_path / "run")!r})
         small = app.rows("small", (4,))
         texts = app.items("texts", ["x"] * app.comm.size)
@@ -148,7 +148,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Pa
                 texts.local[0] = "x" * 200_000
             if step == 5:
                 texts.local[0] = ""
-        print("done", small.local)
+        sys.stdout.write(f"done {{small.local}}\\n")
     """
     path = program(tmp_path, body)
     done = run(2, path)

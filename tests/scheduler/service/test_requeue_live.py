@@ -65,10 +65,11 @@ def test_a_job_with_a_killed_rank_restarts_from_its_checkpoint(
     """The job has been resized when it dies; it starts again on the processors it requested."""
     served.start("--processors", "4", "--scenario", "fcfs-pr")
     number = served.submit([*PROGRAM, "60", "0.1"], 2, max_processors=4, requeue=True)
-    served.when(
-        number, lambda job: has_checkpoint(job) and job.state == "RUNNING" and job.resize_count > 0
-    )
-    kill_rank(served, number)
+    served.when(number, lambda job: has_checkpoint(job) and job.resize_count > 0)
+    while served.job(number).requeues == 0:  # within a resize it restarts from its restart point
+        restarts = served.until(number, "RUNNING").restarts
+        kill_rank(served, number)
+        served.when(number, lambda job, n=restarts: job.requeues > 0 or job.restarts > n)
     job = served.wait(number)
     assert_completed_from_checkpoint(served, job)
     assert sum(seconds for _, seconds in job.processor_seconds_by_size) == pytest.approx(
