@@ -1,0 +1,95 @@
+"""``reshape simulate`` with a machine file that names several centres."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import reshape
+from paths import SYNTHETIC_TRACE
+
+CENTRES = """
+centres:
+  - {name: left, processors: 64, scenario: fcfs}
+  - {name: right, processors: 32, cpu_factor: 2, units_per_hour: 2, cost_per_unit: 0.5}
+"""
+POLICY = """
+import msgspec
+
+class Last(msgspec.Struct, frozen=True):
+    def assign(self, request, sites):
+        return sites[-1]
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    path = tmp_path / "centres.yaml"
+    path.write_text(CENTRES)
+    return path
+
+
+def test_every_job_of_a_trace_runs_at_a_centre(machine: Path, tmp_path: Path) -> None:
+    options = ("--machine", machine, "--jobs", 200, "--out", tmp_path / "out", "--json")
+    found = json.loads(reshape("simulate", SYNTHETIC_TRACE, *options).stdout)
+    assert found["assign"] == "less-waittime"
+    assert sum(found["jobs_by_centre"].values()) == found["jobs"] == 200
+    with (tmp_path / "out" / "jobs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 200
+    assert {row["centre"] for row in rows} == {"left", "right"}
+    assert all(int(row["processors"]) <= 32 for row in rows if row["centre"] == "right")
+    assert all(float(row["cost"]) == 0 for row in rows if row["centre"] == "left")
+    again = json.loads(reshape("simulate", SYNTHETIC_TRACE, *options).stdout)
+    varying = {"wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib"}
+    assert {k: v for k, v in found.items() if k not in varying} == {
+        k: v for k, v in again.items() if k not in varying
+    }
+
+
+def test_a_policy_of_ones_own_is_a_class_in_a_file(machine: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(POLICY)
+    command = [sys.executable, "-m", "reshape", "simulate", str(SYNTHETIC_TRACE), "--json"]
+    command += ["--machine", str(machine), "--assign", "mine:Last", "--jobs", "100"]
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        timeout=60,
+    )
+    by_centre = json.loads(done.stdout)["jobs_by_centre"]
+    assert by_centre["right"] > by_centre["left"]  # which has only the jobs of above 32 processors
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--assign", "less-waitime"), "did you mean less-waittime"),
+        (("--dispatch", "ask=none"), "dispatch.ask"),
+        (("--dispatch", "ties=best"), "assignment.ties"),
+        (("--policy", "easy"), "--policy does not apply to several centres"),
+        (("--estimates", "tsafrir"), "centres take the users' estimates"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    machine: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = reshape("simulate", SYNTHETIC_TRACE, "--machine", machine, *options, code=2)
+    assert message in done.stderr
+
+
+def test_assignment_needs_several_centres(tmp_path: Path) -> None:
+    done = reshape("simulate", SYNTHETIC_TRACE, "--assign", "random", code=2)
+    assert "--assign needs --machine with several centres" in done.stderr
+    machine = tmp_path / "one.yaml"
+    machine.write_text("nodes: 64\n")
+    done = reshape("simulate", SYNTHETIC_TRACE, "--machine", machine, "--assign", "random", code=2)
+    assert "--assign needs a --machine file that names several centres" in done.stderr
