@@ -31,7 +31,7 @@ from simulator.studies.claims import (
     with_limits,
 )
 from simulator.studies.loc.curves import TOTAL, WAIT, Curve
-from simulator.studies.loc.runs import MINUTE_S, RULES
+from simulator.studies.loc.runs import COST, MINUTE_S, RULES, THRESHOLDS
 from simulator.study.study import SEED, Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, machine_size
@@ -45,9 +45,6 @@ KILLS: dict[str, dict[str, Any]] = {
     "later": {"backfill.kill_at_reservation": True, "backfill.kill": "later"},
     "walltime": {},
 }
-#: Thresholds of the paper (section 4), widened by what "around" may mean.
-THRESHOLDS = {"HPC2N": (0.2, 0.3, "around 0.25"), "SDSC": (0.25, 0.3, "0.25 to 0.30")}
-COST = (7.0, 100.0)  #: figure 2
 SAME = 0.05  #: thresholds at most so far apart are "about the same"
 #: Columns of the table of claims -> attribute of `Claim`.
 CLAIM_COLUMNS = {
