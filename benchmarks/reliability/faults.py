@@ -244,6 +244,8 @@ def _targets(target: str, server: str, job: int, seed: int) -> list[int]:
             ranks.append((process.pid, int(environment.get("RESHAPE_GROUP", 0)), role))
         elif "mpiexec" in process.name():
             launchers.append((process.pid, role))
+    if target in ("service", "reader", "agent"):
+        return []  # there is none at this moment
     numbers = random.Random(seed)
     if target in ("mpiexec", "joining mpiexec"):
         found = [pid for pid, role in launchers if (role == "join") == target.startswith("joining")]
