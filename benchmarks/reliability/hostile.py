@@ -40,7 +40,8 @@ import numpy as np
 import zmq
 
 from reshape.wire import messages as m
-from reshape.wire.access import AccessFile, read_access
+from reshape.wire.access import read_access
+from reshape.wire.access_file import AccessFile
 from reshape.wire.client import Client, use_keys
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL, encode
 from scheduler.node.access_keys import AccessKeys

@@ -38,7 +38,7 @@ import zmq
 
 from reshape.topology import Topology
 from reshape.wire import messages as m
-from reshape.wire.access import AccessFile
+from reshape.wire.access_file import AccessFile
 from reshape.wire.client import use_keys
 from reshape.wire.codec import decode, encode
 from scheduler.client import background

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from reshape.doctor.checks import Check
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire.access import AccessFile, key_fault, read_private
+from reshape.wire.access import key_fault, read_private
+from reshape.wire.access_file import AccessFile
 from reshape.wire.client import SERVER_FILE, endpoint_of
 
 #: Files that hold a secret, if they exist.

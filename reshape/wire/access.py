@@ -12,40 +12,15 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgspec
 import zmq
 
 from reshape.errors import ReshapeError
+from reshape.wire.access_file import AccessFile
 
-AccessRole: TypeAlias = Literal["administrator", "user", "agent", "job"]
 _T = TypeVar("_T")
-
-
-class AccessFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of an access file.
-
-    Attributes
-    ----------
-    endpoint : ZeroMQ endpoint of the service, ``tcp://HOST:PORT``.
-    server_key : public key of the service.
-    public_key, secret_key : key pair of the client.
-    role, user : what the service grants to the key.
-    expires_at : Unix seconds after which the service refuses the key; None: never.
-    """
-
-    endpoint: str
-    server_key: str
-    public_key: str
-    secret_key: str
-    role: AccessRole
-    user: str
-    expires_at: float | None = None
-
-    def __repr__(self) -> str:
-        """Describe the file without its secret."""
-        return f"AccessFile({self.endpoint}, {self.role}, user={self.user!r})"
 
 
 def read_access(path: Path) -> AccessFile:

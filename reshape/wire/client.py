@@ -21,7 +21,8 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
-from reshape.wire.access import AccessFile, read_access
+from reshape.wire.access import read_access
+from reshape.wire.access_file import AccessFile
 from reshape.wire.codec import FRAME_FACTOR, MAX_ANSWER_BYTES, decode, encode
 from reshape.wire.messages import Failure, Message
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from reshape.topology import Topology
-from reshape.wire.access import AccessFile
+from reshape.wire.access_file import AccessFile
 from reshape.wire.outcome import ResizeTimes
 
 Placement: TypeAlias = Literal["block", "cyclic"]

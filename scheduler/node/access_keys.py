@@ -21,7 +21,8 @@ import msgspec
 import zmq
 
 from reshape.errors import ReshapeError
-from reshape.wire.access import AccessFile, AccessRole, key_fault, read_private, write_private
+from reshape.wire.access import key_fault, read_private, write_private
+from reshape.wire.access_file import AccessFile, AccessRole
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ import msgspec
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
 from reshape.private_folder import make_private
-from reshape.wire.access import AccessFile, read_access, write_private
+from reshape.wire.access import read_access, write_private
+from reshape.wire.access_file import AccessFile
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.host_place import arrive, own_address

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from reshape.errors import ServiceUnavailable
 from reshape.private_folder import make_private
 from reshape.wire import messages as m
-from reshape.wire.access import AccessFile, write_private
+from reshape.wire.access import write_private
+from reshape.wire.access_file import AccessFile
 from reshape.wire.client import Client
 from scheduler.node.job_folders import MEMORY, JobFolders
 

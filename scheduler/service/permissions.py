@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from reshape.errors import PermissionDenied
 from reshape.wire import messages as m
-from reshape.wire.access import AccessRole
+from reshape.wire.access_file import AccessRole
 
 _PEOPLE: frozenset[AccessRole] = frozenset(("administrator", "user"))
 _JOB: frozenset[AccessRole] = frozenset(("job",))

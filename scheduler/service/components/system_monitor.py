@@ -15,7 +15,7 @@ from math import inf
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
-from reshape.wire.access import AccessFile
+from reshape.wire.access_file import AccessFile
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory

@@ -19,7 +19,8 @@ import zmq
 
 from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
-from reshape.wire.access import AccessFile, AccessRole, read_access
+from reshape.wire.access import read_access
+from reshape.wire.access_file import AccessFile, AccessRole
 from reshape.wire.client import Client, connect, use_keys
 from reshape.wire.codec import PROTOCOL, encode
 from scheduler.config.settings import NodeConfig, ServeConfig

@@ -9,7 +9,7 @@ import pytest
 
 from reshape.errors import PermissionDenied
 from reshape.wire import messages as m
-from reshape.wire.access import AccessRole
+from reshape.wire.access_file import AccessRole
 from scheduler.service.permissions import (
     Sender,
     check_role,
