@@ -45,6 +45,8 @@ from scheduler.client import background
 from scheduler.node.directory import ServiceDirectory
 
 SIZE, MOST = 2, 4
+#: Seconds after which a question without an answer is asked again.
+REPEAT_S = 10.0
 NODE = "local"
 
 
@@ -254,18 +256,28 @@ class FirstRanks:
         self.peers.send(place, point)
 
     def steadily(self, rate: float, seconds: float) -> tuple[list[float], float]:
-        """Let all jobs ask in turn at a rate (1/s); return latencies and duration in seconds."""
+        """Let all jobs ask in turn at a rate (1/s); return latencies and duration in seconds.
+
+        A question whose answer was lost is asked again, as an application does.
+        """
+        waiting: dict[int, float] = {}
         latencies: list[float] = []
         began = time.perf_counter()
         asked, total = 0, int(rate * seconds)
         while len(latencies) < total:
             now = time.perf_counter()
             while asked < total and began + asked / rate <= now:
-                self.ask(asked % len(self.jobs), began + asked / rate)
+                place = asked % len(self.jobs)
+                waiting[place] = now
+                self.ask(place, began + asked / rate)
                 asked += 1
+            for place in [place for place, at in waiting.items() if now - at > REPEAT_S]:
+                waiting[place] = now
+                self.ask(place, self.asked[place])
             wait = began + asked / rate - now if asked < total else 1.0
             for place, message in self.peers.received(max(0.0, wait)):
                 assert isinstance(message, m.Proceed), message
+                waiting.pop(place, None)
                 latencies.append(time.perf_counter() - self.asked[place])
         return latencies, time.perf_counter() - began
 
