@@ -1,0 +1,164 @@
+"""Messages between the agents of nodes and the service."""
+
+from __future__ import annotations
+
+import msgspec
+
+from reshape.wire.access_file import AccessFile
+from reshape.wire.message_base import MessageBase
+
+# ---------------------------------------------------------------- agent -> service
+
+
+class GroupStatus(msgspec.Struct):
+    """State of a group on a node: alive, or how it ended when all its processes are gone.
+
+    `pid` is the process of the group's mpiexec. `proxies` has the commands that start its processes
+    on its further hosts, as soon as its mpiexec has named them.
+    """
+
+    job: int
+    group: int
+    alive: bool
+    pid: int = 0
+    exit_code: int = 0
+    signal: int = 0
+    why: str = ""
+    proxies: list[list[str]] = []
+
+
+class AgentHello(MessageBase):
+    """The state of a node, sent at every change and once a second as a heartbeat.
+
+    It repeats how groups ended until ForgetGroups or SweepJob, so that a service that restarts
+    receives it too. `folders` lists all jobs that have shared memory on the node, `restart_points`
+    those of them that have a restart point, which means that they are within a resize.
+
+    Attributes
+    ----------
+    host : name of the host of the agent; empty: the host of the service.
+    incarnation : identifies this process among all agents of the node, on any host; empty: `pid`
+        does.
+    address : address under which other hosts of the service reach this host.
+    ends : whether the agent ends after this report.
+    max_memory_mib : largest memory of the processes of each job on the node together, MiB.
+    """
+
+    node: str
+    pid: int
+    secret: str
+    groups: list[GroupStatus]
+    restart_points: list[int]
+    folders: list[int] = []
+    host: str = ""
+    incarnation: str = ""
+    address: str = ""
+    ends: bool = False
+    max_memory_mib: dict[int, int] = {}
+
+
+class AgentArrival(MessageBase):
+    """The agent of another host asks how to serve its node; answered by AgentSettings."""
+
+    node: str
+    host: str
+    release: str
+
+
+class AgentSettings(MessageBase):
+    """How an agent on another host serves its node.
+
+    Attributes
+    ----------
+    memory : name of the folder in /dev/shm for the shared memory of jobs, the same on all hosts.
+    heartbeat_s : interval of reports without a change, seconds.
+    job_access : what the processes of jobs need to reach the service.
+    """
+
+    memory: str
+    heartbeat_s: float
+    job_access: AccessFile
+
+
+# ---------------------------------------------------------------- service -> agent
+
+
+class StartGroup(MessageBase):
+    """Start `size` processes of `argv` under one mpiexec; ignored if the group exists.
+
+    Attributes
+    ----------
+    hosts : names of the hosts of a group, that of the agent first; empty: all processes are there.
+    rank_hosts : number of the host of each rank, if there are several.
+    address : address under which the other hosts reach this one.
+    truncate : whether the output file is emptied; otherwise the output is appended to it.
+    """
+
+    job: int
+    group: int
+    size: int
+    argv: list[str]
+    cwd: str
+    environment: dict[str, str]
+    output: str
+    hosts: list[str] = []
+    rank_hosts: list[int] = []
+    address: str = ""
+    truncate: bool = False
+
+
+class StartProxy(MessageBase):
+    """Start the processes of a group on this host, whose mpiexec is on another one."""
+
+    job: int
+    group: int
+    size: int
+    command: list[str]
+    cwd: str
+
+
+class KillGroup(MessageBase):
+    """End all processes of a group: SIGTERM, and SIGKILL `grace_s` seconds later (0: at once)."""
+
+    job: int
+    group: int
+    grace_s: float
+    why: str = ""
+
+
+class ForgetGroups(MessageBase):
+    """The service has recorded the end of these groups; reports need not name them any more."""
+
+    job: int
+    groups: list[int]
+
+
+class WatchJoin(MessageBase):
+    """A resize of the job begins: kill the job if its restart point exists after `deadline_s`.
+
+    The application removes the restart point when the resize is committed. A `deadline_s` of 0 ends
+    the watch.
+    """
+
+    job: int
+    serial: int
+    deadline_s: float
+
+
+class CancelAccept(MessageBase):
+    """Release a job that is blocked in Accept on `port` for a dead group."""
+
+    job: int
+    serial: int
+    port: str
+    environment: dict[str, str]
+
+
+class SweepJob(MessageBase):
+    """The job has ended: remove its shared memory and forget its groups."""
+
+    job: int
+
+
+class AgentStop(MessageBase):
+    """Kill all groups, remove their shared memory, and end."""

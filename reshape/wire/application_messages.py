@@ -1,0 +1,124 @@
+"""Messages between the processes of a job and the service."""
+
+from __future__ import annotations
+
+from reshape.topology import Topology
+from reshape.wire.message_base import MessageBase
+from reshape.wire.outcome import ResizeTimes
+
+# ---------------------------------------------------------------- application -> service
+
+
+class Hello(MessageBase):
+    """The first group of a job, or a restarted one, has started on `size` processes."""
+
+    job: int
+    group: int
+    token: str
+    size: int
+    pid: int
+    topology: Topology | None = None
+
+
+class ResizeReport(MessageBase):
+    """The application has committed a resize (`ok`), or rolled it back for the reason `why`."""
+
+    job: int
+    token: str
+    serial: int
+    ok: bool
+    why: str = ""
+    times: ResizeTimes = ResizeTimes()
+
+
+class AtResizePoint(MessageBase):
+    """The job is at a resize point; answered by Proceed, Join or Leave.
+
+    Attributes
+    ----------
+    epoch : serial number of the last committed resize (0: none). It shows the service whether a
+        resize was committed, even if the report was lost.
+    registered_bytes : data that a resize has to move, over all processes; it determines how long a
+        resize may take.
+    iteration : number of finished iterations.
+    iteration_s : mean time of the iterations since the last request (:mod:`reshape.wire.pace`).
+    iterations : number of all iterations of the job; 0 if not known.
+    """
+
+    job: int
+    token: str
+    epoch: int
+    size: int
+    registered_bytes: int
+    iteration: int
+    iteration_s: float
+    topology: Topology | None = None
+    iterations: int = 0
+
+
+class JoinPort(MessageBase):
+    """The job has opened an MPI port, on which it is about to accept the group."""
+
+    job: int
+    token: str
+    serial: int
+    port: str
+
+
+class Facts(MessageBase):
+    """Facts of the program's result, such as `verified` or `residual`."""
+
+    job: int
+    token: str
+    facts: dict[str, bool | int | float | str]
+
+
+class GroupReady(MessageBase):
+    """A joining group has started and registered its arrays, and waits for a port."""
+
+    job: int
+    group: int
+    token: str
+    size: int
+    pid: int
+
+
+# ---------------------------------------------------------------- service -> application
+
+
+class Welcome(MessageBase):
+    """Answer to Hello; `topology` is that of the submission, None if it has none."""
+
+    topology: Topology | None = None
+    verify: bool = False
+
+
+class Proceed(MessageBase):
+    """Continue with the next iteration."""
+
+
+class Join(MessageBase):
+    """Expand by this group now: open a port, send JoinPort, accept, merge, move the data."""
+
+    serial: int
+    group: int
+    size: int
+
+
+class Leave(MessageBase):
+    """Contract by these groups now: move their data to the others, commit; end the groups."""
+
+    serial: int
+    groups: list[int]
+
+
+class Connect(MessageBase):
+    """A joining group must connect to this port."""
+
+    port: str
+
+
+class Abandon(MessageBase):
+    """A joining group is not needed any more and must end."""
+
+    why: str

@@ -1,0 +1,354 @@
+"""Messages between the commands and the service."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from reshape.topology import Topology
+from reshape.wire.message_base import MessageBase
+
+Placement: TypeAlias = Literal["block", "cyclic"]
+
+#: What happens to an output file that exists: it is emptied, or appended to.
+OpenMode: TypeAlias = Literal["truncate", "append"]
+
+
+class Submission(msgspec.Struct):
+    """A job as a user submits it.
+
+    Attributes
+    ----------
+    walltime_s : run time limit, seconds.
+    priority : a number or a name of the service's configuration; None: the user's default.
+    user : set by the service, from the connection on which the submission arrives.
+    queue : name of a queue; "": the first of the service.
+    placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
+    output : path of the output file; it may contain %{JOB_ID}.
+    open_mode : whether the first start of the job empties an output file that exists, or appends to
+        it; further groups and restarts of the job always append.
+    resources : amounts of resources besides processors, by name.
+    requeue : whether the job goes back to the queue when its processes die.
+    performance : performance model, as `reshape.speedup.named` reads it; "": none.
+    shared : what each process demands of the shared resources of its node, by name.
+    key : submission key, a name that the client uses once; "": none. A submission with the key of
+        an earlier one of the same user creates no job and is answered with the earlier one.
+    """
+
+    argv: list[str]
+    processors: int
+    walltime_s: float
+    max_processors: int | None = None
+    topology: Topology | None = None
+    name: str = ""
+    user: str = ""
+    priority: float | str | None = None
+    queue: str = ""
+    cwd: str = "."
+    environment: dict[str, str] = {}
+    output: str = "reshape-%{JOB_ID}.out"
+    open_mode: OpenMode = "truncate"
+    resources: dict[str, int] = {}
+    key: str = ""
+    placement: Placement = "block"
+    requeue: bool = False
+    performance: str = ""
+    shared: dict[str, int] = {}
+
+
+class Submit(MessageBase):
+    """Answered by Submitted once the job is durable."""
+
+    submission: Submission
+
+
+class Submitted(MessageBase):
+    """Number of the new job."""
+
+    job: int
+
+
+class ForecastStarts(MessageBase):
+    """Forecast all queued jobs; answered by ForecastResult, with a list of `JobForecast`.
+
+    Attributes
+    ----------
+    horizon_s : the forecast ends so many seconds from now; None: it has no end.
+    """
+
+    horizon_s: float | None = None
+
+
+class ForecastJob(MessageBase):
+    """Forecast a queued job; answered by ForecastResult, with a `Waiting`.
+
+    Attributes
+    ----------
+    futures, seed : number of forecasts with drawn run times, and the seed of the draws.
+    arrivals : whether further jobs are submitted in them, at the rate of the latest ones.
+    """
+
+    job: int
+    horizon_s: float | None = None
+    futures: int = 0
+    seed: int = 0
+    arrivals: bool = False
+
+
+class RequestQuote(MessageBase):
+    """Forecast a job that is not submitted; answered by ForecastResult, with a `Quote`.
+
+    The other fields are those of `ForecastJob`.
+    """
+
+    submission: Submission
+    horizon_s: float | None = None
+    futures: int = 0
+    seed: int = 0
+    arrivals: bool = False
+
+
+class ForecastResult(MessageBase):
+    """A structure of `scheduler.forecasts` as data."""
+
+    found: Any
+
+
+class Cancel(MessageBase):
+    """Cancel a job."""
+
+    job: int
+
+
+class ListJobs(MessageBase):
+    """Answered by Jobs: `job` alone, or the queued and running jobs, or all with `ended`.
+
+    The other fields choose among the ended jobs.
+
+    Attributes
+    ----------
+    live : whether to include the jobs that have not ended.
+    since, until : the jobs that ended within these times, Unix seconds.
+    user, state, name : the jobs with this user, final state (long name) or name.
+    limit : how many ended jobs at most: those that ended last. None: as many as the service allows.
+    before : the jobs that ended before the job of this number.
+    """
+
+    job: int | None = None
+    ended: bool = False
+    live: bool = True
+    since: float | None = None
+    until: float | None = None
+    user: str | None = None
+    state: str | None = None
+    name: str | None = None
+    limit: int | None = None
+    before: int | None = None
+
+
+class ResizeInfo(msgspec.Struct):
+    """One resize of a job; times in seconds."""
+
+    at: float
+    serial: int
+    old: int
+    new: int
+    outcome: str
+    reason: str
+    start_s: float = 0.0
+    join_s: float = 0.0
+    plan_s: float = 0.0
+    move_s: float = 0.0
+    resume_s: float = 0.0
+    moved_bytes: int = 0
+
+
+class RankPlace(msgspec.Struct):
+    """Where a rank of a group is: its node, and the number of its processor on that node."""
+
+    group: int
+    rank: int
+    node: str
+    core: int
+
+
+class JobInfo(msgspec.Struct):
+    """A job as tables show it; times are Unix seconds.
+
+    Attributes
+    ----------
+    state, code : long and short name of the job state.
+    priority : sum of the user-assigned priority and that of the queue.
+    resources : requested amounts of resources besides processors.
+    shared : declared demand of each process for the shared resources of its node.
+    processor_seconds : sum over time of the processors that it has held, those of starting and
+        leaving groups included.
+    processor_seconds_by_size : the same as (size, processor-seconds), by the size on which the job
+        computed meanwhile.
+    ranks : place of each rank, by group; empty if the job does not hold processors.
+    resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
+    max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
+    requeues : how often it went back to the queue because its processes died.
+    """
+
+    job: int
+    name: str
+    user: str
+    state: str
+    code: str
+    requested: int
+    max_processors: int | None
+    size: int
+    walltime_s: float
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    processors: str
+    nodes: str
+    reason: str
+    exit_code: int
+    signal: int
+    restarts: int
+    iteration: int
+    iteration_s: float
+    sizes: list[tuple[float, int]]
+    resizes: list[ResizeInfo]
+    allocation: list[tuple[float, str]]
+    facts: dict[str, bool | int | float | str]
+    output: str
+    argv: list[str]
+    redirected_at: float | None = None
+    queue: str = ""
+    priority: float = 0.0
+    resources: dict[str, int] = {}
+    processor_seconds: float = 0.0
+    processor_seconds_by_size: list[tuple[int, float]] = []
+    resize_count: int = 0
+    pause_s: float = 0.0
+    max_memory_mib: int = 0
+    ranks: list[RankPlace] = []
+    requeues: int = 0
+    shared: dict[str, int] = {}
+
+
+class Jobs(MessageBase):
+    """Answer to ListJobs, by job number; `now` is the service's clock.
+
+    `before` is set if more ended jobs match: ask for those that ended before the job of this
+    number.
+    """
+
+    now: float
+    jobs: list[JobInfo]
+    before: int | None = None
+
+
+class Explain(MessageBase):
+    """Answered by Explanation."""
+
+    job: int
+
+
+class Story(msgspec.Struct):
+    """One line of an explanation; `at` in Unix seconds."""
+
+    at: float
+    text: str
+
+
+class Explanation(MessageBase):
+    """What happened to a job and why, oldest first."""
+
+    job: int
+    lines: list[Story]
+
+
+class Wait(MessageBase):
+    """Answered by Jobs (one job) when the job has ended."""
+
+    job: int
+
+
+class ServerInfo(MessageBase):
+    """Answered by Info."""
+
+
+class Info(MessageBase):
+    """State of the service.
+
+    Attributes
+    ----------
+    resources : (amount, free) of resources besides processors, by name.
+    shared : capacity of each node for resources that its processes share, by name.
+    awaited : nodes whose agents the service starts and that have not reported, each with the fault
+        of the last start, if any.
+    unreadable : records of the journal that the service ignores because it cannot read them.
+    refused : number of refused connections and messages by kind: "connection" (no or broken
+        handshake), "key" (unknown, revoked or expired), "message" (malformed or too large),
+        "permission".
+    """
+
+    pid: int
+    started_at: float
+    now: float
+    scenario: str
+    processors: int
+    free: int
+    nodes: list[tuple[str, int, str]]
+    queued: int
+    running: int
+    ended: int
+    directory: str
+    version: str
+    resources: dict[str, tuple[int, int]] = {}
+    unreadable: list[str] = []
+    awaited: dict[str, str] = {}
+    refused: dict[str, int] = {}
+    shared: dict[str, int] = {}
+
+
+class ListNodes(MessageBase):
+    """Answered by Nodes."""
+
+
+class NodeInfo(msgspec.Struct):
+    """A node as tables show it.
+
+    Attributes
+    ----------
+    host : name of the host of its agent; empty: that of the service, or not known.
+    allocated : processors that jobs hold.
+    state : idle, mix, alloc, drng, drain or down, as in sinfo.
+    jobs : numbers of the jobs that hold processors of the node.
+    reason : why it drains, or why its agent could not be started.
+    """
+
+    name: str
+    host: str
+    processors: int
+    allocated: int
+    state: str
+    launcher: str
+    jobs: list[int]
+    reason: str = ""
+
+
+class Nodes(MessageBase):
+    """Answer to ListNodes, in the order of the configuration."""
+
+    nodes: list[NodeInfo]
+
+
+class ChangeNode(MessageBase):
+    """Let a node drain, for a reason, or resume it; answered by Done."""
+
+    node: str
+    drains: bool
+    why: str = ""
+
+
+class Stop(MessageBase):
+    """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
+
+    kill: bool = False
