@@ -111,7 +111,11 @@ class TwoGroups(AnyLife):
         counters = self.core.counters
         assert counters is not None
         assert {job: counters[job] for job in self.core.principal.live} == self.twin.counter
-        again = [order.job for order in orders if isinstance(order, Requeue)]
+        again = [
+            order.job
+            for order in orders
+            if isinstance(order, Requeue) and order.reason.rule != "requeue"  # not for its death
+        ]
         assert not self.moved & {*again}, "redirected twice"
         self.moved |= {*again}
         for job in self.core.jobs.values():
