@@ -5,7 +5,6 @@ The caller passes the rule of PRIO 3.3 that applies, so that the reason cites it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -52,12 +51,6 @@ class Benefit(msgspec.Struct, frozen=True):
     def passes(self, potential: float) -> bool:
         """Whether a potential exceeds the threshold; an unknown one does."""
         return potential > self.min_potential or potential == -inf
-
-    def priority(self, view: View) -> Callable[[JobView], float]:
-        """Return the priority of a running job by which jobs are ranked."""
-        if self.rank_by == "priority":
-            return view.priority
-        return lambda job: job.spec.priority
 
 
 def max_benefit_priority(
@@ -114,12 +107,13 @@ def max_benefit_priority(
 
 def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: float) -> int:
     """Number of processors pre-allocated to jobs that rank higher (PRIO 3.2, steps 1 and 2)."""
-    priority_of = benefit.priority(view)
-    priority = priority_of(job)
+    by_class = benefit.rank_by == "class"
+    priority = job.spec.priority if by_class else view.priority(job)
     next_point = view.now + (job.history.predict_s(job.size) or 0.0)
     kept = 0
     for other in view.resizable:
-        history, rank = other.history, priority_of(other)
+        history = other.history
+        rank = other.spec.priority if by_class else view.priority(other)
         if rank < priority or other is job:
             continue
         if rank == priority and history.next_point_at >= next_point:
