@@ -31,6 +31,8 @@ from scheduler.compiled import STATE
 
 RATE = 1000.0
 REPEATS = 5
+#: Submissions under way at a time.
+WINDOW = 200
 
 
 def submit_mix(endpoint: str, running: int, queued: int) -> None:
@@ -40,13 +42,15 @@ def submit_mix(endpoint: str, running: int, queued: int) -> None:
     sizes = rng.integers(1, 64, queued).tolist()
     jobs += list(zip(sizes, rng.integers(1, 24 * 60, queued).tolist(), strict=True))
     peers = Peers(endpoint, 1)
-    for size, minutes in jobs:
-        peers.send(0, m.Submit(submission=_submission(size, 60.0 * minutes)))
-    left = len(jobs)
-    while left:
+    sent = acknowledged = 0
+    while acknowledged < len(jobs):
+        while sent < min(len(jobs), acknowledged + WINDOW):
+            size, minutes = jobs[sent]
+            peers.send(0, m.Submit(submission=_submission(size, 60.0 * minutes)))
+            sent += 1
         for _, answer in peers.received(1.0):
             assert isinstance(answer, m.Submitted), answer
-            left -= 1
+            acknowledged += 1
     peers.close()
 
 
