@@ -1,4 +1,4 @@
-"""``reshape demo``: run one workload with static and with resizable jobs, and compare the runs."""
+"""``reshape demo``: run one workload in several ways, and compare the runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from rich.console import Console
 from reshape.cli.helptext import example
 from reshape.errors import ConfigError
 from reshape.wire.messages import JobInfo
+from scheduler.client.sites.submitting import METRICS
 from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.progress import RunProgress
 from scheduler.demo.report import Results, as_json, failures, print_report, write_json
 from scheduler.demo.run import run_workload
+from scheduler.demo.sites.command import DEFAULT_METRICS, run_sites_demo
+from scheduler.demo.sites.services import MOST_SITES
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
 from scheduler.policies.scenarios import scenario as find_scenario
 
 STATIC = "easy"
+RESIZABLE = "fcfs-pr"
 
 
 @click.command()
@@ -31,10 +35,12 @@ STATIC = "easy"
     type=click.IntRange(min=FEWEST_PROCESSORS),
     default=8,
     show_default=True,
-    help="Number of virtual processors.",
+    help="Number of virtual processors; with --sites, of the largest site.",
 )
 @click.option(
-    "--scenario", default="fcfs-pr", show_default=True, help="Scenario of the resizable run."
+    "--scenario",
+    help="Scenario of the resizable run; with --sites, of all sites."
+    f"  [default: {RESIZABLE}; with --sites: {STATIC}]",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the workload.")
 @click.option(
@@ -47,20 +53,74 @@ STATIC = "easy"
     show_default=True,
     help="Directory for pictures, results.json and the output of the jobs.",
 )
+@click.option(
+    "--sites",
+    type=click.IntRange(min=2, max=MOST_SITES),
+    help="Send one workload of rigid jobs to this many services instead, by each --metric.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    type=click.Choice(list(METRICS)),
+    help="With --sites: choose sites by this metric; can be repeated."
+    f"  [default: {', '.join(DEFAULT_METRICS)}]",
+)
 @click.option("--json", "as_json_", is_flag=True, help="Write the results as JSON.")
-@example("reshape demo --processors 8 --seed 1 --out demo1")
-def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool) -> None:
+@example(
+    "reshape demo --processors 8 --seed 1 --out demo1",
+    "reshape demo --sites 3 --metric wait --metric cost",
+)
+def demo(
+    processors: int,
+    scenario: str | None,
+    seed: int,
+    jobs: int,
+    out: Path,
+    sites: int | None,
+    metrics: tuple[str, ...],
+    as_json_: bool,
+) -> None:
     """Run a mixed workload of real MPI programs, static and resizable.
 
     In the first run all jobs keep their sizes (EASY backfilling); in the second run --scenario
     resizes them. Both take about two minutes on two cores. The exit code is 1 if a job failed or
     did not verify its result.
+
+    With --sites, that many services of different size, speed and price run on this machine. One
+    workload is sent to the best of them by one metric after the other; see docs/sites.md.
     """
+    if metrics and sites is None:
+        raise click.UsageError("--metric needs --sites")
+    if scenario is None:
+        scenario = RESIZABLE if sites is None else STATIC
     try:
         find_scenario(scenario)
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="'--scenario'") from None
     signal.signal(signal.SIGTERM, _terminated)
+    if sites is None:
+        failed = _compare_with_static(processors, scenario, seed, jobs, out, as_json_)
+    else:
+        failed = run_sites_demo(
+            sites,
+            tuple(dict.fromkeys(metrics)) or DEFAULT_METRICS,
+            processors=processors,
+            scenario=scenario,
+            seed=seed,
+            jobs=jobs,
+            out=out,
+            json_only=as_json_,
+        )
+    for text in failed:
+        click.echo(text, err=True)
+    sys.exit(1 if failed else 0)
+
+
+def _compare_with_static(
+    processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool
+) -> list[str]:
+    """Run the workload static and resizable; return a text for each job that failed."""
     console = Console(stderr=as_json_)
     job_list = workload(processors, seed, jobs)
     runs: dict[str, list[JobInfo]] = {}
@@ -83,10 +143,7 @@ def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_jso
     else:
         print_report(console, results, job_list, runs["static"], runs["resizable"])
         console.print(f"\n{', '.join(results.pictures)}, {path}", highlight=False, soft_wrap=True)
-    failed = [text for name, done in runs.items() for text in failures(name, done)]
-    for text in failed:
-        click.echo(text, err=True)
-    sys.exit(1 if failed else 0)
+    return [text for name, done in runs.items() for text in failures(name, done)]
 
 
 def _draw(
@@ -107,7 +164,8 @@ def _draw(
         )
         if its.expansions:
             text += f", {its.expansions} x expanded, {its.contractions} x contracted"
-        panels.append(Panel(text, runs[run]))
+        begin = min(job.submitted_at for job in runs[run])
+        panels.append(Panel(text, runs[run], processors, begin))
     kinds = {
         info.job: job.kind
         for kind in KINDS
@@ -117,7 +175,7 @@ def _draw(
     title = (
         f"{len(jobs)} MPI jobs on {processors} processors, the same workload twice (seed {seed})"
     )
-    return save(draw(panels, kinds, processors, title), out, "gantt")
+    return save(draw(panels, kinds, title), out, "gantt")
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

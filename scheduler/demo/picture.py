@@ -1,4 +1,4 @@
-"""Gantt chart of several runs of one workload on a common time axis.
+"""Gantt charts on a common time axis: of several runs of one workload, or of several sites.
 
 Each job has one colour, a shade of the hue of its kind of application, which is the same in all
 runs. Its area covers the processors that it holds. The hatched part is allocated, but the job does
@@ -40,36 +40,50 @@ _SHADES: tuple[tuple[Colour, Colour], ...] = (
 
 
 class Panel(NamedTuple):
-    """One run: its title and its jobs, which have the same numbers in all runs."""
+    """One run, or one site: its jobs, which have the same numbers in all runs.
+
+    Parameters
+    ----------
+    jobs : the jobs that ran there; may be empty.
+    processors : number of processors of the machine.
+    begin : time of the first submission of the run, Unix seconds.
+    """
 
     title: str
     jobs: Sequence[JobInfo]
+    processors: int
+    begin: float
 
 
-def draw(panels: Sequence[Panel], kinds: Mapping[int, str], processors: int, title: str) -> Figure:
-    """Draw the runs one below the other.
+def draw(panels: Sequence[Panel], kinds: Mapping[int, str], title: str) -> Figure:
+    """Draw the panels one below the other; their heights follow the numbers of processors.
 
     Parameters
     ----------
     kinds : job number -> kind of application, in the order of the legend.
-    processors : number of processors of the machine.
     """
     colours = job_colours(kinds)
     figure = drawing.new_figure(1.2 + 3.7 * len(panels), title)
-    axes = figure.subplots(
-        2 * len(panels), 1, sharex=True, height_ratios=[5, 1] * len(panels), squeeze=False
-    )[:, 0]
-    origins = [min(job.submitted_at for job in panel.jobs) for panel in panels]
     ends = [
-        max(job.ended_at or origin for job in panel.jobs) - origin
-        for panel, origin in zip(panels, origins, strict=True)
+        max((job.ended_at or panel.begin for job in panel.jobs), default=panel.begin) - panel.begin
+        for panel in panels
     ]
     longest = max(ends)
+    mean = sum(panel.processors for panel in panels) / len(panels)
+    heights = [max(2.0, 5 * panel.processors / mean) for panel in panels]
+    axes = figure.subplots(
+        2 * len(panels),
+        1,
+        sharex=True,
+        height_ratios=[part for height in heights for part in (height, 1)],
+        squeeze=False,
+    )[:, 0]
     for i, panel in enumerate(panels):
         gantt, waiting = axes[2 * i], axes[2 * i + 1]
-        _draw_run(gantt, panel, origins[i], colours, processors, narrow=longest / 50)
-        gantt.axvline(ends[i], color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
-        _draw_waiting(waiting, panel.jobs, origins[i])
+        _draw_run(gantt, panel, colours, narrow=longest / 50)
+        if panel.jobs:
+            gantt.axvline(ends[i], color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
+        _draw_waiting(waiting, panel.jobs, panel.begin)
     axes[-1].set_xlim(0, 1.01 * longest)
     axes[-1].set_xlabel("time since the first submission (s)")
     figure.legend(handles=_legend(kinds), loc="outside lower center", ncols=6, frameon=False)
@@ -100,17 +114,16 @@ def job_colours(kinds: Mapping[int, str]) -> dict[int, str]:
 def _draw_run(
     axes: Axes,
     panel: Panel,
-    origin: float,
     colours: Mapping[int, str],
-    processors: int,
     narrow: float,
 ) -> None:
-    """Draw one run.
+    """Draw the jobs of one panel.
 
     Parameters
     ----------
     narrow : areas shorter than this many seconds are not numbered, except the largest of a job.
     """
+    origin = panel.begin
     for job in panel.jobs:
         parts = [
             AllocationSpan(part.begin - origin, part.end - origin, part.held)
@@ -133,8 +146,8 @@ def _draw_run(
         )
         axes.add_collection(LineCollection(outline(parts), colors=INK, linewidths=0.9))
         _write_number(axes, job.job, boxes, narrow)
-    axes.set_ylim(-0.5, processors - 0.5)
-    axes.set_yticks(range(0, processors, max(1, processors // 8)))
+    axes.set_ylim(-0.5, panel.processors - 0.5)
+    axes.set_yticks(range(0, panel.processors, max(1, panel.processors // 8)))
     axes.set_ylabel("processor")
     axes.set_title(panel.title, loc="left", fontsize=10.5, color=INK)
     drawing.reduce_frame(axes)
@@ -233,7 +246,7 @@ def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:
         change_times += [job.submitted_at - origin, started - origin]
     times, counts = steps(change_times, [1, -1] * len(jobs))
     axes.fill_between(times, counts, step="post", color=drawing.WAITING, alpha=0.75, linewidth=0)
-    axes.set_ylim(0, max(2, counts.max() + 0.5))
+    axes.set_ylim(0, max(2, counts.max(initial=0) + 0.5))
     axes.set_ylabel("waiting", fontsize=8)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
     drawing.reduce_frame(axes)

@@ -39,7 +39,7 @@ def job_table(
     workload: Sequence[DemoJob], static: Sequence[JobInfo], resizable: Sequence[JobInfo]
 ) -> Table:
     """Table of all jobs with both runs side by side; times in seconds."""
-    table = _table("Jobs (seconds)")
+    table = new_table("Jobs (seconds)")
     table.add_column("\njob", justify="right")
     table.add_column("\nkind", no_wrap=True)
     table.add_column("\nasks", no_wrap=True)
@@ -55,13 +55,14 @@ def job_table(
     return table
 
 
-def _table(title: str) -> Table:
+def new_table(title: str) -> Table:
+    """Create a table without columns that fits a terminal of 80 columns."""
     return Table(
         title=title,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        collapse_padding=True,  # fits a terminal of 80 columns
+        collapse_padding=True,
     )
 
 
@@ -80,7 +81,7 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
     waiting : mean turnaround of the synthetic jobs in the static and in the resizable run.
     """
     static, resizable = results.static, results.resizable
-    table = _table("Summary")
+    table = new_table("Summary")
     table.add_column("")
     for heading in ("static", "resizable", "change"):
         table.add_column(heading, justify="right")
@@ -131,14 +132,14 @@ def _tail(path: Path) -> str:
     return "\n".join(f"    {line}" for line in lines) or "    (empty)"
 
 
-def write_json(results: Results, folder: Path) -> Path:
+def write_json(results: msgspec.Struct, folder: Path) -> Path:
     """Write results.json."""
     path = folder / "results.json"
     path.write_text(as_json(results) + "\n")
     return path
 
 
-def as_json(results: Results) -> str:
+def as_json(results: msgspec.Struct) -> str:
     """Encode the results as JSON."""
     return msgspec.json.format(msgspec.json.encode(results), indent=2).decode()
 

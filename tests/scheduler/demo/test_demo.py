@@ -10,23 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from demo_processes import of_the_demo
 
 COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4", "--jobs", "4"]
-
-
-def of_the_demo(temporary: Path) -> list[psutil.Process]:
-    """Processes of services, agents and programs that were started below a temporary directory."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = " ".join(process.cmdline()) + process.environ().get("RESHAPE_SERVER", "")
-            if str(temporary) in words and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from job_infos import T, ended
 
-from reshape.wire.messages import JobInfo, ResizeInfo
+from reshape.wire.messages import ResizeInfo
 from scheduler.demo.metrics import PauseMs, RunMetrics, allocation_spans, is_verified, measure
 from scheduler.demo.picture import (
     Panel,
@@ -19,24 +20,6 @@ from scheduler.demo.picture import (
 )
 from scheduler.demo.report import failures
 from scheduler.demo.workload import JOBS, workload
-
-T = 1000.0
-
-
-def ended(
-    job: int, submitted: float, started: float | None, end: float, **given: object
-) -> JobInfo:
-    """A completed job on processors 0-1, changed by the given fields; times relative to T."""
-    values: dict[str, object] = {
-        "job": job, "name": "", "user": "", "state": "COMPLETED", "code": "CD", "requested": 2,
-        "max_processors": 8, "size": 0, "walltime_s": 60.0, "submitted_at": T + submitted,
-        "started_at": None if started is None else T + started, "ended_at": T + end,
-        "processors": "", "nodes": "", "reason": "", "exit_code": 0, "signal": 0, "restarts": 0,
-        "iteration": 0, "iteration_s": 0.0, "sizes": [], "resizes": [],
-        "allocation": [] if started is None else [(T + started, "0-1"), (T + end, "")],
-        "facts": {"verified": True}, "output": "/nowhere/job.out", "argv": ["python", "x.py"],
-    }  # fmt: skip
-    return JobInfo(**(values | given))  # type: ignore[arg-type]
 
 
 def resize(at: float, old: int, new: int, outcome: str = "done", **times: float) -> ResizeInfo:
@@ -143,15 +126,15 @@ def test_all_jobs_have_different_colours() -> None:
 
 def test_the_picture_shows_every_job_of_both_runs(tmp_path) -> None:
     other = ended(2, 4, 4, 12, allocation=[(T + 4, "5-7"), (T + 12, "")])
-    panels = [Panel("one", [GROWN, other]), Panel("two", [other])]
-    png, svg = save(draw(panels, {1: "LU", 2: "rigid"}, 8, "both"), tmp_path, "gantt")
+    panels = [Panel("one", [GROWN, other], 8, T), Panel("two", [other], 8, T + 4)]
+    png, svg = save(draw(panels, {1: "LU", 2: "rigid"}, "both"), tmp_path, "gantt")
     assert png.read_bytes().startswith(b"\x89PNG")
     words = re.findall(r"<!-- (.*?) -->", svg.read_text())
     assert {"both", "one", "two", "LU", "rigid", "processor", "waiting"} <= set(words)
-    assert draw(panels, {1: "LU", 2: "rigid"}, 8, "").axes[0].get_xlim()[1] == pytest.approx(12.12)
+    assert draw(panels, {1: "LU", 2: "rigid"}, "").axes[0].get_xlim()[1] == pytest.approx(12.12)
     numbers = [
         [text.get_text() for text in axes.texts]
-        for axes in draw(panels, {1: "LU", 2: "rigid"}, 8, "both").axes
+        for axes in draw(panels, {1: "LU", 2: "rigid"}, "both").axes
     ]
     assert numbers == [["1", "2"], [], ["2"], []]
 

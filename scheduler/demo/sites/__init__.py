@@ -1,0 +1,1 @@
+"""The demonstration of several sites: one workload, sent to the best of several services."""

@@ -1,0 +1,153 @@
+"""Results of the demonstration of sites: metrics of each run, their table, and the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import msgspec
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from reshape.wire.messages import JobInfo
+from scheduler.demo.metrics import allocation_spans, measure
+from scheduler.demo.picture import Panel, draw
+from scheduler.demo.report import new_table
+from scheduler.demo.sites.run import SiteRun
+from scheduler.demo.sites.services import DemoSite
+from scheduler.demo.sites.workload import KINDS, SiteDemoJob
+
+
+class SitesRunMetrics(msgspec.Struct, frozen=True):
+    """Metrics of the run by one metric.
+
+    Parameters
+    ----------
+    jobs, jobs_verified : number of jobs, and of those that verified their own result.
+    jobs_by_site : name of each site -> number of its jobs.
+    sites_of_jobs : name of the site of each job, in the order of the workload.
+    mean_wait_s : mean time from submission to start.
+    mean_slowdown : mean of turnaround divided by run time, of the jobs that started; None if no job
+        did.
+    makespan_s : time from the first submission to the last end.
+    cost : processors times seconds times the cost of a processor for a second, of all jobs.
+    pictures : paths of the pictures.
+    """
+
+    jobs: int
+    jobs_verified: int
+    jobs_by_site: dict[str, int]
+    sites_of_jobs: list[str]
+    mean_wait_s: float
+    mean_slowdown: float | None
+    makespan_s: float
+    cost: float
+    pictures: list[str] = []
+
+
+class SitesResults(msgspec.Struct, frozen=True):
+    """Results of the demonstration, as written to results.json; `metrics` by name of the metric."""
+
+    seed: int
+    scenario: str
+    sites: list[DemoSite]
+    metrics: dict[str, SitesRunMetrics]
+
+
+def measure_sites(run: SiteRun, sites: Sequence[DemoSite]) -> SitesRunMetrics:
+    """Compute the metrics of a run whose jobs have all ended.
+
+    Raises
+    ------
+    ValueError : there are no jobs, or a job has not ended.
+    """
+    all_sites = measure(run.jobs, sum(site.processors for site in sites))
+    slowdowns = [found for job in run.jobs if (found := _slowdown(job)) is not None]
+    return SitesRunMetrics(
+        jobs=all_sites.jobs,
+        jobs_verified=all_sites.jobs_verified,
+        jobs_by_site={site.name: run.sites.count(site.name) for site in sites},
+        sites_of_jobs=run.sites,
+        mean_wait_s=all_sites.mean_wait_s,
+        mean_slowdown=fmean(slowdowns) if slowdowns else None,
+        makespan_s=all_sites.makespan_s,
+        cost=sum(
+            site.cost_per_unit * len(part.held) * (part.end - part.begin)
+            for site in sites
+            for job in run.at(site.name)
+            for part in allocation_spans(job)
+        ),
+    )
+
+
+def _slowdown(job: JobInfo) -> float | None:
+    """Turnaround divided by run time; None for a job that did not start."""
+    if job.started_at is None or job.ended_at is None or job.ended_at <= job.started_at:
+        return None
+    return (job.ended_at - job.submitted_at) / (job.ended_at - job.started_at)
+
+
+def sites_table(sites: Sequence[DemoSite]) -> Table:
+    """Table of the sites."""
+    table = new_table("Sites")
+    table.add_column("site")
+    for heading in ("processors", "CPU factor", "cost per processor-second"):
+        table.add_column(heading, justify="right")
+    for site in sites:
+        table.add_row(
+            site.name, str(site.processors), f"{site.cpu_factor:g}", f"{site.cost_per_unit:g}"
+        )
+    return table
+
+
+def metrics_table(metrics: Mapping[str, SitesRunMetrics], names: Sequence[str]) -> Table:
+    """Table of the runs, a row for each metric.
+
+    Parameters
+    ----------
+    names : of the sites.
+    """
+    table = new_table("Runs of the workload (seconds)")
+    table.add_column("\nmetric")
+    headings = ("mean\nwait", "mean\nslowdown", "\nmakespan", "\ncost", "jobs\nverified")
+    for heading in (*(f"jobs\n{name}" for name in names), *headings):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for metric, its in metrics.items():
+        table.add_row(
+            metric,
+            *(str(its.jobs_by_site[name]) for name in names),
+            f"{its.mean_wait_s:.1f}",
+            "-" if its.mean_slowdown is None else f"{its.mean_slowdown:.2f}",
+            f"{its.makespan_s:.1f}",
+            f"{its.cost:.0f}",
+            f"{its.jobs_verified} of {its.jobs}",
+        )
+    return table
+
+
+def draw_sites(
+    run: SiteRun,
+    its: SitesRunMetrics,
+    workload: Sequence[SiteDemoJob],
+    sites: Sequence[DemoSite],
+) -> Figure:
+    """Draw the Gantt charts of all sites of a run, one below the other."""
+    begin = min(job.submitted_at for job in run.jobs)
+    panels = []
+    for site in sites:
+        text = (
+            f"{site.name}: {site.processors} processors, CPU factor {site.cpu_factor:g}, cost"
+            f" {site.cost_per_unit:g} per processor-second; jobs: {its.jobs_by_site[site.name]}"
+        )
+        panels.append(Panel(text, run.at(site.name), site.processors, begin))
+    kinds = {  # in the order of the legend
+        number: job.kind
+        for kind in KINDS
+        for number, job in enumerate(workload, 1)
+        if job.kind == kind
+    }
+    title = (
+        f"{its.jobs} MPI jobs by the metric {run.metric}: mean wait {its.mean_wait_s:.1f} s,"
+        f" makespan {its.makespan_s:.0f} s, cost {its.cost:.0f}"
+    )
+    return draw(panels, kinds, title)

@@ -1,0 +1,97 @@
+"""The complete demo of several sites: real services and MPI programs, no leftovers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from demo_processes import of_the_demo
+
+COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment with a home and a temporary directory of this test."""
+    for name in ("t", "home"):
+        (tmp_path / name).mkdir()
+    given = {"TMPDIR": str(tmp_path / "t"), "HOME": str(tmp_path / "home")}
+    rest = {name: value for name, value in os.environ.items() if name != "RESHAPE_SUBMISSIONS"}
+    return rest | given
+
+
+def test_the_demo_sends_one_workload_by_each_metric(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["--sites", "3", "--jobs", "5", "--seed", "3", "--metric", "wait", "--metric", "queue"]
+    done = subprocess.run(
+        [*COMMAND, *words, "--out", str(out), "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert json.loads((out / "results.json").read_text()) == results
+    assert (results["seed"], results["scenario"]) == (3, "easy")
+    assert [site["processors"] for site in results["sites"]] == [4, 2, 1]
+    assert list(results["metrics"]) == ["wait", "queue"]
+    for metric, its in results["metrics"].items():
+        assert (its["jobs"], its["jobs_verified"]) == (5, 5)
+        counts = {name: its["sites_of_jobs"].count(name) for name in "ABC"}
+        assert its["jobs_by_site"] == counts
+        assert its["sites_of_jobs"][0] == "A", "all sites are idle, and ties go to the first"
+        assert len(set(its["sites_of_jobs"])) > 1
+        assert its["mean_wait_s"] >= 0
+        assert its["mean_slowdown"] >= 1
+        assert its["makespan_s"] > 0
+        assert its["cost"] > 0
+        texts = [path.read_text() for path in (out / metric).glob("job-*.out")]
+        assert len(texts) == 5
+        assert all("verified" in text for text in texts)
+        assert all((out / metric / f"{name}.db").is_file() for name in "ABC")
+        png, svg = (Path(path) for path in its["pictures"])
+        assert png.read_bytes().startswith(b"\x89PNG")
+        assert "</svg>" in svg.read_text()
+    assert of_the_demo(tmp_path / "t") == []
+    assert os.listdir(tmp_path / "t") == []
+    assert os.listdir(tmp_path / "home") == [], "submission records are not those of the user"
+
+
+@pytest.mark.parametrize("victim", ["a site", "the demo"])
+def test_services_of_sites_end_with_the_demo(
+    victim: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--sites", "2", "--jobs", "4", "--out", str(tmp_path / "out")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not any("apps." in " ".join(p.cmdline()) for p in of_the_demo(tmp_path / "t")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        if victim == "a site":
+            next(p for p in of_the_demo(tmp_path / "t") if "serve" in p.cmdline()).kill()
+        else:
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    if victim == "a site":
+        assert process.returncode == 1
+        assert errors.startswith("reshape: error: ")
+    else:
+        assert process.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in errors
+    assert of_the_demo(tmp_path / "t") == []
+    assert os.listdir(tmp_path / "t") == []

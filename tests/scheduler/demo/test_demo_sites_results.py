@@ -1,0 +1,102 @@
+"""Sites, workload, metrics and picture of the demo of several sites, without services."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from job_infos import T, ended
+
+from scheduler.demo.command import demo
+from scheduler.demo.sites.results import draw_sites, measure_sites
+from scheduler.demo.sites.run import SiteRun
+from scheduler.demo.sites.services import MOST_SITES, DemoSite, demo_sites
+from scheduler.demo.sites.workload import KINDS, SiteDemoJob, sites_workload
+
+SITES = [DemoSite("A", 4, 1.5, 1.0), DemoSite("B", 2, 1.0, 2.0), DemoSite("C", 1, 0.75, 4.0)]
+#: Two jobs on A, one on B and none on C; `ended` gives each two processors.
+RUN = SiteRun(
+    "wait",
+    ["A", "B", "A"],
+    [
+        ended(1, 0, 0, 4),
+        ended(2, 1, 2, 6),
+        ended(3, 2, 4, 6, allocation=[(T + 4, "2-3"), (T + 6, "")], facts={}),
+    ],
+)
+WORKLOAD = [
+    SiteDemoJob(0.0, "long", 2, 12, 0.5),
+    SiteDemoJob(1.0, "short", 2, 4, 0.5),
+    SiteDemoJob(2.0, "short", 2, 4, 0.5),
+]
+
+
+def test_metrics_of_three_jobs_on_two_of_three_sites() -> None:
+    its = measure_sites(RUN, SITES)
+    assert (its.jobs, its.jobs_verified) == (3, 2)
+    assert its.jobs_by_site == {"A": 2, "B": 1, "C": 0}
+    assert its.sites_of_jobs == ["A", "B", "A"]
+    assert its.mean_wait_s == pytest.approx((0 + 1 + 2) / 3)
+    assert its.mean_slowdown == pytest.approx((4 / 4 + 5 / 4 + 4 / 2) / 3)
+    assert its.makespan_s == 6.0
+    assert its.cost == pytest.approx(1.0 * 2 * (4 + 2) + 2.0 * 2 * 4)
+
+
+def test_jobs_that_never_started_have_no_slowdown() -> None:
+    run = SiteRun("work", ["A"], [ended(1, 0, None, 6, state="CANCELLED")])
+    its = measure_sites(run, SITES)
+    assert (its.mean_slowdown, its.cost, its.jobs_verified) == (None, 0.0, 0)
+
+
+def test_the_picture_shows_each_job_at_its_site() -> None:
+    figure = draw_sites(RUN, measure_sites(RUN, SITES), WORKLOAD, SITES)
+    charts = figure.axes[::2]
+    titles = [axes.get_title(loc="left") for axes in charts]
+    assert [title[:2] for title in titles] == ["A:", "B:", "C:"]
+    assert [title[-7:] for title in titles] == ["jobs: 2", "jobs: 1", "jobs: 0"]
+    numbers = [[text.get_text() for text in axes.texts] for axes in charts]
+    assert numbers == [["1", "3"], ["2"], []]
+    assert [axes.get_ylim()[1] for axes in charts] == [3.5, 1.5, 0.5]
+    assert [axes.get_xlim()[1] for axes in charts] == pytest.approx([6.06] * 3), "one time axis"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:2] == ["short", "long"]
+
+
+@pytest.mark.parametrize("count", range(2, MOST_SITES + 1))
+@pytest.mark.parametrize("processors", [4, 8, 33])
+def test_sites_differ_and_the_largest_has_the_given_size(count: int, processors: int) -> None:
+    sites = demo_sites(count, processors)
+    assert len({site.name for site in sites}) == count
+    assert max(site.processors for site in sites) == processors
+    assert min(site.processors for site in sites) >= 1
+    assert len({(site.cpu_factor, site.cost_per_unit) for site in sites}) == count
+
+
+@pytest.mark.parametrize("processors", [4, 8, 33])
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_the_workload_of_sites_fits_and_is_reproducible(processors: int, seed: int) -> None:
+    jobs = sites_workload(processors, seed, 12)
+    assert jobs == sites_workload(processors, seed, 12)
+    assert jobs != sites_workload(processors, seed + 1, 12)
+    assert jobs[0].at_s == 0
+    assert [job.at_s for job in jobs] == sorted(job.at_s for job in jobs)
+    assert all(1 <= job.processors <= processors // 2 for job in jobs)
+    assert {job.kind for job in jobs} == set(KINDS)
+    for job in jobs:
+        seconds = [float(job.argv(factor)[-1]) for factor in (1.0, 1.5)]
+        assert seconds == pytest.approx([job.seconds, 1.5 * job.seconds], rel=1e-3)
+        assert job.walltime_s > 10 * job.iterations * job.seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--metric", "wait"], "--metric needs --sites"),
+        (["--sites", "1"], "2<=x<=6"),
+        (["--sites", "7"], "2<=x<=6"),
+        (["--sites", "3", "--metric", "speed"], "'speed' is not one of"),
+    ],
+)
+def test_invalid_options_are_refused(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(demo, words)
+    assert done.exit_code == 2
+    assert message in done.output
