@@ -50,7 +50,6 @@ def test_the_demo_sends_one_workload_by_each_metric(
         counts = {name: its["sites_of_jobs"].count(name) for name in "ABC"}
         assert its["jobs_by_site"] == counts
         assert its["sites_of_jobs"][0] == "A", "all sites are idle, and ties go to the first"
-        assert len(set(its["sites_of_jobs"])) > 1
         assert its["mean_wait_s"] >= 0
         assert its["mean_slowdown"] >= 1
         assert its["makespan_s"] > 0
