@@ -36,7 +36,7 @@ from scheduler.client.options import (
 @click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
 @click.option(
     "--futures",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 1000),
     default=0,
     metavar="N",
     help="Also give P10, P50 and P90 of N forecasts with drawn run times.",
@@ -44,7 +44,9 @@ from scheduler.client.options import (
 @click.option(
     "--arrivals", is_flag=True, help="Submit further jobs in them, at the rate of the latest ones."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draws."
+)
 @click.option("--horizon", type=Walltime(), help="Do not look further ahead than this.")
 @json_option
 @example("reshape quote -n 16 --walltime 2:00:00 --json")

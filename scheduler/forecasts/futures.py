@@ -7,6 +7,9 @@ walltime that has passed. Without such jobs, jobs run for their estimates.
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,6 +26,8 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 
 LEVELS = (10, 50, 90)
+#: Seconds after which a process of a pool notices that its parent has died.
+PARENT_S = 0.5
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -82,7 +87,8 @@ class Futures(NamedTuple):
         if workers > 1 and "fork" in get_all_start_methods():
             # The state is inherited, which costs less than to send it to each process.
             context = get_context("fork")
-            with ProcessPoolExecutor(workers, context, _inherit, (self,)) as pool:
+            begin = (self, os.getpid())
+            with ProcessPoolExecutor(workers, context, _begin_worker, begin) as pool:
                 times = list(pool.map(_one_of_inherited, draws))
         else:
             times = [self.one(draw) for draw in draws]
@@ -107,9 +113,17 @@ class Futures(NamedTuple):
 _inherited: list[Futures] = []
 
 
-def _inherit(futures: Futures) -> None:
-    """Keep the futures that a process of the pool computes."""
+def _begin_worker(futures: Futures, parent: int) -> None:
+    """Keep the futures that a process of the pool computes, and end the process with its parent."""
     _inherited[:] = [futures]
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has died: a killed parent cannot close its pool."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_S)
+    os._exit(1)
 
 
 def _one_of_inherited(draw: np.random.Generator) -> tuple[float, float]:

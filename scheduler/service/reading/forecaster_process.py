@@ -33,6 +33,8 @@ from scheduler.service.reading.reader_process import answer_questions
 
 #: Added to the niceness, because a forecast takes all of a processor.
 NICENESS = 10
+#: Most futures of one question, which bounds the memory that it takes.
+MOST_FUTURES = 1000
 
 
 class Forecaster:
@@ -54,8 +56,10 @@ class Forecaster:
 
     def _answer(self, question: ForecastQuestion, state: RecordedState) -> Any:
         if isinstance(question, StartsQuestion):
+            _check_horizon(question.query.horizon_s)
             return expected_starts(state, _horizon(question.query.horizon_s))
         query = question.query
+        _check_draws(query)
         drawn: dict[str, Any] = {
             "horizon_s": _horizon(query.horizon_s),
             "futures": query.futures,
@@ -84,6 +88,25 @@ def expected_starts(state: RecordedState, horizon_s: float = inf) -> list[JobFor
     found = forecast(state, horizon_s=horizon_s)
     queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
     return sorted(map(found.of, queued), key=lambda job: (found.start(job.job), job.job))
+
+
+def _check_draws(query: m.ForecastJob | m.RequestQuote) -> None:
+    """Check what a question says about futures.
+
+    Raises
+    ------
+    ReshapeError : a number is out of range.
+    """
+    _check_horizon(query.horizon_s)
+    if not 0 <= query.futures <= MOST_FUTURES:
+        raise ReshapeError(f"futures must be from 0 to {MOST_FUTURES}, got {query.futures}")
+    if query.seed < 0:
+        raise ReshapeError(f"the seed must be >= 0, got {query.seed}")
+
+
+def _check_horizon(seconds: float | None) -> None:
+    if seconds is not None and not seconds > 0:
+        raise ReshapeError(f"the horizon must be above 0 s, got {seconds:g}")
 
 
 def _horizon(seconds: float | None) -> float:

@@ -77,6 +77,13 @@ def test_a_forecaster_that_is_killed_is_replaced(served: Any) -> None:
     assert (found.wait_s, found.futures, found.past_jobs) == (0.0, 4, 1)
     assert found.start_quantiles is not None
     assert found.start_quantiles.p10 == found.start
+    for wrong, text in (
+        ({"futures": 10**9}, "futures must be from 0 to 1000, got 1000000000"),
+        ({"futures": 2, "seed": -1}, "the seed must be >= 0, got -1"),
+        ({"horizon_s": -1.0}, "the horizon must be above 0 s, got -1"),
+    ):
+        with pytest.raises(ReshapeError, match=text):
+            served.ask(m.RequestQuote(submission=request(1, 10.0), **wrong))
     first = forecaster_of(served)
     os.kill(first, signal.SIGKILL)
     assert quote_of(served.directory, request(2, 10.0)).wait_s == 0.0
