@@ -1,0 +1,1 @@
+"""Batch systems such as Slurm, which grant nodes for a limited time."""

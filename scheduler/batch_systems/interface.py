@@ -1,0 +1,126 @@
+"""What the project asks of a batch system: submit, look up and cancel batch jobs.
+
+A batch job is a job of the batch system; its payload is an agent or a service of ours, whose jobs
+are something else. The calls start programs and wait for them, up to the time limit of the
+batch system, so a process that must not block makes them in a thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from reshape.errors import ReshapeError
+
+
+class BatchSystemError(ReshapeError):
+    """A command of a batch system failed; the message quotes the command and its error output."""
+
+
+class BatchState(Enum):
+    """State of a batch job.
+
+    UNKNOWN means that the batch system answered and does not name the job, or names a state that
+    is not listed here. A caller must not count such a job as running.
+    """
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """A batch job to be submitted.
+
+    Parameters
+    ----------
+    script : text of the script, with its first line ``#!``; it runs on the first of the nodes.
+    nodes : number of nodes, >= 1.
+    time_limit_s : time limit, seconds.
+    name : shown by the batch system.
+    directory : working directory of the script.
+    output : file for what the script prints.
+    options : further options of the submission command; the fields above take precedence.
+    """
+
+    script: str
+    nodes: int
+    time_limit_s: float
+    name: str
+    directory: Path
+    output: Path
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchStatus:
+    """What a batch system says about a batch job.
+
+    Parameters
+    ----------
+    state : state of the batch job.
+    word : the batch system's own word for the state, such as ``CANCELLED``; empty if unknown.
+    reason : why it is queued or has ended, in the batch system's words; may be empty.
+    start : time of its start, Unix time in seconds; None if it has not started.
+    end : time of its end, and while it runs the end of its time limit; None if unknown.
+    nodes : its nodes in the batch system's notation, such as ``n[1-3,7]``; empty if it has none.
+    """
+
+    state: BatchState
+    word: str = ""
+    reason: str = ""
+    start: float | None = None
+    end: float | None = None
+    nodes: str = ""
+
+
+class BatchSystem(Protocol):
+    """A batch system.
+
+    Attributes
+    ----------
+    name : its name in commands and messages, such as ``slurm``.
+    """
+
+    name: str
+
+    def submit(self, request: BatchRequest) -> str:
+        """Submit a batch job and return its id.
+
+        Raises
+        ------
+        BatchSystemError : it was refused, or the batch system does not answer.
+        """
+
+    def check(self, request: BatchRequest) -> str:
+        """Ask whether a batch job would be accepted, without submitting it.
+
+        Returns
+        -------
+        what the batch system says, such as the time at which the job would start.
+
+        Raises
+        ------
+        BatchSystemError : it would be refused, or the batch system does not answer.
+        """
+
+    def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
+        """Look up batch jobs in one go; every id has an entry, that of an unknown one is UNKNOWN.
+
+        Raises
+        ------
+        BatchSystemError : the batch system does not answer.
+        """
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        """Cancel batch jobs, whether queued or running; ids of ended ones have no effect.
+
+        Raises
+        ------
+        BatchSystemError : the batch system does not answer or refuses.
+        """

@@ -1,0 +1,203 @@
+"""Slurm as a batch system: sbatch, squeue, sacct and scancel.
+
+``squeue`` shows ended jobs for some minutes (MinJobAge); older ones are looked up by ``sacct``,
+where accounting is enabled. Ids of a cluster of a federation have its name, as ``sbatch
+--parsable`` prints them: ``12;alpha``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from math import ceil
+from types import MappingProxyType
+
+from scheduler.batch_systems.commands import run_command
+from scheduler.batch_systems.interface import (
+    BatchRequest,
+    BatchState,
+    BatchStatus,
+    BatchSystemError,
+)
+
+#: Seconds after which a command counts as unanswered; Slurm's own MessageTimeout is shorter.
+TIMEOUT_S = 60.0
+_QUEUED = (
+    "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT POWER_UP_NODE"
+)
+_RUNNING = "RUNNING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED"
+_ENDED = (
+    "BOOT_FAIL CANCELLED COMPLETED COMPLETING DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY"
+    " PREEMPTED RECONFIG_FAIL REVOKED TIMEOUT"
+)
+#: State in Slurm -> state of a batch job. Of a COMPLETING job the payload has ended.
+STATES = MappingProxyType(
+    dict.fromkeys(_QUEUED.split(), BatchState.QUEUED)
+    | dict.fromkeys(_RUNNING.split(), BatchState.RUNNING)
+    | dict.fromkeys(_ENDED.split(), BatchState.ENDED)
+)
+_ID = re.compile(r"(\d+)(?:;([A-Za-z0-9_.-]+))?")
+#: Fields of squeue and sacct in the order of `BatchStatus`, after the id. A reason may contain any
+#: character, so it is the last field.
+_SQUEUE_FORMAT = "%i|%T|%S|%e|%N|%r"
+_SACCT_FORMAT = "JobIDRaw,State,Start,End,NodeList"
+_NONE = frozenset({"", "N/A", "None", "NONE", "(null)", "Unknown", "UNKNOWN", "None assigned"})
+#: Variables of the batch job in which a process runs; sbatch would take some of them as options.
+_INHERITED = re.compile(r"SLURM_(?!CONF$|CLUSTERS$|JWT$)|SLURMD_|SBATCH_JOB")
+
+
+class Slurm:
+    """Slurm, by its commands on the PATH.
+
+    Parameters
+    ----------
+    timeout_s : seconds after which a command counts as unanswered.
+    """
+
+    name = "slurm"
+
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+
+    def submit(self, request: BatchRequest) -> str:
+        """Submit a batch job and return its id; see `BatchSystem.submit`."""
+        output, _ = self._run(_sbatch(request), request.script)
+        for line in output.splitlines():
+            if _ID.fullmatch(line.strip()):
+                return line.strip()
+        raise BatchSystemError(f"sbatch printed no job id: {output[:200]!r}")
+
+    def check(self, request: BatchRequest) -> str:
+        """Ask whether a batch job would be accepted; see `BatchSystem.check`."""
+        output, said = self._run([*_sbatch(request), "--test-only"], request.script)
+        return (said.strip() or output.strip()).removeprefix("sbatch: ")
+
+    def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
+        """Look up batch jobs; see `BatchSystem.statuses`."""
+        found = {each: BatchStatus(BatchState.UNKNOWN) for each in ids}
+        for cluster, numbers in _by_cluster(found).items():
+            for number, status in self._look_up(cluster, numbers).items():
+                found[numbers[number]] = status
+        return found
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        """Cancel batch jobs; see `BatchSystem.cancel`."""
+        for cluster, numbers in _by_cluster(ids).items():
+            self._run(["scancel", *cluster, *numbers])
+
+    def _look_up(self, cluster: tuple[str, ...], numbers: dict[str, str]) -> dict[str, BatchStatus]:
+        """Look up jobs of one cluster by their numbers; unknown ones are missing."""
+        jobs = f"--jobs={','.join(numbers)}"
+        squeue = ["squeue", *cluster, "--noheader", "--states=all", jobs]
+        try:
+            output, _ = self._run([*squeue, f"--format={_SQUEUE_FORMAT}"])
+        except BatchSystemError as error:
+            if "Invalid job id" not in str(error):  # none of the jobs is known any more
+                raise
+            output = ""
+        found = dict(read_statuses(output, "|", numbers))
+        missing = [number for number in numbers if number not in found]
+        if missing:
+            found.update(self._look_up_ended(cluster, missing))
+        return found
+
+    def _look_up_ended(
+        self, cluster: tuple[str, ...], numbers: Sequence[str]
+    ) -> dict[str, BatchStatus]:
+        """Look up jobs that squeue does not show, where accounting is enabled."""
+        sacct = ["sacct", *cluster, "--noheader", "--parsable2", "--allocations"]
+        try:
+            output, _ = self._run(
+                [*sacct, f"--jobs={','.join(numbers)}", f"--format={_SACCT_FORMAT}"]
+            )
+        except BatchSystemError:
+            return {}
+        found = dict(read_statuses(output, "|", numbers))
+        # The controller has forgotten these jobs, so none of them runs, whatever the record says.
+        return {number: each for number, each in found.items() if each.state is BatchState.ENDED}
+
+    def _run(self, command: Sequence[str], stdin: str = "") -> tuple[str, str]:
+        return run_command(
+            command, stdin=stdin, timeout_s=self._timeout_s, variables=clean_variables()
+        )
+
+
+def clean_variables() -> dict[str, str]:
+    """Return this environment without the variables of a batch job; times print as Unix times."""
+    kept = {name: value for name, value in os.environ.items() if not _INHERITED.match(name)}
+    return kept | {"SLURM_TIME_FORMAT": "%s"}
+
+
+def read_statuses(
+    output: str, separator: str, numbers: Iterable[str]
+) -> Iterator[tuple[str, BatchStatus]]:
+    """Read lines of squeue or sacct: number, state, start, end, nodes and perhaps a reason.
+
+    Other lines, such as headings, warnings and steps, are skipped. If several lines name a job, as
+    after it was requeued, the last one counts.
+
+    Parameters
+    ----------
+    numbers : of the jobs that were asked for.
+
+    Yields
+    ------
+    number and status of a job.
+    """
+    asked = frozenset(numbers)
+    for line in output.splitlines():
+        fields = line.strip().split(separator, 5)
+        if len(fields) < 5 or fields[0] not in asked:
+            continue
+        number, word, start, end, nodes, reason = [*fields, ""][:6]
+        words = word.split()  # CANCELLED by 1000
+        word = words[0].rstrip("+") if words else ""
+        state = STATES.get(word, BatchState.UNKNOWN)
+        starts = None if state is BatchState.QUEUED else read_time(start)
+        ends = None if state is BatchState.QUEUED else read_time(end)
+        nodes, reason = ("" if text in _NONE else text for text in (nodes, reason))
+        yield number, BatchStatus(state, word, reason, starts, ends, nodes)
+
+
+def read_time(text: str) -> float | None:
+    """Read a time as Slurm prints it: Unix time, or local date and time; None if it has none."""
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
+    except ValueError:
+        return None
+
+
+def _sbatch(request: BatchRequest) -> list[str]:
+    minutes, seconds = divmod(ceil(request.time_limit_s), 60)
+    return [
+        "sbatch",
+        *request.options,
+        "--parsable",
+        f"--nodes={request.nodes}",
+        f"--time={minutes}:{seconds:02}",
+        f"--job-name={request.name}",
+        f"--chdir={request.directory}",
+        f"--output={request.output}",
+    ]
+
+
+def _by_cluster(ids: Iterable[str]) -> dict[tuple[str, ...], dict[str, str]]:
+    """Group ids by the options that name their cluster: number -> id.
+
+    Raises
+    ------
+    BatchSystemError : a text is no id.
+    """
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for each in ids:
+        match = _ID.fullmatch(each)
+        if match is None:
+            raise BatchSystemError(f"{each!r} is not the id of a Slurm job, such as 12 or 12;alpha")
+        number, cluster = match.groups()
+        options = () if cluster is None else (f"--clusters={cluster}",)
+        found.setdefault(options, {})[number] = each
+    return found
