@@ -22,7 +22,7 @@ SUBCOMMANDS = {
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
     "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
-    "node": Entry("scheduler.client.nodes:node", "List nodes, let them drain, resume them."),
+    "node": Entry("scheduler.client.nodes:node", "List, drain, resume, remove nodes."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),

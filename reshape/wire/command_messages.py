@@ -348,6 +348,16 @@ class ChangeNode(MessageBase):
     why: str = ""
 
 
+class RemoveNode(MessageBase):
+    """Remove a node from the service; answered by Done.
+
+    It is refused while jobs hold processors of the node, unless the node drains. A node that drains
+    is removed as soon as its jobs have left it.
+    """
+
+    node: str
+
+
 class Stop(MessageBase):
     """End the service; with `kill`, its jobs and agents too (otherwise refused if jobs run)."""
 

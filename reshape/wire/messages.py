@@ -11,7 +11,8 @@ malformed message, is :class:`Failure`.
     to a node agent           StartGroup, StartProxy, KillGroup, WatchJoin, CancelAccept, SweepJob,
                               AgentStop
     from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, ListJobs,
-                              Explain, Wait, ServerInfo, ListNodes, ChangeNode, Stop
+                              Explain, Wait, ServerInfo, ListNodes, ChangeNode,
+                              RemoveNode, Stop
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ from reshape.wire.command_messages import (
     OpenMode,
     Placement,
     RankPlace,
+    RemoveNode,
     RequestQuote,
     ResizeInfo,
     ServerInfo,
@@ -128,6 +130,7 @@ Message: TypeAlias = (
     | ListNodes
     | Nodes
     | ChangeNode
+    | RemoveNode
     | Stop
     | Done
     | Failure
@@ -172,6 +175,7 @@ __all__ = [
     "Placement",
     "Proceed",
     "RankPlace",
+    "RemoveNode",
     "RequestQuote",
     "ResizeInfo",
     "ResizeReport",

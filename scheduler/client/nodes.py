@@ -1,4 +1,4 @@
-"""`reshape node`: list the nodes of a service, let them drain, and resume them."""
+"""`reshape node`: list the nodes of a service, let them drain, resume and remove them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from reshape.cli.helptext import example
 from reshape.wire import messages as m
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
+from scheduler.text.counts import listed
 from scheduler.text.tables import Table, render
 
 
 @click.group()
 def node() -> None:
-    """List the nodes of a service, let them drain, and resume them.
+    """List the nodes of a service, let them drain, resume and remove them.
 
     States as in sinfo: idle, mix and alloc (no, some or all processors are held by jobs), drng and
     drain (it drains; jobs hold processors of it, or none any more), down (its agent does not
@@ -74,7 +75,26 @@ def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NODE...")
 @example("reshape node resume n2")
 def resume(directory: Path, names: tuple[str, ...]) -> None:
-    """Let nodes that drain serve jobs again."""
+    """Let nodes that drain, or that were removed, serve jobs again."""
     for name in names:
         ask(directory, m.ChangeNode(node=name, drains=False))
         click.echo(f"node {name} is resumed")
+
+
+@node.command()
+@service_option
+@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@example("reshape node remove n2")
+def remove(directory: Path, names: tuple[str, ...]) -> None:
+    """Remove nodes from the service, until they are resumed.
+
+    A node that drains is removed as soon as its jobs have left it. Another one must have no jobs.
+    The agent of a removed node ends, and its processors do not count any more.
+    """
+    for name in names:
+        ask(directory, m.RemoveNode(node=name))
+        answer = ask(directory, m.ListNodes())
+        assert isinstance(answer, m.Nodes)
+        jobs = next((each.jobs for each in answer.nodes if each.name == name), [])
+        when = f" as soon as {listed('job', jobs)} left it" if jobs else ""
+        click.echo(f"node {name} is removed{when}")

@@ -22,6 +22,7 @@ from scheduler.model.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
@@ -264,12 +265,21 @@ class EventHandlers:
 
     def on_drain_changed(self, event: DrainChanged) -> None:
         """Withhold the processors of a node from new groups, or offer them again."""
-        state = self.state
-        state.releases_changed()
-        state.machine.set_drain(event.node, event.drains, event.why)
-        for job in state.live.values():
-            state.expect(job)
-        state.processors_released()
+        self.state.releases_changed()
+        self.state.machine.set_drain(event.node, event.drains, event.why)
+        self._offers_changed()
+
+    def on_node_removed(self, event: NodeRemoved) -> None:
+        """Remove a node from the machine."""
+        self.state.releases_changed()
+        self.state.machine.remove(event.node)
+        self._offers_changed()
+
+    def _offers_changed(self) -> None:
+        """Take account of nodes that offer more or fewer processors to new groups."""
+        for job in self.state.live.values():
+            self.state.expect(job)
+        self.state.processors_released()
 
     def on_depth_changed(self, event: DepthChanged) -> None:
         """Limit the depth of passes; the next pass examines the queue to the new depth."""
@@ -304,5 +314,6 @@ HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
     JobCancelled: EventHandlers.on_job_cancelled,
     NodeJoined: EventHandlers.on_node_joined,
     NodeLost: EventHandlers.on_node_lost,
+    NodeRemoved: EventHandlers.on_node_removed,
     Wakeup: EventHandlers.on_wakeup,
 }

@@ -20,6 +20,7 @@ from scheduler.model.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
@@ -32,6 +33,7 @@ _RANK: dict[type[Event], int] = {
     DrainChanged: 0,
     NodeJoined: 0,
     NodeLost: 0,
+    NodeRemoved: 0,
     JobEnded: 1,
     ResizeDone: 2,
     ResizeFailed: 3,
@@ -41,6 +43,9 @@ _RANK: dict[type[Event], int] = {
     Wakeup: 7,
     ResizePoint: 8,
 }
+
+#: Events that concern no single job; in the sequential order they precede all submissions.
+_KNOWN = (NodeJoined, NodeLost, NodeRemoved, Wakeup, DepthChanged, DrainChanged)
 
 
 def instant_order(event: Event) -> tuple[int, int]:
@@ -63,7 +68,7 @@ def divide_for_passes(
     others: list[Event | None] = []
     for event in sorted(events, key=lambda event: _RANK[type(event)]):
         job = live.get(event.job) if isinstance(event, JobEnded) else None
-        if isinstance(event, NodeJoined | NodeLost | Wakeup | DepthChanged | DrainChanged):
+        if isinstance(event, _KNOWN):
             known.append(event)
         elif job is not None and job.estimated_end <= now:
             known.append(event)

@@ -206,6 +206,18 @@ class DrainChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     why: str = ""
 
 
+class NodeRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """An administrator removes a node from the machine; its processors count as not installed.
+
+    No group starts there. Jobs that still hold processors of the node leave it as if it drained.
+    Its processors keep their numbers. The node belongs to the machine again after `NodeJoined`, or
+    after `DrainChanged` with `drains` false.
+    """
+
+    at: float
+    node: str
+
+
 class Wakeup(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The time of a `WakeAt` order has come."""
 
@@ -236,4 +248,5 @@ Event: TypeAlias = (
     | Wakeup
     | DepthChanged
     | DrainChanged
+    | NodeRemoved
 )

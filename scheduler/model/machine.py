@@ -83,6 +83,7 @@ class Node(msgspec.Struct):
     count : how many processors it has, or had last; they have the lowest of its numbers.
     up : whether the node is up.
     drains : whether its processors are withheld from new groups, for the reason `why`.
+    removed : whether the node was removed from the machine; jobs may still hold its processors.
     resources : amounts of further resources that it has, or had last, by name.
     """
 
@@ -93,11 +94,22 @@ class Node(msgspec.Struct):
     resources: Mapping[str, int] = {}
     drains: bool = False
     why: str = ""
+    removed: bool = False
 
     @property
     def offered(self) -> ProcSet:
         """Processors that groups may get or hold for their whole time."""
-        return self.processors if self.up and not self.drains else ProcSet()
+        return self.processors if self.up and not self.is_left else ProcSet()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether groups are to leave the node, and none may start there."""
+        return self.drains or self.removed
+
+    @property
+    def installed(self) -> int:
+        """Number of processors that count as installed."""
+        return 0 if self.removed else self.count
 
     @property
     def processors(self) -> ProcSet:
@@ -183,7 +195,7 @@ class Machine:
     free_count, processors, installed : number of processors that are free, of nodes that are up,
         of all known nodes.
     whole : whether no numbered processor is missing.
-    draining : processors of the nodes that are up and drain.
+    draining : processors of the nodes that are up and drain, or were removed.
     pools : the further resources of all nodes together.
     """
 
@@ -237,8 +249,8 @@ class Machine:
         if more > 0:
             self.numbering.give(node, more)
         self._placeable.clear()
-        self.installed += processors - node.count
-        node.count, node.up = processors, True
+        self.installed += processors - node.installed
+        node.count, node.up, node.removed = processors, True, False
         if node.drains:
             self._down |= node.numbers
             self.whole = False
@@ -270,6 +282,32 @@ class Machine:
             return
         before = node.offered
         node.drains, node.why = drains, why
+        if node.removed and not drains:
+            self._count_removed(node, removed=False)
+        self._offer_changed(node, before)
+
+    def remove(self, name: str) -> None:
+        """Remove a node from the machine; groups that hold its processors keep them.
+
+        An unknown node is ignored, and so is one that was removed before.
+        """
+        node = self.nodes.get(name)
+        if node is None or node.removed:
+            return
+        before = node.offered
+        self._count_removed(node, removed=True)
+        self._offer_changed(node, before)
+
+    def _count_removed(self, node: Node, *, removed: bool) -> None:
+        """Set whether a node was removed; count its processors and resources accordingly."""
+        sign = -1 if removed else 1
+        node.removed = removed
+        self.installed += sign * node.count
+        self.pools.install(node.resources, sign)
+        self._placeable.clear()
+
+    def _offer_changed(self, node: Node, before: ProcSet) -> None:
+        """Update the free processors after a node offered `before`."""
         if before != node.offered:
             self._placeable.clear()
             self._offer(before, node.offered)
@@ -277,7 +315,7 @@ class Machine:
 
     def _find_draining(self) -> None:
         self.draining = ProcSet.union(
-            node.processors for node in self.nodes.values() if node.up and node.drains
+            node.processors for node in self.nodes.values() if node.up and node.is_left
         )
 
     def restore(self, nodes: Iterable[Node], allocated: ProcSet) -> None:
@@ -292,8 +330,9 @@ class Machine:
         for node in nodes:
             self.nodes[node.name] = node
             self.numbering.assign(node.name, node.numbers)
-            self.installed += node.count
-            self.pools.install(node.resources)
+            self.installed += node.installed
+            if not node.removed:
+                self.pools.install(node.resources)
             if node.up:
                 self.pools.offer(node.resources)
                 offered |= node.offered
@@ -308,7 +347,8 @@ class Machine:
 
     def _pool(self, node: Node, resources: Mapping[str, int]) -> None:
         """Set the further resources of a node that joins."""
-        self.pools.install(node.resources, -1)
+        if not node.removed:
+            self.pools.install(node.resources, -1)
         if node.up:
             self.pools.offer(node.resources, -1)
         self.pools.install(resources)
@@ -381,7 +421,8 @@ class Machine:
         if placeable is None:
             numbers = ProcSet()
             for node in self.nodes.values():
-                numbers |= node.processors
+                if not node.removed:
+                    numbers |= node.processors
             space = Space(numbers, self.space.network)
             placeable = self._placeable[processors] = (
                 selection.select(space, processors) is not None

@@ -20,6 +20,7 @@ from scheduler.model.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     ResizePoint,
     Wakeup,
 )
@@ -38,7 +39,7 @@ NOTE_EVERY_S = 1.0
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 #: Events after which the processes of no job differ from what its state requires, unless an order
 #: says so.
-CHANGE_NO_PROCESSES = (JobSubmitted, ResizePoint, Wakeup, DepthChanged, DrainChanged)
+CHANGE_NO_PROCESSES = (JobSubmitted, ResizePoint, Wakeup, DepthChanged, DrainChanged, NodeRemoved)
 
 
 class Driver:
@@ -56,6 +57,7 @@ class Driver:
         self._clock = components.clock
         self._monitor, self._startup = components.monitor, components.startup
         self._remap, self._ends = components.remap, components.ends
+        self._nodes = components.nodes
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self._policy_errors = self._core.on_policy_error = components.policy_errors
@@ -89,6 +91,7 @@ class Driver:
                 events.append(NodeLost(at=now, node=name))  # down until its agent reports
         if events:
             self.decide(events)
+        self._follow_removals()
 
     def run_turn(self) -> set[int]:
         """Decide on the events of this turn; return the jobs that were compared with processes."""
@@ -97,6 +100,8 @@ class Driver:
         after, self.after_decision = self.after_decision, []
         if events:
             self.decide(events)
+            if any(isinstance(event, DrainChanged | NodeRemoved) for event in events):
+                self._follow_removals()
         for act in after:
             act()
         if not (self.changed_jobs or self._monitor.changed_jobs):
@@ -184,6 +189,7 @@ class Driver:
         self.changed_jobs |= self._unsettled
         self.changed_jobs.update(self._next_to_recheck())
         now = self._clock()
+        self._follow_removals()
         for event in self._monitor.on_tick(now, start_agents=start_agents, heard_all=heard_all):
             self.decide([event])
         self.events += self._remap.on_tick()
@@ -195,6 +201,11 @@ class Driver:
         if time.monotonic() - self._noted_at >= NOTE_EVERY_S:
             self._note_measurements()
             self._noted_at = time.monotonic()
+
+    def _follow_removals(self) -> None:
+        """Serve the nodes that the scheduler state has, and no removed ones."""
+        for lost in self._nodes.follow_removals(self._clock()):
+            self.decide([lost])
 
     def _reconcile(self) -> set[int]:
         """Report ended processes to the core; start and end processes as its state requires."""

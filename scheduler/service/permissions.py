@@ -40,6 +40,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ServerInfo: _PEOPLE | {"agent"},
     m.ListNodes: _PEOPLE,
     m.ChangeNode: frozenset(("administrator",)),
+    m.RemoveNode: frozenset(("administrator",)),
     m.Stop: frozenset(("administrator",)),
 }
 #: Messages about a job that only its user and administrators may send.

@@ -256,6 +256,11 @@ class RequestHandler:
                 self._driver.events.append(change)
                 self._answer_later(peer, message.id, m.Done)
                 return None
+            case m.RemoveNode(node=name):
+                removal = self._components.nodes.remove(name, self._components.clock())
+                self._driver.events.append(removal)
+                self._answer_later(peer, message.id, m.Done)
+                return None
             case m.Stop():
                 return self._on_stop(peer, message)
         return m.Failure(message=f"the service does not answer a {type(message).__name__} message")
@@ -322,7 +327,7 @@ class RequestHandler:
             started_at=self.started_at,
             now=self._components.clock(),
             scenario=config.scenario,
-            processors=config.processors,
+            processors=sum(self._monitor.nodes.values()),
             free=machine.free_count,
             nodes=nodes,
             awaited=self._monitor.awaited(),

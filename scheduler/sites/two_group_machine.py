@@ -31,6 +31,7 @@ class TwoGroupMachine:
                 there,
                 part.drains or other.drains,
                 part.why or other.why,
+                part.removed or other.removed,
             )
         return nodes
 

@@ -34,6 +34,7 @@ from scheduler.model.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     ResizePoint,
     Wakeup,
 )
@@ -314,7 +315,7 @@ class TwoGroupSite:
         self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
     ) -> None:
         """Add an event to the events of the group or groups that it concerns."""
-        if isinstance(event, Wakeup | NodeLost | DepthChanged | DrainChanged):
+        if isinstance(event, Wakeup | NodeLost | NodeRemoved | DepthChanged | DrainChanged):
             mine.append(event)
             theirs.append(event)
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def grouped(number: int) -> str:
     """Write a number with spaces between thousands, such as ``12 345``."""
@@ -16,3 +18,8 @@ def noun(number: int, thing: str) -> str:
 def counted(number: int, thing: str) -> str:
     """Write a number with its noun: ``1 job``, ``0 jobs``, ``12 345 jobs``."""
     return f"{grouped(number)} {noun(number, thing)}"
+
+
+def listed(thing: str, numbers: Sequence[int]) -> str:
+    """Write numbers with their noun: ``job 3``, ``jobs 3, 5``."""
+    return f"{noun(len(numbers), thing)} {', '.join(map(str, numbers))}"

@@ -23,6 +23,7 @@ from scheduler.model.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
@@ -204,6 +205,10 @@ class AnyLife(RuleBasedStateMachine):
     @rule(node=st.sampled_from([*sorted(NODES), "unknown"]), drains=st.booleans())
     def drain(self, node: str, drains: bool) -> None:
         self.waiting.append(DrainChanged(self.time, node, drains))
+
+    @rule(node=st.sampled_from([*sorted(NODES), "unknown"]))
+    def remove(self, node: str) -> None:
+        self.waiting.append(NodeRemoved(self.time, node))
 
     def joined(self, node: str) -> NodeJoined:
         return NodeJoined(self.time, node, NODES[node], resources=MEMORY.get(node, {}))

@@ -9,7 +9,7 @@ events of a block with the same time are handled together. An unknown word is an
     @TIME started JOB | ended JOB [exit=N] [signal=N] [died] [checkpoint=N] | cancel JOB | wake
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS]
-    @TIME drain NODE | resume NODE
+    @TIME drain NODE | resume NODE | remove NODE
     table | why JOB | forget JOB
 """
 
@@ -30,6 +30,7 @@ from scheduler.model.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
@@ -117,6 +118,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "lose": (set(), set()),
     "drain": (set(), set()),
     "resume": (set(), set()),
+    "remove": (set(), set()),
 }
 
 
@@ -146,9 +148,9 @@ def read_event(line: str) -> Event:
     if what in ("drain", "resume"):
         (node,) = words
         return DrainChanged(time, node, what == "drain")
-    if what == "lose":
+    if what in ("lose", "remove"):
         (node,) = words
-        return NodeLost(time, node)
+        return (NodeLost if what == "lose" else NodeRemoved)(time, node)
     numbers = [float(word) for word in words if word not in flags]
     job, *others = [int(number) for number in numbers] or [0]
     if what == "submit" and not others:

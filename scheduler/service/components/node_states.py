@@ -3,17 +3,22 @@
 idle, mix, alloc    up; none, some or all of its processors are held by jobs
 drng, drain         it drains; jobs hold processors of it, or none any more
 down                its agent does not report
+
+A removed node that no job holds is not listed, and its agent ends. The scheduler state says which
+nodes were removed, so a restarted service does not serve them either.
 """
 
 from __future__ import annotations
 
 from reshape.errors import ReshapeError, nearest
 from reshape.wire import messages as m
-from scheduler.model.events import DrainChanged
+from scheduler.model.events import DrainChanged, NodeLost, NodeRemoved
 from scheduler.model.job import FINAL
+from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.sites.site import Site
+from scheduler.text.counts import listed
 
 
 class NodeStates:
@@ -24,24 +29,25 @@ class NodeStates:
 
     def table(self) -> list[m.NodeInfo]:
         """Describe all nodes, in the order of the configuration."""
-        jobs: dict[str, list[int]] = {}
-        held: dict[str, int] = {}
-        for job in self._core.live.values():
+        held = self._held()
+        return [self._info(name, held.get(name, {})) for name in self._monitor.nodes]
+
+    def _held(self) -> dict[str, dict[int, int]]:
+        """Count the processors that each job holds, by node and job."""
+        held: dict[str, dict[int, int]] = {}
+        for number, job in self._core.live.items():
             groups = ProcSet.union(job.groups.values())
             for node, part in self._core.machine.by_node(groups).items():
-                jobs.setdefault(node, []).append(job.id)
-                held[node] = held.get(node, 0) + len(part)
-        return [
-            self._info(name, sorted(jobs.get(name, ())), held.get(name, 0))
-            for name in self._monitor.nodes
-        ]
+                held.setdefault(node, {})[number] = len(part)
+        return held
 
-    def _info(self, name: str, jobs: list[int], held: int) -> m.NodeInfo:
+    def _info(self, name: str, jobs: dict[int, int]) -> m.NodeInfo:
         node = self._core.machine.nodes.get(name)
         agent = self._monitor.agents.get(name)
         count = self._monitor.nodes[name]
-        drains = node is not None and node.drains
-        why = node.why if node is not None and drains else ""
+        held = sum(jobs.values())
+        drains = node is not None and node.is_left
+        why = "" if node is None else _why_left(node)
         if agent is None:
             state, why = "down", why or self._monitor.fault_of(name)
         elif drains:
@@ -55,7 +61,7 @@ class NodeStates:
             allocated=held,
             state=state,
             launcher=self._monitor.launcher_of(name),
-            jobs=jobs,
+            jobs=sorted(jobs),
             reason=why,
         )
 
@@ -66,14 +72,58 @@ class NodeStates:
         ------
         ReshapeError : there is no such node, or it already is as requested.
         """
-        if change.node not in self._monitor.nodes:
-            known = nearest(change.node, self._monitor.nodes)
-            raise ReshapeError(f"there is no node {change.node!r}{known}")
-        node = self._core.machine.nodes[change.node]
-        if node.drains == change.drains:
+        node = self._node(change.node)
+        if node.removed and change.drains:
+            raise _was_removed(change.node)
+        if node.is_left == change.drains:
             state = "drains already" if node.drains else "does not drain"
             raise ReshapeError(f"node {change.node} {state}")
         return DrainChanged(now, change.node, change.drains, change.why)
+
+    def remove(self, name: str, now: float) -> NodeRemoved:
+        """Return the event by which a node is removed.
+
+        Raises
+        ------
+        ReshapeError : there is no such node, it was removed before, or jobs hold processors of it
+            and it does not drain.
+        """
+        node = self._node(name)
+        if node.removed:
+            raise _was_removed(name)
+        jobs = sorted(self._held().get(name, ()))
+        if jobs and not node.drains:
+            raise ReshapeError(
+                f"{listed('job', jobs)} hold{'s' * (len(jobs) == 1)} processors of node {name}: let"
+                f" it drain first (reshape node drain {name}), then remove it"
+            )
+        return NodeRemoved(now, name)
+
+    def _node(self, name: str) -> Node:
+        """Return a configured node of the machine, also one that was removed."""
+        configured = self._monitor.configured
+        if name not in configured:
+            raise ReshapeError(f"there is no node {name!r}{nearest(name, configured)}")
+        return self._core.machine.nodes[name]
+
+    def follow_removals(self, now: float) -> list[NodeLost]:
+        """Stop to serve removed nodes that no job holds any more; serve those that were resumed.
+
+        Returns
+        -------
+        the loss of the nodes whose agents were told to end.
+        """
+        nodes, served = self._core.machine.nodes, self._monitor.nodes
+        changed = [name for name in self._monitor.configured if name in nodes]
+        changed = [name for name in changed if nodes[name].removed == (name in served)]
+        held = self._held() if changed else {}
+        events = []
+        for name in changed:
+            if name not in served:
+                self._monitor.serve_again(name)
+            elif not held.get(name):
+                events += self._monitor.dismiss(name, now)
+        return events
 
     def why_of_job(self, number: int) -> str:
         """Say which nodes of a job drain, and how it leaves them; empty if none does."""
@@ -85,7 +135,9 @@ class NodeStates:
             machine.nodes[name] for name in machine.by_node(ProcSet.union(job.groups.values()))
         ]
         drain = [
-            f"{node.name} ({node.why})" if node.why else node.name for node in nodes if node.drains
+            f"{node.name} ({_why_left(node)})" if _why_left(node) else node.name
+            for node in nodes
+            if node.is_left
         ]
         if not drain:
             return ""
@@ -97,3 +149,14 @@ class NodeStates:
                 " there"
             )
         return f"drains: {', '.join(drain)}; {leaves}"
+
+
+def _why_left(node: Node) -> str:
+    """Why groups are to leave a node; empty if no reason was given, or if they are not."""
+    if node.removed:
+        return "it is removed as soon as its jobs have left it"
+    return node.why if node.drains else ""
+
+
+def _was_removed(name: str) -> ReshapeError:
+    return ReshapeError(f"node {name} was removed; reshape node resume {name} takes it back")

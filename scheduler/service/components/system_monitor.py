@@ -65,6 +65,7 @@ class SystemMonitor:
 
     Attributes
     ----------
+    nodes : number of processors of each node that is served, in the order of the configuration.
     changed_jobs : jobs whose groups have changed in reports that the driver has not taken yet.
     """
 
@@ -118,7 +119,7 @@ class SystemMonitor:
         ------
         ReshapeError : the agent is refused.
         """
-        self._check(hello, is_remote=is_remote)
+        self._check(identity, hello, is_remote=is_remote)
         events: list[Event] = []
         known, name = self.agents.get(hello.node), agent_name(hello)
         if known is not None:
@@ -174,23 +175,51 @@ class SystemMonitor:
             memory=self._directory.memory.name, heartbeat_s=self._heartbeat_s, job_access=access
         )
 
-    def _check(self, hello: m.AgentHello, *, is_remote: bool) -> None:
+    def _check(self, identity: bytes, hello: m.AgentHello, *, is_remote: bool) -> None:
         if not is_remote and hello.secret != self._secret:
             raise ReshapeError(
                 f"the agent of {hello.node} shows another secret: its directory is not this one"
             )
+        if hello.node in self._nodes and hello.node not in self.nodes and not hello.ends:
+            self._send(identity, m.AgentStop())
         self._check_node(hello.node, is_remote=is_remote)
 
     def _check_node(self, node: str, *, is_remote: bool) -> None:
-        if node not in self.nodes:
+        if node not in self._nodes:
             raise ReshapeError(
                 f"node {node!r} is not configured; there are {', '.join(self.nodes)}"
+            )
+        if node not in self.nodes:
+            raise ReshapeError(
+                f"node {node} was removed from the service, so its agent ends: reshape node resume"
+                f" {node} takes it back"
             )
         if is_remote and self._starts.is_local(node):
             raise ReshapeError(
                 f"node {node} has the launcher local, so the service starts its agent on its own"
                 " host: set the launcher of the node to none or ssh"
             )
+
+    @property
+    def configured(self) -> Mapping[str, NodeConfig]:
+        """All nodes of the configuration, removed ones too."""
+        return self._nodes
+
+    def dismiss(self, node: str, now: float) -> list[NodeLost]:
+        """Stop to serve a node: its agent ends, and another one is refused."""
+        del self.nodes[node]
+        log.info("node removed node=%s", node)
+        if node not in self.agents:
+            return []
+        self.send_to(node, m.AgentStop())
+        return [self._lose(node, now, ())]
+
+    def serve_again(self, node: str) -> None:
+        """Serve a node again that was dismissed."""
+        served = {*self.nodes, node}
+        self.nodes = {name: n.processors for name, n in self._nodes.items() if name in served}
+        self._missing_since[node] = self._listened_s
+        log.info("node resumed node=%s", node)
 
     def _silent_s(self, agent: AgentState) -> float:
         return self._listened_s - agent.heard_at
@@ -212,7 +241,7 @@ class SystemMonitor:
         return {
             name: self.fault_of(name)
             for name, node in self._nodes.items()
-            if node.launcher != "none" and name not in self.agents
+            if node.launcher != "none" and name in self.nodes and name not in self.agents
         }
 
     def _note(self, identity: bytes, hello: m.AgentHello, known: AgentState | None) -> None:

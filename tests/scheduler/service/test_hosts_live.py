@@ -138,6 +138,24 @@ def test_agents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         cluster.kill_agent("n2")
 
 
+def test_the_agent_of_a_removed_node_ends_and_another_one_is_refused(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        cluster.hosts.cut("n2")
+        reshape("node", "remove", "--dir", cluster.directory, "n2")
+        assert list(cluster.nodes()) == ["n1"]
+        cluster.hosts.join("n2")
+        assert cluster.agents["n2"].wait(30) == 0
+        done = started_agent(
+            cluster, "--connect", str(cluster.directory / "access" / "agent.json"), "--node", "n2"
+        )
+        assert done.returncode == 1
+        assert "node n2 was removed from the service, so its agent ends" in done.stderr
+        reshape("node", "resume", "--dir", cluster.directory, "n2")
+        cluster.start_agent("n2")
+        cluster.until_up("n1", "n2")
+        assert cluster.wait(cluster.submit(["true"], 4)).state == "COMPLETED"
+
+
 class SshCluster(Cluster):
     """A cluster whose agents the service starts through a real sshd on each host."""
 

@@ -38,6 +38,7 @@ Wait           administrator  user  .  .
 ServerInfo     administrator  user  agent  .
 ListNodes      administrator  user  .  .
 ChangeNode     administrator  .  .  .
+RemoveNode     administrator  .  .  .
 Stop           administrator  .  .  .
 """
 MAY = {line.split()[0]: set(line.split()[1:]) - {"."} for line in EXPECTED.strip().splitlines()}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from scheduler.text.counts import counted
+from scheduler.text.counts import counted, listed
 
 
 def test_one_is_singular_and_digits_are_grouped() -> None:
     texts = [counted(number, "job") for number in (0, 1, 2, 1000, 1234567)]
     assert texts == ["0 jobs", "1 job", "2 jobs", "1 000 jobs", "1 234 567 jobs"]
+
+
+def test_numbers_are_listed_with_their_noun() -> None:
+    assert [listed("job", [3]), listed("job", [3, 5])] == ["job 3", "jobs 3, 5"]

@@ -1,0 +1,75 @@
+"""Nodes that are removed from a service, and resumed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import reshape
+
+pytestmark = pytest.mark.timeout(120)
+
+CONFIG = "nodes:\n  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
+
+
+def listed(service: Any) -> list[str]:
+    """NODE|STATE|PROCS of each node."""
+    lines = reshape("node", "list", "--dir", service.directory, "--parsable").stdout.splitlines()
+    return ["|".join(line.split("|")[:3]) for line in lines[1:]]
+
+
+def until_listed(service: Any, *expected: str) -> None:
+    end = time.monotonic() + 20
+    while listed(service) != list(expected):
+        assert time.monotonic() < end, listed(service)
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def two_nodes(served: Any, tmp_path: Path) -> Any:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    served.start("--config", str(tmp_path / "config.yaml"))
+    until_listed(served, "a|idle|0/2", "b|idle|0/1")
+    return served
+
+
+def test_a_node_without_jobs_is_removed_and_its_agent_ends(two_nodes: Any) -> None:
+    where = ("--dir", two_nodes.directory)
+    assert reshape("node", "remove", *where, "b").stdout == "node b is removed\n"
+    until_listed(two_nodes, "a|idle|0/2")
+    end = time.monotonic() + 10
+    while any("b" in each.cmdline() for each in two_nodes.processes()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    job = two_nodes.submit(["true"], 3)
+    assert "3 processors wanted, the machine has 2" in two_nodes.story(job)
+    for command in ("remove", "drain"):
+        error = reshape("node", command, *where, "b", code=1).stderr
+        assert "node b was removed; reshape node resume b takes it back" in error
+    two_nodes.kill()
+    two_nodes.start()
+    until_listed(two_nodes, "a|idle|0/2")
+    assert not any("b" in each.cmdline() for each in two_nodes.processes())
+    reshape("node", "resume", *where, "b")
+    assert two_nodes.wait(job).state == "COMPLETED"
+    until_listed(two_nodes, "a|idle|0/2", "b|idle|0/1")
+
+
+def test_a_node_with_jobs_must_drain_before_it_is_removed(two_nodes: Any) -> None:
+    where = ("--dir", two_nodes.directory)
+    job = two_nodes.submit([sys.executable, "-c", "import time; time.sleep(600)"], 3)
+    two_nodes.until(job, "RUNNING")
+    error = reshape("node", "remove", *where, "b", code=1).stderr
+    assert f"job {job} holds processors of node b: let it drain first" in error
+    reshape("node", "drain", *where, "b")
+    done = reshape("node", "remove", *where, "b")
+    assert done.stdout == f"node b is removed as soon as job {job} left it\n"
+    assert "b (it is removed as soon as its jobs have left it)" in two_nodes.story(job)
+    assert listed(two_nodes) == ["a|alloc|2/2", "b|drng|1/1"]
+    assert two_nodes.job(job).state == "RUNNING"
+    reshape("cancel", *where, job)
+    until_listed(two_nodes, "a|idle|0/2")
+    assert two_nodes.free() == 2
