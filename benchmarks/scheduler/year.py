@@ -2,7 +2,6 @@
 
     python benchmarks/scheduler/year.py [--jobs 2000] [--dir DIR] [--json]
     python benchmarks/scheduler/year.py --jobs 1000000 --points 100
-    python benchmarks/scheduler/year.py --prove --jobs 1000 --points 100
 
 writes a journal as a service leaves it that has run `--jobs` jobs and compacted their resize points
 (`--points` each, kept as sums). Then it starts a real service in that
@@ -14,7 +13,8 @@ directory and measures
 - the latency of requests of another connection (the state of the service) meanwhile.
 
 The first jobs are made by a real decision core, whose events and orders are written by the journal
-itself; the further ones repeat them with other numbers and times.
+itself; the further ones repeat them with other numbers and times. `year_proof.py` compares such a
+journal with that of a real service.
 """
 
 from __future__ import annotations
@@ -388,17 +388,8 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=100, help="resize points of each (100)")
     parser.add_argument("--repeat", type=int, default=100, help="questions of each kind (100)")
     parser.add_argument("--dir", type=Path, help="where the journal is written, and kept")
-    parser.add_argument(
-        "--prove",
-        action="store_true",
-        help="compare the form of the journal with that of a real service",
-    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.prove:
-        from year_proof import prove
-
-        raise SystemExit(prove(options.jobs, options.points, options.json))
     with tempfile.TemporaryDirectory() as folder:
         place = ServiceDirectory((options.dir or Path(folder)) / "service")
         place.create()

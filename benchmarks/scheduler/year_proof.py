@@ -1,6 +1,6 @@
 """The journal that `year.py` writes, compared with that of a real service.
 
-    python benchmarks/scheduler/year.py --prove [--jobs 1000] [--points 100]
+    python benchmarks/scheduler/year_proof.py [--jobs 100] [--points 100] [--json]
 
 A real service runs the jobs one after the other. This program replaces the agent and the processes
 of the jobs: it sends the messages of each first rank and of each joining group. Then the journal is
@@ -15,6 +15,7 @@ settings) are not compared.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -67,8 +68,8 @@ _PAUSE = re.compile(r", the pause [^ ]+ s")
 _VARYING = re.compile(r"(.*_)?at|processor_seconds.*|start_s|estimate_s|cwd|output|id|job|user")
 
 
-class StandIn:
-    """The agent and the processes of one job after the other.
+class ScriptedAgent:
+    """Plays the agent and the processes of the jobs, which run one after the other.
 
     Parameters
     ----------
@@ -179,15 +180,15 @@ def run(folder: Path, jobs: int, made: int, points: int) -> Path:
     with place.agent_lock(NODE) as free:
         assert free
         process, _ = first_answer(place)
-        stand_in = StandIn(place)
+        agent = ScriptedAgent(place)
         try:
-            stand_in.report()
+            agent.report()
             for number in range(1, jobs + 1):
-                stand_in.run(submission_of((number - 1) % made + 1), points)
+                agent.run(submission_of((number - 1) % made + 1), points)
                 if sys.stderr.isatty() and number % 10 == 0:
                     print(f"\r{number} of {jobs} jobs", end="", file=sys.stderr)
         finally:
-            stand_in.close()
+            agent.close()
             process.kill()  # every answer was sent after its turn was written
             process.wait(WAIT_S)
     journal = Journal(place.journal)
@@ -233,28 +234,6 @@ def _plain(value: Any) -> Any:
     return _PAUSE.sub("", value) if isinstance(value, str) else value
 
 
-def prove(jobs: int, points: int, as_json: bool) -> int:
-    """Print how many rows of each table differ; return 1 if there are any."""
-    with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
-        made = -(-jobs // 2)
-        real = run(Path(folder), jobs, made, points)
-        seconds = time.perf_counter() - began
-        written = Path(folder) / "written.db"
-        write(written, jobs, points, made=made, made_points=points, failing=0)
-        tables = compare(real, written)
-    if as_json:
-        print(json.dumps({"seconds": round(seconds, 1), "tables": tables}, indent=2))
-    else:
-        print(f"{jobs} jobs with {points} resize points each in {seconds:.0f} s")
-        print("".join(f"{name:>12}" for name in ("table", "real", "written", "differing")))
-        for row in tables:
-            print("".join(f"{each:>12}" for each in [*row.values()][:4]))
-            for line in row["examples"]:
-                print("   ", line[:300])
-    return int(any(row["differing"] for row in tables))
-
-
 def _normal(value: Any, name: str = "") -> Any:
     if _VARYING.fullmatch(name):
         return None if not isinstance(value, list) else len(value)
@@ -266,3 +245,44 @@ def _normal(value: Any, name: str = "") -> Any:
             return [None, _normal(value[1])]
         return [_normal(each) for each in value]
     return _PAUSE.sub("", value) if isinstance(value, str) else value
+
+
+def prove(jobs: int, points: int) -> tuple[list[dict[str, Any]], float]:
+    """Make both journals and compare them.
+
+    Returns
+    -------
+    what `compare` returns, and the time in which the real service ran the jobs, seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        made = -(-jobs // 2)
+        real = run(Path(folder), jobs, made, points)
+        seconds = time.perf_counter() - began
+        written = Path(folder) / "written.db"
+        write(written, jobs, points, made=made, made_points=points, failing=0)
+        return compare(real, written), seconds
+
+
+def main() -> None:
+    """Print how many rows of each table differ; exit with 1 if there are any."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=100, help="jobs of the real service (100)")
+    parser.add_argument("--points", type=int, default=100, help="resize points of each (100)")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    tables, seconds = prove(options.jobs, options.points)
+    if options.json:
+        print(json.dumps({"seconds": round(seconds, 1), "tables": tables}, indent=2))
+    else:
+        print(f"{options.jobs} jobs with {options.points} resize points each in {seconds:.0f} s")
+        print("".join(f"{name:>12}" for name in ("table", "real", "written", "differing")))
+        for row in tables:
+            print("".join(f"{each:>12}" for each in [*row.values()][:4]))
+            for line in row["examples"]:
+                print("   ", line[:300])
+    raise SystemExit(any(row["differing"] for row in tables))
+
+
+if __name__ == "__main__":
+    main()

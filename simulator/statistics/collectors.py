@@ -2,7 +2,7 @@
 
 A request is ``VARIABLE=ESTIMATOR``, with several estimators separated by commas, as in
 ``wait_s=mean,p95``. ``run_s=sum-by:selection`` sums by the values of another variable of jobs.
-Variables and estimators of one's own are ``module:Class``, see `own`.
+User-defined variables and estimators are ``module:Class``, see `own`.
 """
 
 from __future__ import annotations

@@ -158,21 +158,21 @@ def test_statistics_by_name() -> None:
 
 
 class Spread:
-    """Estimator of one's own."""
+    """User-defined estimator."""
 
     def compute(self, values: Any) -> float:
         return float(values.max() - values.min())
 
 
 class Requested:
-    """Variable of one's own: share of the estimate that a job used."""
+    """User-defined variable: share of the estimate that a job used."""
 
     def values(self, jobs: JobValues) -> Any:
         return jobs.run_s / jobs.schedule.jobs.estimate[jobs.ran]
 
 
 class Idle:
-    """Sampled variable of one's own."""
+    """User-defined sampled variable."""
 
     def sampled(self, samples: Samples) -> Any:
         return samples.schedule.processors - samples["processors_used"]
