@@ -17,16 +17,20 @@ SUBCOMMANDS = {
     ),
     "serve": Entry("scheduler.client.commands:serve", "Start the scheduler service."),
     "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
-    "quote": Entry("scheduler.client.quote_command:quote", "Show when a job would start."),
+    "quote": Entry(
+        "scheduler.client.quote_command:quote", "Show when a job would start if submitted now."
+    ),
     "queue": Entry("scheduler.client.commands:queue", "List waiting and running jobs."),
     "info": Entry("scheduler.client.commands:info", "Show the service, its nodes and its policy."),
     "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
-    "node": Entry("scheduler.client.nodes:node", "List, drain, resume, remove nodes."),
+    "node": Entry("scheduler.client.nodes:node", "List, drain, resume and remove nodes."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
-    "journal": Entry("scheduler.client.journal:journal", "Look at a journal, and keep it small."),
+    "journal": Entry(
+        "scheduler.client.journal:journal", "Show, export, compact and prune a journal."
+    ),
     "access": Entry(
         "scheduler.client.access:access", "Create, list and revoke keys for a service on TCP."
     ),
@@ -39,7 +43,9 @@ SUBCOMMANDS = {
     "predict": Entry(
         "simulator.commands.predict:predict", "Measure predictors of run times on a trace."
     ),
-    "workload": Entry("simulator.commands.workload:workload", "Describe and convert traces."),
+    "workload": Entry(
+        "simulator.commands.workload:workload", "Describe, convert and generate traces."
+    ),
     "agent": Entry("scheduler.node.command:main", "Serve a node: start and watch its processes."),
 }
 

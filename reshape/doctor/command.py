@@ -133,7 +133,7 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
 @click.option(
     "--mpiexec",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The mpiexec to examine.  [default: beside this Python, else on PATH]",
+    help="The mpiexec to check.  [default: beside this Python, else on PATH]",
 )
 @click.option(
     "--limit",

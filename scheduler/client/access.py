@@ -36,15 +36,21 @@ def access() -> None:
 
 @access.command()
 @directory_option
-@click.option("--user", required=True, help="Name of the user whose jobs the key submits.")
+@click.option(
+    "--user", required=True, help="Name of the user to whom jobs submitted with the key belong."
+)
 @click.option("--role", type=click.Choice(list(_ROLES)), default="user", show_default=True)
-@click.option("--expires", type=Walltime(), help="Time until the key expires, such as 30-0.")
+@click.option(
+    "--expires",
+    type=Walltime(),
+    help="Time until the key expires, such as 30-0 for 30 days.  [default: never]",
+)
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
-    help="The access file to write, with mode 0600.",
+    help="Access file to write, with mode 0600.",
 )
 @example("reshape access create --user ann -o ann.json")
 def create(directory: Path, user: str, role: str, expires: float | None, output: Path) -> None:

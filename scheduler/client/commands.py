@@ -56,7 +56,7 @@ WATCH_S = 2.0
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML file; options override it.",
+    help="Configuration file (YAML); options override it.",
 )
 @click.option("--scenario", help="Scheduling scenario, such as easy or fcfs-pr.")
 @click.option(
@@ -72,9 +72,13 @@ WATCH_S = 2.0
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Listen on TCP, too, for clients with an access file; see docs/security.md.",
+    help="Listen also on TCP, for clients with an access file; see docs/security.md.",
 )
-@click.option("--background", is_flag=True, help="Return when the service answers; log to DIR.")
+@click.option(
+    "--background",
+    is_flag=True,
+    help="Return as soon as the service answers; its log is DIR/serve.log.",
+)
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @example(
     "reshape serve --processors 8 --scenario fcfs-pr --background",
@@ -133,8 +137,8 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 @click.command()
 @service_option
 @click.option("--all", "ended", is_flag=True, help="Include ended jobs, at most the last 1000.")
-@click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s, until Ctrl-C.")
-@click.option("--start", "starts", is_flag=True, help="Expected start of each queued job.")
+@click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s until Ctrl-C.")
+@click.option("--start", "starts", is_flag=True, help="Show the expected start of each queued job.")
 @sites_option
 @json_option
 @parsable_option
@@ -205,19 +209,19 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 
 @click.command()
 @service_option
-@click.option("--since", type=Moment(), help="Jobs that ended at this time or later.")
-@click.option("--until", type=Moment(), help="Jobs that ended at this time or earlier.")
-@click.option("--user", help="Jobs of this user.")
-@click.option("--state", help="Jobs in this final state, such as FAILED or F.")
-@click.option("--name", help="Jobs of this name.")
+@click.option("--since", type=Moment(), help="List jobs that ended at this time or later.")
+@click.option("--until", type=Moment(), help="List jobs that ended at this time or earlier.")
+@click.option("--user", help="List jobs of this user.")
+@click.option("--state", help="List jobs in this final state, such as FAILED or F.")
+@click.option("--name", help="List jobs of this name.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
     default=500,
     show_default=True,
-    help="Most jobs to list: those that ended last.",
+    help="Largest number of jobs to list; those that ended last are listed.",
 )
-@click.option("--before", type=JobNumber(), help="Jobs that ended before this one.")
+@click.option("--before", type=JobNumber(), help="List jobs that ended before this one.")
 @json_option
 @parsable_option
 @click.argument("job", type=JobNumber(), required=False)
@@ -345,7 +349,7 @@ def cancel(directory: Path, sites: Path | None, jobs: tuple[actions.SiteJob, ...
 
 @click.command()
 @service_option
-@click.option("--kill", is_flag=True, help="End queued and running jobs too.")
+@click.option("--kill", is_flag=True, help="End queued and running jobs, too.")
 @example("reshape stop")
 def stop(directory: Path, kill: bool) -> None:
     """Stop the scheduler service; without --kill it refuses while jobs are queued or running."""

@@ -1,4 +1,4 @@
-"""The commands `reshape journal`: look at the journal of a service, and keep it small."""
+"""The commands `reshape journal`: show, export, compact and prune the journal of a service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ directory_argument = click.argument(
 
 @click.group()
 def journal() -> None:
-    """Look at the journal of a service, and keep it small.
+    """Show, export, compact and prune the journal of a service.
 
     DIR is the directory of the service. 'compact' and 'prune' need a service that has ended; a
     running service removes by itself what its setting journal does not keep.
@@ -88,7 +88,7 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
     type=click.IntRange(min=0),
     default=200_000,
     show_default=True,
-    help="Of the latest so many events, keep the resize points.",
+    help="Number of latest events whose resize points are kept.",
 )
 @directory_argument
 @example("reshape journal compact ~/.reshape")
@@ -104,7 +104,9 @@ def compact(directory: Path, keep_resize_points: int) -> None:
 
 
 @journal.command()
-@click.option("--before", type=Moment(), required=True, help="Remove jobs that ended before this.")
+@click.option(
+    "--before", type=Moment(), required=True, help="Remove jobs that ended before this time."
+)
 @directory_argument
 @example("reshape journal prune --before 2026-01-01 ~/.reshape")
 def prune(directory: Path, before: float) -> None:

@@ -1,4 +1,4 @@
-"""`reshape node`: list the nodes of a service, let them drain, resume and remove them."""
+"""`reshape node`: list, drain, resume and remove the nodes of a service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduler.text.tables import Table, render
 
 @click.group()
 def node() -> None:
-    """List the nodes of a service, let them drain, resume and remove them.
+    """List, drain, resume and remove the nodes of a service.
 
     States as in sinfo: idle, mix and alloc (no, some or all processors are held by jobs), drng and
     drain (it drains; jobs hold processors of it, or none any more), down (its agent does not
@@ -56,11 +56,13 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
 
 @node.command()
 @service_option
-@click.option("--reason", default="", help="Why, for `reshape node list` and `reshape explain`.")
+@click.option(
+    "--reason", default="", help="Reason, which `reshape node list` and `reshape explain` show."
+)
 @click.argument("names", nargs=-1, required=True, metavar="NODE...")
 @example('reshape node drain n2 --reason "memory errors"')
 def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
-    """Let nodes drain: nothing starts there any more.
+    """Drain nodes: nothing starts there any more.
 
     Resizable jobs contract off these nodes at their resize points, as far as their groups allow.
     Other jobs there run to their end.
@@ -75,7 +77,7 @@ def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NODE...")
 @example("reshape node resume n2")
 def resume(directory: Path, names: tuple[str, ...]) -> None:
-    """Let nodes that drain, or that were removed, serve jobs again."""
+    """Resume nodes that drain or were removed: jobs may start there again."""
     for name in names:
         ask(directory, m.ChangeNode(node=name, drains=False))
         click.echo(f"node {name} is resumed")

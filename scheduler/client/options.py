@@ -114,7 +114,7 @@ class Moment(click.ParamType[float]):
         try:
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no date: write 2026-05-01 or 2026-05-01T12:00", param, ctx)
+            self.fail(f"{value!r} is not a date: write 2026-05-01 or 2026-05-01T12:00", param, ctx)
 
 
 class JobNumber(click.ParamType[int]):
@@ -135,7 +135,7 @@ class JobNumber(click.ParamType[int]):
         return number
 
 
-TOPOLOGY_HELP = f"Sizes on which the job can run: {FORMS}. Default: as the program declares."
+TOPOLOGY_HELP = f"Sizes on which the job can run: {FORMS}.  [default: as the program declares]"
 
 _ACCESS = "reshape.access"  # key of the context's further data
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
@@ -191,7 +191,7 @@ def service_option(command: _Command) -> _Command:
         is_eager=True,
         expose_value=False,
         callback=_note_access,
-        help="Access file, for a service on TCP; instead of --dir.",
+        help="Access file of a service on TCP; in place of --dir.",
     )(command)
 
 
@@ -200,7 +200,7 @@ sites_option = click.option(
     "--sites",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="All services that FILE names, instead of one; see docs/sites.md.",
+    help="Address all services that FILE names; in place of --dir. See docs/sites.md.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(

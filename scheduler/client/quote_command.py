@@ -26,28 +26,51 @@ from scheduler.client.options import (
 @click.option(
     "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
 )
-@click.option("--max", "maximum", type=click.IntRange(min=1), help="Most processors; default: -n.")
+@click.option(
+    "--max",
+    "maximum",
+    type=click.IntRange(min=1),
+    help="Largest number of processors.  [default: as -n]",
+)
 @click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
 @click.option(
-    "--walltime", type=Walltime(), default="1:00:00", show_default=True, help="Limit of run time."
+    "--walltime",
+    type=Walltime(),
+    default="1:00:00",
+    show_default=True,
+    help="Limit of the run time, such as 10:00.",
 )
-@click.option("--priority", type=Priority(), help="As for submit.")
-@click.option("--queue", "queue_name", default="", metavar="NAME", help="Default: the first one.")
+@click.option(
+    "--priority", type=Priority(), help="Priority: a name that the service defines, or a number."
+)
+@click.option(
+    "--queue",
+    "queue_name",
+    default="",
+    metavar="NAME",
+    help="Queue.  [default: the first one of the service]",
+)
 @click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
 @click.option(
     "--futures",
     type=click.IntRange(0, 1000),
     default=0,
     metavar="N",
-    help="Also give P10, P50 and P90 of N forecasts with drawn run times.",
+    help="Also show P10, P50 and P90 over N forecasts with drawn run times.",
 )
 @click.option(
-    "--arrivals", is_flag=True, help="Submit further jobs in them, at the rate of the latest ones."
+    "--arrivals",
+    is_flag=True,
+    help="With --futures: submit further jobs in these forecasts, at the rate of the latest ones.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draws."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the drawn run times.",
 )
-@click.option("--horizon", type=Walltime(), help="Do not look further ahead than this.")
+@click.option("--horizon", type=Walltime(), help="Time from now at which forecasts end.")
 @json_option
 @example("reshape quote -n 16 --walltime 2:00:00 --json")
 def quote(

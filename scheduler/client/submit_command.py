@@ -37,7 +37,7 @@ from scheduler.client.submission import OUTPUT, prepare
     "--max",
     "maximum",
     type=click.IntRange(min=1),
-    help="Most processors; default: -n.",
+    help="Largest number of processors.  [default: as -n]",
 )
 @click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
 @click.option(
@@ -47,26 +47,27 @@ from scheduler.client.submission import OUTPUT, prepare
     show_default=True,
     help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
 )
-@click.option("--name", default="", help="Name in tables; default: the name of the program.")
+@click.option("--name", default="", help="Name of the job.  [default: name of the program]")
 @click.option("--output", default=OUTPUT, show_default=True, help="File for the output of the job.")
 @click.option(
     "--open-mode",
     type=click.Choice(["truncate", "append"]),
     default="truncate",
     show_default=True,
-    help="Empty an output file that exists when the job starts, or append to it.",
+    help="Whether the start of the job empties an existing output file, or appends to it.",
 )
 @click.option(
     "--priority",
     type=Priority(),
-    help="A name that the service defines, such as gold, or a number; larger is more urgent.",
+    help="Priority: a name that the service defines, such as gold, or a number; a larger one is"
+    " more urgent.",
 )
 @click.option(
     "--queue",
     "queue_name",
     default="",
     metavar="NAME",
-    help="Queue; default: the first one.",
+    help="Queue.  [default: the first one of the service]",
 )
 @click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
 @click.option(
@@ -74,7 +75,7 @@ from scheduler.client.submission import OUTPUT, prepare
     type=click.Choice(["block", "cyclic"]),
     default="block",
     show_default=True,
-    help="Ranks of a group on several hosts: consecutive on each, or dealt out in turn.",
+    help="Placement of ranks on several hosts: consecutive on each host, or dealt out in turn.",
 )
 @click.option(
     "--requeue",
@@ -92,15 +93,20 @@ from scheduler.client.submission import OUTPUT, prepare
     "--performance",
     default="",
     metavar="MODEL",
-    help=f"Performance model by which sizes are compared that were not measured: {FORMS}, or"
-    " module:Class,KEY=VALUE if the service allows it.  [default: a fit to the measurements]",
+    help=f"Performance model, which predicts the speed on sizes that were not measured: {FORMS},"
+    " or module:Class,KEY=VALUE if the service allows it.  [default: a fit to the measurements]",
 )
 @click.option(
     "--demand",
     type=ResourceAmounts("memory_bandwidth=2000"),
-    help="What each process demands of the shared resources of its node; see docs/sharing.md.",
+    help="Demand of each process for the shared resources of its node; see docs/sharing.md.",
 )
-@click.option("--wait", "waits", is_flag=True, help="Wait for its end; return its exit code.")
+@click.option(
+    "--wait",
+    "waits",
+    is_flag=True,
+    help="Wait for the end of the job, and exit with its exit code.",
+)
 @click.option(
     "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
 )
@@ -110,11 +116,16 @@ from scheduler.client.submission import OUTPUT, prepare
     default="wait",
     show_default=True,
     metavar="METRIC",
-    help="With --sites: wait, slowdown, cost, work, queue, or module:Class.",
+    help="With --sites: metric of the choice, which is wait, slowdown, cost, work, queue or"
+    " module:Class.",
 )
-@click.option("--max-cost", type=FiniteRange(min=0), help="With --sites: limit of the cost.")
-@click.option("--key", help="With --sites: submission key; default: a new one.")
-@click.option("--retry", metavar="KEY", help="With --sites: repeat a submission, alone.")
+@click.option("--max-cost", type=FiniteRange(min=0), help="With --sites: largest cost of the job.")
+@click.option("--key", help="With --sites: submission key.  [default: a new one]")
+@click.option(
+    "--retry",
+    metavar="KEY",
+    help="With --sites: repeat the submission with this key; without PROGRAM.",
+)
 @json_option
 @click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
 @example(
@@ -154,7 +165,7 @@ def submit(
     The job runs in the current directory with the current environment. The directory of the Python
     that runs reshape is put first on PATH, so that 'python' and 'mpiexec' match.
 
-    With --sites, all services that FILE names are asked and the best one by --metric gets the job;
+    With --sites, all services that FILE names are asked, and the best one by --metric gets the job;
     see docs/sites.md. Exit code 3: no site takes it; 4: it is not known whether the site accepted
     it, and --retry KEY finds out.
     """

@@ -29,7 +29,7 @@ from simulator.traces.files import check_place, replace_all
 
 #: Options of `simulate` that apply to several centres; the others are refused.
 APPLICABLE = frozenset(
-    ("trace", "machine_file", "assign", "dispatch", "estimates", "jobs", "tau", "lenient", "out",
+    ("trace", "machine_file", "assign", "dispatch", "estimates", "first", "tau", "lenient", "out",
      "as_json", "statistic", "sample")
 )  # fmt: skip
 JOBS = "jobs.csv"
@@ -63,7 +63,7 @@ def simulate_centres(trace: Path, options: Mapping[str, Any], usage: Usage) -> d
         check_place(out / JOBS, make_parent=True)
     read = swf.read(trace, lenient=options["lenient"])
     found = run_centres(
-        read, centres, rules, rules_of(dict(options), exact=exact), first=options["jobs"]
+        read, centres, rules, rules_of(dict(options), exact=exact), first=options["first"]
     )
     result: dict[str, Any] = {"trace": read.path, "assign": name}
     result |= {"processors": found.schedule.processors} | found.numbers() | {"moved": found.moved}

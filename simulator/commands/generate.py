@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from reshape.cli.helptext import example
 from scheduler.policies.scenarios import scenario
 from scheduler.text.counts import counted
-from simulator.commands.options import set_fields
+from simulator.commands.options import seed_option, set_fields
 from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces import swf
@@ -22,31 +22,55 @@ from simulator.workloads.generate import PRIO, TraceRequest, make, prio
 
 @click.command()
 @click.argument("model", metavar="MODEL")
-@click.option("--jobs", type=click.IntRange(min=2), help="How many (1000; of prio 120).")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
-@click.option("--processors", type=click.IntRange(min=2), help="Of the machine (128; of prio 400).")
-@click.option("--load", type=float, help="Offered load (that of the model, else 0.7).")
-@click.option("--queue", type=float, help="Instead: mean ready queue of EASY, found by simulating.")
-@click.option("--resources", type=click.IntRange(min=0), default=0, help="Further resources.")
+@click.option(
+    "--jobs", type=click.IntRange(min=2), help="Number of jobs.  [default: 1000; prio: 120]"
+)
+@seed_option
+@click.option(
+    "--processors",
+    type=click.IntRange(min=2),
+    help="Processors of the machine.  [default: 128; prio: 400]",
+)
+@click.option(
+    "--load", type=float, help="Offered load to reach.  [default: that of the model, else 0.7]"
+)
+@click.option(
+    "--queue",
+    type=float,
+    help="Mean queue length under EASY to reach, by simulations; in place of --load.",
+)
+@click.option(
+    "--resources",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of further resources.",
+)
 @click.option(
     "--law",
     type=click.Choice(["uniform", "exponential"]),
     default="uniform",
     show_default=True,
-    help="How requirements of several resources spread.",
+    help="Distribution of the demands for further resources.",
 )
 @click.option(
     "--estimates",
     type=click.Choice(["exact", "tsafrir"]),
     default="exact",
     show_default=True,
-    help="What users request.",
+    help="Requested times: the run times, or those of the model of Tsafrir et al.",
 )
 @click.option(
-    "--longest", type=click.IntRange(min=LEAST_LONGEST_S), help="Largest request, seconds (64800)."
+    "--longest",
+    type=click.IntRange(min=LEAST_LONGEST_S),
+    help="Largest requested time of that model, in seconds.  [default: 64800]",
 )
-@click.option("--set", "fields", multiple=True, metavar="NAME=VALUE", help="Model parameter.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True)
+@click.option(
+    "--set", "fields", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the model."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write."
+)
 @example(
     "reshape workload generate lublin --jobs 10000 --processors 256 -o lublin.swf.gz",
     "reshape workload generate prio --set resizable=0.5 --seed 3 -o half.yaml",

@@ -1,4 +1,4 @@
-"""Options that several commands share: rules of cleaning, fields of a scenario."""
+"""Options that several commands share, such as the rules of cleaning a trace."""
 
 from __future__ import annotations
 
@@ -17,15 +17,35 @@ from simulator.traces.normalise import Rules
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
-    "processors": "Which number of processors counts where both are known.",
-    "larger": "Jobs larger than the machine.",
-    "overrun": "Runs longer than requested.",
-    "without_request": "Jobs without requested time.",
-    "without_run": "Jobs without run time.",
-    "duplicates": "Jobs with a number seen before.",
+    "processors": "Number that counts where a job has both a requested and an allocated one.",
+    "larger": "Treatment of jobs larger than the machine.",
+    "overrun": "Treatment of jobs that ran longer than requested.",
+    "without_request": "Treatment of jobs without a requested time.",
+    "without_run": "Treatment of jobs without a run time.",
+    "duplicates": "Treatment of jobs with the number of an earlier job.",
     "ties": "Order of jobs submitted in the same second.",
-    "priority": "Where a job's priority comes from.",
+    "priority": "Source of the user-assigned priorities.",
 }
+
+processors_option = click.option(
+    "--processors",
+    type=click.IntRange(min=1),
+    help="Processors of the machine.  [default: as the header of the trace says]",
+)
+first_option = click.option(
+    "--jobs", "first", type=click.IntRange(min=1), help="Take only the first jobs, by submission."
+)
+lenient_option = click.option(
+    "--lenient", is_flag=True, help="Leave out malformed lines, and report their number."
+)
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of all random draws.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def rule_options(command: F) -> F:

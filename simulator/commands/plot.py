@@ -12,6 +12,7 @@ import click
 
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
+from simulator.commands.options import json_option
 from simulator.results import jobs_csv
 from simulator.traces.files import check_place, replace_all
 
@@ -23,10 +24,24 @@ FORMATS = ("png", "svg")
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--format", "formats", default=",".join(FORMATS), show_default=True)
-@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (metrics.json's).")
-@click.option("--out", type=click.Path(path_type=Path), help="Directory (that of the results).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--format",
+    "formats",
+    default=",".join(FORMATS),
+    show_default=True,
+    help="Formats of the pictures, separated by commas.",
+)
+@click.option(
+    "--processors",
+    type=click.IntRange(min=1),
+    help="Processors of the machine.  [default: as metrics.json says]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Directory for the pictures.  [default: DIRECTORY]",
+)
+@json_option
 @example(
     "reshape simulate trace.swf --select first-fit --out results",
     "reshape plot results --format png",

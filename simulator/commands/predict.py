@@ -20,7 +20,15 @@ from scheduler.predictions.estimates import UserPredictor
 from scheduler.predictions.predictor import Predictor
 from scheduler.text import json_text
 from scheduler.text.tables import Table, render
-from simulator.commands.options import rule_options, rules_of, set_fields
+from simulator.commands.options import (
+    first_option,
+    json_option,
+    lenient_option,
+    processors_option,
+    rule_options,
+    rules_of,
+    set_fields,
+)
 from simulator.predictions.accuracy import Accuracy, PlayedTrace, play
 from simulator.predictions.given import GivenEstimates
 from simulator.traces import swf
@@ -38,17 +46,17 @@ DEFAULT = ("user", "tsafrir", "statistical", "regression", "online", "classifica
     "names",
     multiple=True,
     metavar="NAME",
-    help=f"One or several with commas; may be repeated ({','.join(DEFAULT)}).",
+    help=f"Predictors, separated by commas; may be repeated.  [default: {', '.join(DEFAULT)}]",
 )
 @click.option(
-    "--set", "fields", multiple=True, metavar="NAME.FIELD=VALUE", help="Field of a predictor."
+    "--set", "fields", multiple=True, metavar="NAME.FIELD=VALUE", help="Set a field of a predictor."
 )
-@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
-@click.option("--jobs", "first", type=click.IntRange(min=1), help="Only the first ones.")
+@processors_option
+@first_option
 @rule_options
-@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@lenient_option
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for picture and data.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @example(
     "reshape predict KTH-SP2.swf.gz",
     "reshape predict trace.swf --predictor tsafrir,statistical --set statistical.estimator=median",

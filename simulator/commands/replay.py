@@ -19,7 +19,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.replay.compare import Comparison, compare
 from scheduler.replay.journal_reader import Batch, reading
 from scheduler.text.counts import counted
-from simulator.commands.options import scenario_of, set_fields
+from simulator.commands.options import json_option, scenario_of, set_fields
 from simulator.engine.costs import Costs
 from simulator.live_runs import recorded
 from simulator.results.metrics import Metrics
@@ -78,33 +78,39 @@ class FormulaText(click.ParamType[Formula]):
 
 @click.command()
 @click.argument("journal", type=click.Path(path_type=Path))
-@click.option("--policy", help="What if this scenario had decided? Simulated anew.")
+@click.option("--policy", help="Simulate the run under this scenario.")
 @click.option(
-    "--set", "fields", multiple=True, metavar="FIELD=VALUE", help="What if, field by field."
+    "--set",
+    "fields",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Simulate the run with this field of its scenario changed.",
 )
-@click.option("--predict", is_flag=True, help="Simulate from the submissions alone.")
+@click.option(
+    "--predict", is_flag=True, help="Simulate the run from its submissions, without measurements."
+)
 @click.option(
     "--costs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Journal to measure starts, joins, moves and ends in, instead of this one; several give"
-    " them together.",
+    help="Journal of another run that gives the times of starts, joins, moves and ends; may be"
+    " repeated.  [default: JOURNAL]",
 )
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="Simulations, whose mean counts; each draws its costs from those measured.",
+    help="Number of simulations that are averaged; each draws its costs from the measured ones.",
 )
 @click.option(
     "--speedup",
     type=FormulaText(),
     default="prio",
     show_default=True,
-    help=f"For sizes a job never ran on: {FORMS.partition(' or ')[0]}.",
+    help=f"Speedup model for sizes on which a job never ran: {FORMS.partition(' or ')[0]}.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @example(
     "reshape replay ~/.reshape",
     "reshape replay journal.db --policy easy",

@@ -65,21 +65,21 @@ def resizable_options(command: F) -> F:
                 "--resizable",
                 type=FiniteRange(0, 1),
                 default=0.0,
-                help="Share of the trace's jobs that can be resized.  [default: 0]",
+                help="Share of the jobs of the trace that are made resizable.  [default: 0]",
             ),
             click.option(
                 "--speedup",
                 type=ModelText(),
                 default="downey",
                 show_default=True,
-                help=f"Their speedup: {FORMS}.",
+                help=f"Speedup model of the resizable jobs: {FORMS}.",
             ),
             click.option(
                 "--performance",
                 default="",
                 callback=_check_performance,
                 metavar="MODEL",
-                help="Performance model that the scheduler uses for them, as --speedup or"
+                help="Performance model that the scheduler uses for resizable jobs, as --speedup or"
                 " module:Class,KEY=VALUE.  [default: a fit to the measurements]",
             ),
             click.option(
@@ -107,17 +107,19 @@ def resizable_options(command: F) -> F:
                 "--data-mib",
                 type=FiniteRange(min=0),
                 default=0.0,
-                help="Data that moves at a resize, MiB for each processor requested.  [default: 0]",
+                help="Data that a resize moves, MiB for each requested processor.  [default: 0]",
             ),
             click.option(
                 "--cost",
                 type=CostText(),
                 default="start_s=0",
                 help="Cost of a resize, as start_s=0.4,join_s=0.05,bytes_per_s=1e9."
-                "  [default: nothing]",
+                "  [default: resizes cost nothing]",
             ),
             click.option(
-                "--seed", type=int, help="Draws the resizable jobs, and those of a generator."
+                "--seed",
+                type=int,
+                help="Seed that draws the resizable jobs, or the jobs of a generator.",
             ),
         )
     ):

@@ -23,19 +23,21 @@ def statistics_options(command: Command) -> Command:
     """Add the options to a command."""
     for option in (
         click.option(
-            "--price", type=FiniteRange(min=0), help="Of a processor-hour, for the costs of jobs."
+            "--price",
+            type=FiniteRange(min=0),
+            help="Price of a processor-hour, for the costs of jobs.",
         ),
         click.option(
             "--sample",
             type=FiniteRange(min=0, min_open=True),
             metavar="SECONDS",
-            help="Between two samples of the machine (3600).",
+            help="Time between two samples of the machine.  [default: 3600]",
         ),
         click.option(
             "--statistic",
             multiple=True,
             metavar="VARIABLE=ESTIMATOR",
-            help="As in wait_s=mean,p95; see docs/statistics.md.",
+            help="Statistic to compute, such as wait_s=mean,p95; see docs/statistics.md.",
         ),
     ):
         command = option(command)

@@ -46,26 +46,36 @@ WRITTEN = ("report.json", "report.txt")
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--seeds", metavar="N|LIST", help="Instead of those of the study file.")
+@click.option("--seeds", metavar="N|LIST", help="Seeds, in place of those of the study file.")
 @click.option(
-    "--set", "changes", multiple=True, metavar="PARAMETER=VALUE", help="A value, or a list."
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="PARAMETER=VALUE",
+    help="Set a parameter to a value, or to a list of values such as [0.8, 1].",
 )
-@click.option("--scenarios", metavar="LIST", help="Only these, separated by commas.")
-@click.option("--policies", metavar="LIST", help="Only these, separated by commas.")
-@click.option("--full", is_flag=True, help="The larger grid of the study file (its field full).")
+@click.option("--scenarios", metavar="LIST", help="Run only these scenarios, separated by commas.")
+@click.option("--policies", metavar="LIST", help="Run only these policies, separated by commas.")
+@click.option(
+    "--full", is_flag=True, help="Run the larger grid of the study file (its field full)."
+)
 @click.option(
     "--traces",
     envvar="RESHAPE_TRACES",
     default=".",
     type=click.Path(path_type=Path),
-    help="Directory of the traces (RESHAPE_TRACES, else the current one).",
+    show_envvar=True,
+    help="Directory of the traces.  [default: the current one]",
 )
 @click.option(
-    "-j", "--workers", type=click.IntRange(min=1), help="Processes (one for each processor)."
+    "-j",
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Number of processes.  [default: one for each CPU]",
 )
-@click.option("--mpi", is_flag=True, help="Run on the ranks of the mpiexec that started this.")
-@click.option("--out", type=click.Path(path_type=Path), help="Directory of all results.")
-@click.option("--fresh", is_flag=True, help="Run again what is done already.")
+@click.option("--mpi", is_flag=True, help="Run on the ranks of the enclosing mpiexec.")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for all results.")
+@click.option("--fresh", is_flag=True, help="Repeat runs that are done already.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")
 @example(
     "reshape study backfilling --seeds 5",

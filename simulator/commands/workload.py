@@ -18,7 +18,14 @@ from reshape.cli.options import FiniteRange
 from scheduler.text import json_text
 from scheduler.text.counts import counted
 from simulator.commands.generate import generate
-from simulator.commands.options import rule_options, rules_of
+from simulator.commands.options import (
+    json_option,
+    lenient_option,
+    processors_option,
+    rule_options,
+    rules_of,
+    seed_option,
+)
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.merge import merge as merged_trace
@@ -43,13 +50,13 @@ workload.add_command(generate)
 
 @workload.command()
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@processors_option
 @rule_options
-@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@lenient_option
 @click.option(
     "--plots", type=click.Path(path_type=Path), help="Directory for pictures, as PNG and SVG."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @example(
     "reshape workload info trace.swf.gz --json",
     "reshape workload info trace.swf.gz --plots pictures",
@@ -91,9 +98,9 @@ def info(
     required=True,
     help="Offered load to reach, such as 0.9.",
 )
-@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
+@processors_option
 @rule_options
-@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@lenient_option
 @example("reshape workload scale KTH-SP2.swf.gz busy.swf.gz --load 0.9")
 def scale(
     trace: Path, to: Path, load: float, processors: int | None, lenient: bool, **rules: Any
@@ -120,13 +127,13 @@ def scale(
 @workload.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.argument("to", type=click.Path(path_type=Path))
-@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@lenient_option
 @example("reshape workload convert trace.swf.gz trace.csv")
 def convert(trace: Path, to: Path, lenient: bool) -> None:
-    """Write TRACE as TO, in the form its name says: .swf or .csv, either with .gz behind it."""
+    """Write TRACE as TO, whose name determines the form: .swf, .swf.gz, .csv or .csv.gz."""
     form = to.name.removesuffix(".gz").rpartition(".")[2]
     if form not in ("swf", "csv"):
-        raise click.UsageError(f"{to} ends neither in .swf nor in .csv (nor in .gz behind that)")
+        raise click.UsageError(f"{to} does not end in .swf, .swf.gz, .csv or .csv.gz")
     check_place(to)
     read = swf.read(trace, lenient=lenient)
     replace_all({to: swf.encode(read) if form == "swf" else _csv(read)})
@@ -136,14 +143,25 @@ def convert(trace: Path, to: Path, lenient: bool) -> None:
 @workload.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Directory.")
-@click.option("--weeks", "count", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option(
-    "--utilization", type=FiniteRange(min=0), default=0.7, show_default=True, help="At least."
+    "--weeks",
+    "count",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Largest number of weeks.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
-@click.option("--processors", type=click.IntRange(min=1), help="Of the machine (the header's).")
-@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--utilization",
+    type=FiniteRange(min=0),
+    default=0.7,
+    show_default=True,
+    help="Least utilization of a week.",
+)
+@seed_option
+@processors_option
+@lenient_option
+@json_option
 @example("reshape workload weeks RICC.swf.gz --weeks 20 --utilization 0.7 -o weeks")
 def weeks(
     trace: Path,
@@ -158,7 +176,7 @@ def weeks(
     """Cut busy weeks out of TRACE, each a trace of its own in the directory of -o.
 
     A week has the jobs submitted in its 168 hours. Its utilization is the share of the machine that
-    the jobs of the log held in it. If more weeks than wanted are busy enough, the seed draws.
+    the jobs of the log held in it. If more weeks than requested are busy enough, --seed draws.
     """
     read = swf.read(trace, lenient=lenient)
     choice = choose(read, processors or machine_size(read), count, utilization, seed)
@@ -180,7 +198,7 @@ def weeks(
     click.echo(choice.sentence)
     if len(choice.weeks) < count:
         click.echo(
-            f"{counted(count, 'week')} wanted: there are no more of that utilization", err=True
+            f"{counted(count, 'week')} requested: no more weeks have that utilization", err=True
         )
     for week in choice.weeks:
         jobs = counted(week.jobs, "job")
@@ -194,18 +212,24 @@ def weeks(
     "--mix",
     default="high",
     show_default=True,
-    help="high, med, low, or percentages such as 80-10-10.",
+    help="Percentages of jobs for the levels, such as 80-10-10; or high, med or low.",
 )
 @click.option(
     "--levels",
     default="-".join(map(str, LEVELS)),
     show_default=True,
-    help="Demands of a process, in the order of the percentages.",
+    help="Levels of the demand of a process.",
 )
-@click.option("--capacity", type=click.IntRange(min=1), default=CAPACITY, show_default=True)
-@click.option("--name", default=NAME, show_default=True, help="Of the shared resource.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
-@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option(
+    "--capacity",
+    type=click.IntRange(min=1),
+    default=CAPACITY,
+    show_default=True,
+    help="Capacity of a node.",
+)
+@click.option("--name", default=NAME, show_default=True, help="Name of the shared resource.")
+@seed_option
+@lenient_option
 @example("reshape workload demands CTC-SP2.swf.gz ctc-high.swf.gz --mix high --seed 1")
 def demands(
     trace: Path,
@@ -238,15 +262,24 @@ def demands(
 
 @workload.command()
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Trace.")
-@click.option("--days", type=FiniteRange(min=0, min_open=True), help="The first ones of each.")
-@click.option("--name", "names", multiple=True, help="Of the partition of a trace, in their order.")
-@click.option("--lenient", is_flag=True, help="Leave out malformed lines, and count them.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="File.")
+@click.option(
+    "--days",
+    type=FiniteRange(min=0, min_open=True),
+    help="Take only the first days of each trace.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="Name of the partition of a trace; once for each trace.  [default: names of the files]",
+)
+@lenient_option
 @example("reshape workload merge CTC.swf.gz SDSC.swf.gz --days 120 -o fusion.swf.gz")
 def merge(
     traces: tuple[Path, ...], out: Path, days: float | None, names: tuple[str, ...], lenient: bool
 ) -> None:
-    """Merge TRACES into one, each from time 0 on; the partition of a job tells its trace.
+    """Merge TRACES into one, each from time 0 on; the partition of a job identifies its trace.
 
     See docs/sites.md for simulations of several centres.
     """

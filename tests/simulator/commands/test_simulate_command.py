@@ -103,7 +103,7 @@ def test_workload(tmp_path: Path) -> None:
     assert gzip.decompress(packed.read_bytes()) == SMALL.read_bytes()
     reshape("workload", "convert", packed, table)
     assert table.read_text().splitlines()[0].startswith("job,submit,wait,run,processors")
-    assert "ends neither in .swf" in reshape("workload", "convert", SMALL, "a.xy", code=2).stderr
+    assert "does not end in .swf, .swf.gz, .csv" in reshape("workload", "convert", SMALL, "a.xy", code=2).stderr
 
 
 def test_results_are_there_whole_or_not_at_all(
