@@ -103,7 +103,8 @@ def test_workload(tmp_path: Path) -> None:
     assert gzip.decompress(packed.read_bytes()) == SMALL.read_bytes()
     reshape("workload", "convert", packed, table)
     assert table.read_text().splitlines()[0].startswith("job,submit,wait,run,processors")
-    assert "does not end in .swf, .swf.gz, .csv" in reshape("workload", "convert", SMALL, "a.xy", code=2).stderr
+    done = reshape("workload", "convert", SMALL, "a.xy", code=2)
+    assert "does not end in .swf, .swf.gz, .csv" in done.stderr
 
 
 def test_results_are_there_whole_or_not_at_all(
