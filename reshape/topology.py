@@ -147,6 +147,22 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             parts.append(f"divides={self.divides}")
         return f"{self.kind}:{','.join(parts)}" if parts else self.kind
 
+    def check_start(self, start: int) -> None:
+        """Check that a job of this topology can start on so many processors.
+
+        Raises
+        ------
+        ValueError : it cannot; the error names the nearest sizes.
+        """
+        if self._can_start(start):
+            return
+        below = next((s for s in range(start - 1, 0, -1) if self._can_start(s)), None)
+        reach = range(max(start, 0) + 1, max(start, 0) + _SEARCH)
+        above = next((s for s in reach if self._can_start(s)), None)
+        closest = " or ".join(str(size) for size in (below, above) if size is not None)
+        hint = f"; nearest: {closest}" if closest else ""
+        raise ValueError(f"a job of topology {self} cannot start on {start} processors{hint}")
+
     def valid_sizes(self, start: int, maximum: int) -> tuple[int, ...]:
         """Return the sizes reachable by expansions from `start`, ascending, `start` included.
 
@@ -154,7 +170,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ------
         ValueError : no job of this topology can start on `start`, or `maximum` is below it.
         """
-        self._check_start(start)
+        self.check_start(start)
         if maximum < start:
             raise ValueError(f"maximum must be >= the starting size {start}, got {maximum}")
         return tuple(self._sizes(start, start - 1, maximum))
@@ -166,7 +182,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ------
         ValueError : no job of this topology can start on `start`.
         """
-        self._check_start(start)
+        self.check_start(start)
         return next(self._sizes(start, current, maximum), None)
 
     def allows(self, size: int, start: int) -> bool:
@@ -176,7 +192,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ------
         ValueError : no job of this topology can start on `start`.
         """
-        self._check_start(start)
+        self.check_start(start)
         return next(self._sizes(start, size - 1, size), None) == size
 
     def grid(self, size: int) -> tuple[int, int]:
@@ -211,16 +227,6 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.kind == "power-of-2":
             return size & (size - 1) == 0
         return self.kind != "list" or size in self.sizes
-
-    def _check_start(self, start: int) -> None:
-        if self._can_start(start):
-            return
-        below = next((s for s in range(start - 1, 0, -1) if self._can_start(s)), None)
-        reach = range(max(start, 0) + 1, max(start, 0) + _SEARCH)
-        above = next((s for s in reach if self._can_start(s)), None)
-        closest = " or ".join(str(size) for size in (below, above) if size is not None)
-        hint = f"; nearest: {closest}" if closest else ""
-        raise ValueError(f"a job of topology {self} cannot start on {start} processors{hint}")
 
 
 def _integer(text: str) -> int:

@@ -15,7 +15,7 @@ Placement: TypeAlias = Literal["block", "cyclic"]
 OpenMode: TypeAlias = Literal["truncate", "append"]
 
 
-class Submission(msgspec.Struct):
+class Submission(msgspec.Struct, omit_defaults=True):
     """A job as a user submits it.
 
     Attributes

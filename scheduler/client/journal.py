@@ -15,6 +15,7 @@ import msgspec
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
 from scheduler.client.options import Moment, json_option
+from scheduler.model.events import JobSubmitted
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment
 
@@ -138,7 +139,19 @@ def export(directory: Path) -> None:
         for name in ("event", "order"):
             rows = reader.rows(f'SELECT batch, kind, "{name}" FROM {name}s ORDER BY seq')
             for batch, kind, blob in rows:
+                if kind == JobSubmitted.__name__:
+                    blob = _with_all_fields(blob)
                 _print_line(encode({"batch": batch, "kind": kind, name: msgspec.Raw(blob)}))
+
+
+def _with_all_fields(blob: bytes) -> bytes:
+    """Add the fields of a request that the journal leaves out because they have their defaults."""
+    try:
+        spec = msgspec.json.decode(blob, type=JobSubmitted).spec
+    except msgspec.DecodeError:  # damaged, or of an earlier release
+        return blob
+    event = msgspec.json.decode(blob)
+    return msgspec.json.encode({**event, "spec": msgspec.structs.asdict(spec)})
 
 
 def _print_line(line: bytes) -> None:

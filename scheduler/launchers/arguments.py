@@ -20,8 +20,9 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
     ReshapeError : a text contains a null character, or a variable has an invalid name.
     """
     names = "".join(environment)
-    texts = ("".join(argv), names, "".join(environment.values()))
-    if all(environment) and "=" not in names and all(map(_is_valid, texts)):
+    text = "".join((*argv, names, *environment.values()))
+    is_text = "\0" not in text and (text.isascii() or _is_encodable(text))
+    if is_text and "=" not in names and "" not in environment:
         return
     for word in argv:
         _check_text(word, f"the argument {word!r}")
@@ -40,10 +41,6 @@ def _check_text(text: str, what: str) -> None:
         raise ReshapeError(f"{what} contains a null character: remove it")
     if not _is_encodable(text):
         raise ReshapeError(f"{what} is not UTF-8 text")
-
-
-def _is_valid(text: str) -> bool:
-    return "\0" not in text and (text.isascii() or _is_encodable(text))
 
 
 def _is_encodable(text: str) -> bool:

@@ -19,7 +19,7 @@ from reshape.wire.outcome import ResizeTimes
 from scheduler.model.resources import checked
 
 
-class JobSpec(msgspec.Struct, frozen=True, gc=False):
+class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a user requests.
 
     Parameters

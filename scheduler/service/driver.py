@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Every job is compared with its processes at least once in this many ticks.
 RECHECK_TICKS = 20
-#: Seconds between two notes of the measurements of a job.
-NOTE_EVERY_S = 1.0
+#: The measurements of a job are noted at least once in twice as many ticks.
+NOTE_TICKS = 20
 #: Events and orders that change nothing but measurements and the time.
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 #: Events after which the processes of no job differ from what its state requires, unless an order
@@ -67,9 +67,11 @@ class Driver:
         self._alarms: list[float] = []
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
         self._settled: set[int] = set()  # ended jobs that have left nothing
-        self._measured: set[int] = set()  # jobs whose measurements are to be noted
+        self._measured: set[int] = set()  # jobs with measurements that no record holds
+        self._to_note: list[int] = []  # such jobs that are still to be noted in this round
+        self._note_share = 0  # number of them that one tick notes
+        self._measured_until = 0  # the batch with which the round began
         self._sweet_spots: dict[int, int | None] = {}  # of running jobs, as they were noted
-        self._noted_at = 0.0  # monotonic seconds
         self._recheck: list[int] = []  # jobs still to be compared in this round
         self._recheck_share = 1  # number of them that one tick compares
 
@@ -145,8 +147,8 @@ class Driver:
     def _note_changes(self, events: list[Event], orders: list[Order]) -> None:
         """Note the state of the jobs that events and orders name, in the same transaction.
 
-        Measurements of a resize point at which nothing is decided are noted at the next tick;
-        recovery takes later ones from the events.
+        Measurements of a resize point at which nothing is decided are noted at a later tick;
+        recovery takes those that no record holds from the events.
         """
         jobs = self._core.jobs
         numbers = [getattr(each, "job", None) for each in (*events, *orders)]
@@ -170,12 +172,23 @@ class Driver:
             self._journal.note_site(self._core.record())
 
     def _note_measurements(self) -> None:
-        """Note the jobs that resize points have changed."""
-        for number in self._measured & self._core.jobs.keys():
-            self._journal.note_job(self._core.jobs[number])
-        if self._measured:
-            self._journal.note_measured()
-        self._measured.clear()
+        """Note a share of the jobs that resize points have changed.
+
+        After a round, the records hold all measurements up to the batch with which it began.
+        """
+        if not self._to_note:
+            self._to_note = sorted(self._measured, reverse=True)
+            self._measured.clear()
+            self._note_share = 1 + len(self._to_note) // NOTE_TICKS
+            self._measured_until = self._journal.batch
+        if not self._to_note:
+            return
+        for number in self._to_note[-self._note_share :]:
+            if number in self._core.jobs:
+                self._journal.note_job(self._core.jobs[number])
+        del self._to_note[-self._note_share :]
+        if not self._to_note:
+            self._journal.note_measured(self._measured_until)
 
     def tick(self, *, start_agents: bool, heard_all: bool) -> None:
         """Do what is due at the present time.
@@ -198,9 +211,7 @@ class Driver:
                 heapq.heappop(self._alarms)
             self.events.append(Wakeup(at=now))
         self._startup.forget_old()
-        if time.monotonic() - self._noted_at >= NOTE_EVERY_S:
-            self._note_measurements()
-            self._noted_at = time.monotonic()
+        self._note_measurements()
 
     def _follow_removals(self) -> None:
         """Serve the nodes that the scheduler state has, and no removed ones."""

@@ -103,6 +103,8 @@ def _restored(journal: Journal, config: ServeConfig, report_error: Report) -> Tw
         return None
     now = max(record.now, journal.latest_event_at())
     core.restore(msgspec.structs.replace(record, now=now), jobs, points)
+    for number in sorted({point.job for point in points} & core.jobs.keys()):
+        journal.note_job(core.jobs[number])
     log.info("recovered jobs=%d at=%.3f", len(jobs), record.now)
     return core
 

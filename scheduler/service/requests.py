@@ -206,7 +206,8 @@ class RequestHandler:
             check_user(sender, message.job, apps.job(message.job).spec.user)
         match message:
             case m.Submit():
-                submission = msgspec.structs.replace(message.submission, user=sender.user)
+                submission = message.submission
+                submission.user = sender.user
                 earlier = apps.submitted_before(submission)
                 if earlier is not None:
                     self._answer_later(peer, message.id, partial(m.Submitted, job=earlier))

@@ -84,7 +84,7 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
         """Priority, highest first, then the time of submission."""
-        if self.ages:
+        if self.qfactor_weight != 0:
             return -self.priority(job, now), job.submitted_at
         # All jobs age at the same rate, so that this key, without the time, gives the same order.
         spec = job.spec

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from math import inf
+from operator import attrgetter
 
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
@@ -21,6 +22,7 @@ from scheduler.text.times import format_time
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
 _TEXTS = ("name", "user", "queue", "output", "cwd", "performance", "key")
+_texts = attrgetter(*_TEXTS)
 
 
 class Admission:
@@ -104,7 +106,7 @@ class Admission:
             raise ReshapeError(f"--max {maximum} is below the {n} processors to start with")
         if submission.topology is not None:
             try:
-                submission.topology.allows(n, n)
+                submission.topology.check_start(n)
             except ValueError as error:
                 raise ReshapeError(str(error)) from None
 
@@ -215,7 +217,7 @@ def _check_text(submission: Submission) -> None:
     s = submission
     if len(s.key) > LONGEST_KEY:
         raise ReshapeError(f"a submission key has at most {LONGEST_KEY} characters: shorten it")
-    if not "".join(getattr(s, field) for field in _TEXTS).isprintable():
+    if not "".join(_texts(s)).isprintable():
         _refuse_control_characters(s)
     check_arguments(submission.argv, submission.environment)
 

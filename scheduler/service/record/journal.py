@@ -303,9 +303,9 @@ class Journal(JournalReader):
         """Replace a submission, for example by one without its environment."""
         self._note(_REPLACE_SUBMISSION, json.encode(submission), job)
 
-    def note_measured(self) -> None:
-        """Note that the records of running jobs hold all measurements of this batch."""
-        self._note(_META, MEASURED, str(self.batch))
+    def note_measured(self, batch: int) -> None:
+        """Note that the records of running jobs hold all measurements up to a batch."""
+        self._note(_META, MEASURED, str(batch))
 
     def note_site(self, record: SiteRecord) -> None:
         """Note the scheduler state apart from the jobs, unless it is what was noted last."""

@@ -11,6 +11,7 @@ from desk import Desk
 
 from reshape.wire import messages as m
 from scheduler.client.journal import journal
+from scheduler.model.events import JobSpec
 
 
 def run(*arguments: object, code: int = 0) -> Result:
@@ -60,6 +61,8 @@ def test_export_prints_jobs_events_and_orders(directory: Path) -> None:
     lines = [json.loads(line) for line in run("export", directory).output.splitlines()]
     assert [line["job"]["state"] for line in lines if "job" in line] == ["CANCELLED"]
     assert [line["kind"] for line in lines if "event" in line].count("JobSubmitted") == 2
+    spec = next(line["event"]["spec"] for line in lines if line.get("kind") == "JobSubmitted")
+    assert set(spec) == set(JobSpec.__struct_fields__), "defaults are printed"
 
 
 def test_a_running_service_keeps_its_journal_to_itself(directory: Path) -> None:

@@ -48,7 +48,7 @@ def journal(path: Path) -> Iterator[Journal]:
         [JobSubmitted(1.0, 1, spec)],
         [JobStarted(2.0, 1)],
         [ResizePoint(3.0, 1, 1, 0.5)],
-        [JobSubmitted(4.0, 2, JobSpec(1, 600.0))],
+        [JobSubmitted(4.0, 2, JobSpec(1, 600.0, 2))],
         [JobEnded(5.0, 1)],
         [JobStarted(6.0, 2)],
     ):
@@ -156,3 +156,17 @@ def test_the_latest_agent_of_a_node_is_known_to_the_next_service(path: Path) -> 
 def test_files_belong_to_their_owner_alone(journal: Journal, path: Path) -> None:
     modes = {part.name: part.stat().st_mode & 0o777 for part in path.parent.iterdir()}
     assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm"], 0o600)
+
+
+def test_recovery_records_the_measurements_that_only_events_hold(journal: Journal) -> None:
+    """A second death must find them although later records hide these events."""
+    core, _ = recover(journal, CONFIG, lambda *_: "")
+    point = [ResizePoint(7.0, 2, 1, 0.25)]
+    journal.record(point, core.handle(point))
+    journal.commit()
+    assert list(journal.points_after_records()) == point
+    core, _ = recover(journal, CONFIG, lambda *_: "")
+    journal.commit()
+    assert not list(journal.points_after_records())
+    (job,) = journal.recorded_jobs(ended=False)
+    assert job.history.time_s(1) == core.jobs[2].history.time_s(1) == 0.25
