@@ -49,7 +49,7 @@ class Patient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         facts = {"head": head.id, "needed": head.spec.processors, "coming": coming}
         short = head.spec.processors - coming
         if start in job.history.contractions() and 0 < short <= job.size - start:
-            text = "job {head} wants {needed} processors, {coming} are free or will be released"
+            text = "job {head} requests {needed} processors, {coming} are free or will be released"
             return Shrink(start, Reason("Patient", text, facts))
         return Stay(Reason("Patient", "job {head} waits for {needed} processors", facts))
 

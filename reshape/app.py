@@ -367,14 +367,14 @@ class Application:
 
         A checkpoint holds all registered data and `app.state` at the end of an iteration. It is
         complete or does not exist, and it can be read on any number of processes. A checkpoint that
-        cannot be written is reported in a warning; the program goes on, and the earlier checkpoints
-        remain valid. docs/checkpoints.md describes the files and restarts.
+        cannot be written is reported in a warning; the program continues, and the earlier
+        checkpoints remain valid. docs/checkpoints.md describes the files and restarts.
 
         Parameters
         ----------
         every : number of iterations, or a time such as "30s", "10min", "2h" or "1d".
         keep : number of checkpoints that remain. While one is written there is one more.
-        dir : directory of the checkpoints, for this program alone. By default one in the working
+        dir : directory of the checkpoints, used by this program only. By default one in the working
             directory: "checkpoints", for a job "reshape-JOB-KEY.checkpoints".
 
         Raises

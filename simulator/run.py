@@ -166,7 +166,7 @@ def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> Tr
     """Round requests up to whole nodes, if nodes are exclusive, or to what the selection holds.
 
     A selection may have a method ``held(network, processors) -> int``: the processors of the whole
-    box or page that a job of so many processors gets on an exclusive machine.
+    box or page that a job of this many processors gets on an exclusive machine.
     """
     if not machine.exclusive:
         return jobs

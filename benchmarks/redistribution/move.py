@@ -216,7 +216,7 @@ def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
             if case.plan.size == comm.size:
                 rows += rows_of_case(comm, case, repeats, folder, huge)
     except BaseException:
-        # Without this the other ranks would wait for ever.
+        # Without this the other ranks would wait forever.
         traceback.print_exc()
         comm.Abort(1)
     if comm.rank == 0:

@@ -4,7 +4,8 @@
 
 Its data are the numbers of the elements plus the number of iterations done. The last line that it
 writes to `result-JOB` in its working directory tells whether all of it was right. With
-CAMPAIGN_CHECKPOINT_EVERY in its environment it writes checkpoints, so many iterations apart.
+CAMPAIGN_CHECKPOINT_EVERY in its environment it writes checkpoints with this number of iterations
+between two.
 """
 
 from __future__ import annotations

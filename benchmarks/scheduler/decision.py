@@ -61,7 +61,7 @@ PROCESSORS = 1000
 
 
 def prepared(name: str, running: int, queued: int) -> Core:
-    """Core with so many running resizable jobs, and so many queued jobs that do not fit."""
+    """Core with running resizable jobs, and queued jobs that do not fit."""
     core = Core(scenario(name), Machine([("m", running * START * 3)]))
     spec = JobSpec(START, 1e6, MOST, Topology("arbitrary", step=START))
     core.handle([JobSubmitted(0.0, job, spec) for job in range(1, running + 1)])
@@ -107,7 +107,7 @@ def random_request(dice: random.Random) -> JobSpec:
 def static_decisions(
     name: str, queued: int, count: int, seed: int, *, bounded: bool
 ) -> list[float]:
-    """Let `count` jobs end while so many are queued.
+    """Let `count` jobs end while others are queued.
 
     Returns
     -------

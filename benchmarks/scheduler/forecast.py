@@ -28,7 +28,7 @@ QUOTED = JobSpec(4, 3600.0)
 
 
 def loaded_site(name: str, running: int, queued: int) -> TwoGroupSite:
-    """Site on which so many jobs run, and about so many are queued."""
+    """Site with running jobs, and about the given number of queued jobs."""
     rng = np.random.default_rng(1)
     site = TwoGroupSite(scenario(name), Machine([("n", running * MEAN_PROCESSORS)]))
     count = running + queued

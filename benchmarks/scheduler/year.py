@@ -112,7 +112,7 @@ def write(
     ----------
     made : number of jobs that a core decides on; the others repeat them.
     made_points : resize points of each of these; the sums of the others are for `points`.
-    failing : one of so many copies has failed; 0: none.
+    failing : every `failing`-th copy has failed; 0: none.
     """
     began = time.time() - jobs * EVERY_S - 60.0
     made = min(jobs, made)

@@ -14,7 +14,7 @@ from redistribution.messages.waiting import may_share_cores, wait
 from redistribution.plans.transfers import Order
 
 # Each rank contributes one word, since reducing one takes half the time of reducing two. The word
-# holds a number of so many bits that stands for its arguments, the same bits inverted, and a bit
+# holds a number of this length that stands for its arguments, the same bits inverted, and a bit
 # for an error. After a bitwise or over all ranks, a bit is set in both numbers if ranks disagree.
 _BITS = 31
 _MASK = (1 << _BITS) - 1

@@ -98,7 +98,7 @@ class Checkpointing:
         return own or candidates or []
 
     def end_of_iteration(self, job: JobContext) -> dict[str, int | float | str]:
-        """Collective over job.comm. Write a checkpoint if one is due; the job goes on if it fails.
+        """Collective over job.comm. Write a checkpoint if one is due; the job survives a failure.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Checkpointing:
         except RolledBackError as error:
             if job.comm.rank == 0:
                 log.warning(
-                    "no checkpoint of iteration %d is written, the job goes on: %s; the earlier "
+                    "no checkpoint of iteration %d was written, the job continues: %s; the earlier "
                     "checkpoints remain valid",
                     job.iteration,
                     error,

@@ -57,7 +57,7 @@ def open_newest(comm: MPI.Intracomm, folders: Sequence[Path]) -> SavedCheckpoint
             log.warning("checkpoint %s cannot be used: %s", folder, why)
     raise ReshapeError(
         f"cannot restart: {'; '.join(damages)}; restart from another directory, or remove "
-        f"{folders[0].parent} to begin anew"
+        f"{folders[0].parent} to start from the beginning"
     )
 
 
@@ -177,7 +177,7 @@ class SavedCheckpoint:
                 what = f"its array {ours.name!r} has {field} {old!r}, the program registers {new!r}"
             raise ReshapeError(
                 f"cannot restart from {self.folder}: {what}; restart the program that wrote it, "
-                "or begin anew"
+                "or start from the beginning"
             )
 
     def load_state(self) -> dict[str, Any]:

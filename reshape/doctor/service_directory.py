@@ -58,7 +58,7 @@ def _private(name: str, path: Path, mode: int = 0o600) -> Check:
         result = f"mode {stat.S_IMODE(found.st_mode):04o}"
         meaning = "other users have access; replace its secrets if they had it before"
         return Check(name, "fault", result, meaning, f"chmod {mode:o} {path}")
-    return Check(name, "ok", f"mode {stat.S_IMODE(found.st_mode):04o}", "yours alone")
+    return Check(name, "ok", f"mode {stat.S_IMODE(found.st_mode):04o}", "only you have access")
 
 
 def _check_keys(access: Path) -> Iterator[Check]:
@@ -80,11 +80,11 @@ def _check_keys(access: Path) -> Iterator[Check]:
         if fault:
             yield Check(name, "fault", fault, "no connection is possible with it", fix)
         else:
-            yield Check(name, "ok", f"{private.result}, a key pair", "yours alone")
+            yield Check(name, "ok", f"{private.result}, a key pair", "only you have access")
 
 
 def _difference(path: Path, server: Path) -> str:
-    """Describe in what an access file differs from the keys of its service; empty if in nothing."""
+    """Describe how an access file differs from the keys of its service; empty if it does not."""
     try:
         access = read_private(path, AccessFile)
         keys = read_private(server, dict[str, object])
@@ -112,7 +112,7 @@ def _check_service(directory: Path) -> Check:
     try:
         return Check("service", "ok", f"runs at {endpoint_of(directory)}")
     except ServiceUnavailable:
-        meaning = "its jobs go on under their agents"
+        meaning = "its jobs continue under their agents"
         return Check("service", "note", "is gone", meaning, f"reshape serve --dir {directory}")
     except ReshapeError as error:
         return Check("service", "fault", str(error), "commands do not find the service")

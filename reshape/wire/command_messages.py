@@ -74,7 +74,7 @@ class ForecastStarts(MessageBase):
 
     Attributes
     ----------
-    horizon_s : the forecast ends so many seconds from now; None: it has no end.
+    horizon_s : time from now at which the forecast ends, seconds; None: it has no end.
     """
 
     horizon_s: float | None = None

@@ -31,7 +31,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def pause_s(self) -> float:
-        """Time for which the application stood still, seconds."""
+        """Pause of the application, seconds."""
         return self.join_s + self.plan_s + self.move_s + self.resume_s
 
 

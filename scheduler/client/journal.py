@@ -16,6 +16,7 @@ from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
 from scheduler.client.options import Moment, json_option
 from scheduler.model.events import JobSubmitted
+from scheduler.text.counts import counted
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment
 
@@ -119,7 +120,7 @@ def prune(directory: Path, before: float) -> None:
         while removed := remove(opened, before, 1000):
             opened.commit()
             count += removed
-    click.echo(f"{directory}: removed {count} jobs")
+    click.echo(f"{directory}: removed {counted(count, 'job')}")
 
 
 @journal.command()

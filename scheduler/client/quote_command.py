@@ -97,7 +97,7 @@ def quote(
         processors, walltime, maximum, topology, priority, queue_name, resources
     )
     if arrivals and not futures:
-        raise click.UsageError("--arrivals needs --futures N: arrivals are drawn for futures alone")
+        raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
     answer = quote_of(
         directory,
         submission,

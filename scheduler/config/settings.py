@@ -76,9 +76,9 @@ class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    keep_resize_points : of the latest so many events, resize points are kept with the decision to
-        continue; of earlier ones only sums by job and size. Everything else is kept.
-    keep_days : days for which ended jobs are kept; None: for ever.
+    keep_resize_points : number of latest events of which resize points are kept with the decision
+        to continue; of earlier ones only sums by job and size. Everything else is kept.
+    keep_days : days for which ended jobs are kept; None: forever.
     """
 
     keep_resize_points: Amount = 200_000

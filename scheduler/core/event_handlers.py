@@ -287,7 +287,7 @@ class EventHandlers:
         self.state.request_pass()
 
     def limit_depth(self, limit: int | None) -> None:
-        """Let passes examine at most so many jobs, or fewer if the scenario demands it."""
+        """Let passes examine at most this many jobs, or fewer if the scenario demands it."""
         self.depth_limit = limit
         depths = [depth for depth in (limit, self.max_jobs) if depth is not None]
         self.state.depth = min(depths, default=None)

@@ -30,7 +30,7 @@ def reason_to_requeue(job: Job, why: str, checkpoint: int, most: int) -> Reason 
         job.why = Reason("requeue", text, facts).sentence
         return None
     facts["count"] = job.stalled + 1
-    begins = "on from its checkpoint of iteration {checkpoint}"
-    begins = begins if job.checkpoint else "it begins anew, as it has no checkpoint"
+    begins = "it restarts from its checkpoint of iteration {checkpoint}"
+    begins = begins if job.checkpoint else "it starts from the beginning, as it has no checkpoint"
     text = f"{{why}}; {begins}; attempt {{count}} of {{most}} without a new one"
     return Reason("requeue", text, facts)

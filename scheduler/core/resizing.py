@@ -56,7 +56,7 @@ class Resizes:
             state = "not known" if job is None else job.state.name
             return _continue(event.job, "not running", "the job is {state}", state=state)
         if not job.spec.resizable:
-            text = "submitted for {size} processors alone"
+            text = "submitted for {size} processors only"
             return _continue(job.id, "rigid", text, size=job.size)
         measure(job, event)
         if job.state in RESIZING:
@@ -212,7 +212,7 @@ class Resizes:
         job.next_group += len(job.groups)
         job.become(JobState.STARTING)
         state.expect(job)
-        reason = Reason("restart", "{why}; on from the state at the resize point", facts)
+        reason = Reason("restart", "{why}; it restarts from the state at the resize point", facts)
         processors = ProcSet.union(job.groups.values())
         groups = job.groups.copy() if len(job.groups) > 1 else msgspec.UNSET
         return Start(job.id, first, processors, reason, restart=True, groups=groups)
@@ -229,7 +229,7 @@ def _check(decision: Decision) -> None:
 
 
 def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
-    """Whether these are different groups of the job that have so many processors together."""
+    """Whether these are different groups of the job that have this many processors together."""
     known = len(set(groups)) == len(groups) and all(group in job.groups for group in groups)
     return known and sum(len(job.groups[group]) for group in groups) == count
 
@@ -251,6 +251,6 @@ def _failed_lately(job: Job, to: int) -> Continue:
 
 
 def _refuse(job: Job, what: str, reason: Reason) -> Continue:
-    """Let the job continue because its policy asked for something impossible."""
-    text = "the policy asked for the impossible ({what}), by {asker}"
+    """Let the job continue because its policy returned a decision that cannot be carried out."""
+    text = "the policy returned a decision that cannot be carried out ({what}); its rule: {asker}"
     return _continue(job.id, "refused", text, what=what, asker=reason.rule)

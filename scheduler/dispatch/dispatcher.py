@@ -29,7 +29,7 @@ class DispatchRules(msgspec.Struct, frozen=True):
     ----------
     ask : number of sites that are asked, drawn among those that can run the job; None: all.
     affinity : draw sites with the job's origin always among them.
-    stale_s : answers of a site may be this old, s; 0: each is asked anew.
+    stale_s : answers of a site may be this old, s; 0: each is asked again.
     waits : ask the sites for a "quote", or take the mean wait of the latest jobs of a site of
         about the same size from "history", for sites that give no quotes.
     seed : of the draws.
@@ -133,7 +133,7 @@ class Dispatcher:
         self._predictor.ended(found)
 
     def _drawn(self, request: SiteRequest, sites: list[S], count: int) -> list[S]:
-        """Draw so many of the sites; they keep their order."""
+        """Draw this many of the sites; they keep their order."""
         always = [site for site in sites if self._rules.affinity and site.name == request.origin]
         others = [site for site in sites if site not in always]
         drawn = always + self._generator.sample(others, count - len(always))

@@ -1,8 +1,8 @@
 """Futures: forecasts with drawn run times, and the quantiles of their starts and ends.
 
 Run times differ from estimates. Each future draws the ratio of run time to walltime of every job
-from the ratios of jobs that completed lately; that of a running job is larger than the share of its
-walltime that has passed. Without such jobs, jobs run for their estimates.
+from the ratios of jobs that completed recently; that of a running job is larger than the share of
+its walltime that has passed. Without such jobs, jobs run for their estimates.
 """
 
 from __future__ import annotations

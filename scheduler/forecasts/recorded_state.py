@@ -48,7 +48,7 @@ class RecordedState:
     last : number of the job that was submitted last, 0 if there was none.
     network, places, shared : of the machine.
     points : resize points after the records of their jobs, oldest first.
-    ratios : run time divided by walltime of jobs that completed lately.
+    ratios : run time divided by walltime of jobs that completed recently.
     arrivals : time (s) and request of the latest submissions, in order of time.
     """
 
@@ -68,7 +68,7 @@ class RecordedState:
 
     @classmethod
     def of_site(cls, site: TwoGroupSite, *, last: int | None = None) -> RecordedState:
-        """Record the state of a site, which may go on afterwards.
+        """Record the state of a site, which may continue afterwards.
 
         Parameters
         ----------

@@ -77,7 +77,7 @@ def _copy_output(mpiexec: subprocess.Popen[bytes]) -> None:
         try:
             while view:
                 view = view[os.write(1, view) :]
-        except OSError:  # the disk is full: the job goes on without its output
+        except OSError:  # the disk is full: the job continues without its output
             continue
 
 

@@ -12,7 +12,7 @@ from scheduler.model.procset import ProcSet
 
 
 def leaving_groups(groups: Mapping[int, ProcSet], processors: int) -> tuple[int, ...] | None:
-    """Groups that have so many processors together; the newest of several choices.
+    """Groups that have this many processors together; the newest of several choices.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def leaving_groups(groups: Mapping[int, ProcSet], processors: int) -> tuple[int,
 
     Returns
     -------
-    numbers of the leaving groups, oldest first; None if no subset has exactly so many processors.
+    numbers of the leaving groups, oldest first; None if no subset has exactly this many processors.
     """
     sizes = [(group, len(held)) for group, held in groups.items()]
     # Bit s of sums[i]: some subset of the i oldest groups has s processors together.

@@ -58,7 +58,7 @@ class Moves(msgspec.Struct, eq=False):
     byte_s: list[float] = []
 
     def add(self, times: ResizeTimes, data_bytes: int) -> None:
-        """Add a resize of a job with so many bytes of data (0: not known)."""
+        """Add a resize of a job with this many bytes of data (0: not known)."""
         self.fixed_s.append(times.join_s + times.plan_s + times.resume_s)
         del self.fixed_s[:-KEPT]
         if data_bytes > 0:
@@ -66,7 +66,7 @@ class Moves(msgspec.Struct, eq=False):
             del self.byte_s[:-KEPT]
 
     def pause_s(self, data_bytes: int) -> float | None:
-        """Expected pause of a resize that moves so many bytes, s; None without measurements."""
+        """Expected pause of a resize that moves this many bytes, s; None without measurements."""
         if not self.fixed_s or (data_bytes > 0 and not self.byte_s):
             return None
         return median(self.fixed_s) + data_bytes * median(self.byte_s or [0.0])

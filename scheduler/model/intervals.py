@@ -86,7 +86,7 @@ def minus(a: Intervals, gone: Intervals) -> Intervals:
 
 
 def lowest(a: Intervals, wanted: int) -> Intervals | None:
-    """The lowest numbers, so many of them; None if there are fewer."""
+    """The `wanted` lowest numbers; None if there are fewer."""
     if wanted <= 0:
         return ()
     missing = wanted

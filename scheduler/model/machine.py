@@ -32,7 +32,7 @@ class Selection(Protocol):
     """
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many of the free processors, of which there are enough; None to refuse.
+        """Choose this many of the free processors, of which there are enough; None to refuse.
 
         If it accepts some processors, it must also accept some when more are free.
         """
@@ -58,7 +58,7 @@ def keep(selection: Selection, then: Space, now: Space, processors: int) -> Proc
 
     Parameters
     ----------
-    then : what will be free when the job starts; `select` accepts so many of it.
+    then : what will be free when the job starts; `select` accepts this many of it.
     """
     own_rule = getattr(selection, "keep", None)
     if own_rule is not None:
@@ -70,7 +70,7 @@ def keep(selection: Selection, then: Space, now: Space, processors: int) -> Proc
 
 @cache
 def some(processors: int) -> ProcSet:
-    """Set that stands for any so many processors."""
+    """Set that stands for any processors of this number."""
     return ProcSet.span(0, processors)
 
 
@@ -137,7 +137,7 @@ class Numbering:
             self._numbered = max(self._numbered, numbers.intervals[-1][1] + 1)
 
     def give(self, node: Node, more: int) -> None:
-        """Number so many more processors of a node."""
+        """Number further processors of a node."""
         kept = self._kept.get(node.name, ProcSet())
         numbers = kept.first(min(more, len(kept)))
         self._kept[node.name] = kept - numbers
@@ -380,7 +380,7 @@ class Machine:
     def allocate(
         self, selection: Selection, processors: int, avoiding: ProcSet = NONE
     ) -> ProcSet | None:
-        """Take so many processors, of which enough are free, as the selection chooses them.
+        """Take this many processors, of which enough are free, as the selection chooses them.
 
         None if it refuses without the processors to avoid.
         """
@@ -412,7 +412,7 @@ class Machine:
         self.free_count += processors.count()
 
     def can_place(self, selection: Selection, processors: int) -> bool:
-        """Whether the selection would accept so many processors if every node was up and idle."""
+        """Whether the selection would accept this many processors if every node was up and idle."""
         if processors > self.installed:
             return False
         if self.counted or anywhere(selection):

@@ -61,7 +61,7 @@ class Tree(
         return int(self.processors_per_node * self.k**level)
 
     def level(self, processors: int) -> int | None:
-        """Smallest level at which one switch has so many processors below it; None without one.
+        """Smallest level at which one switch has this many processors below it; None without one.
 
         LOC (Pascual, Miguel-Alonso) figure 1, which counts nodes of one processor. The printed
         algorithm never raises the level; it is read as the smallest l >= 1 with k**l >= x. A job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -10,6 +11,8 @@ import msgspec
 from scheduler.model.procset import ProcSet
 
 Facts: TypeAlias = Mapping[str, int | float | str]
+#: The number 1 with a plural noun.
+_ONE = re.compile(r"(?<![\w.,-])1 (processor|job|group|node|iteration)s\b")
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):
@@ -31,8 +34,8 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def sentence(self) -> str:
-        """The text with the facts filled in."""
-        return self.text.format(**self.facts)
+        """The text with the facts filled in; a noun directly after the number 1 is singular."""
+        return _ONE.sub(r"1 \1", self.text.format(**self.facts))
 
     def __str__(self) -> str:
         """The sentence, then the rule in brackets."""

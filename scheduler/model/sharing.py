@@ -126,7 +126,7 @@ class SharedCapacity:
 
 
 def times(count: int, demand: Demand) -> Demand:
-    """Demand of so many processes."""
+    """Demand of this many processes."""
     return tuple([count * each for each in demand])
 
 

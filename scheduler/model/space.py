@@ -44,7 +44,7 @@ class Groups:
         return self._most[1]
 
     def first(self, processors: int) -> int | None:
-        """First group with so many free processors; None if there is none."""
+        """First group with this many free processors; None if there is none."""
         most, node, leaves = self._most, 1, self._leaves
         if most[1] < processors:
             return None
@@ -83,7 +83,7 @@ class Groups:
             most[node] = more
 
     def _grow(self, count: int, counts: list[int]) -> None:
-        """Make room for so many groups."""
+        """Make room for this many groups."""
         leaves = 1
         while leaves < count:
             leaves *= 2

@@ -275,7 +275,7 @@ class Agent:
             case m.SweepJob():
                 self._sweep(message.job)
             case m.AgentStop():
-                log.info("the service asks to stop")
+                log.info("the service requests the end of the agent")
                 self.stopping = True
                 for group in self.groups.values():
                     self._kill(group, 0.5, "the service was stopped")
@@ -493,5 +493,5 @@ class Agent:
         self._forgotten.pop(job, None)
         self._memory_use.forget(job)
         self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
-        self._changed = True  # the next life of the job may wait for this
+        self._changed = True  # the next start of the job may wait for this
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)

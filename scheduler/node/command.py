@@ -53,8 +53,9 @@ def main(
 ) -> None:
     """Serve a node of a service on another host.
 
-    The agent connects over TCP and connects again for ever. Jobs continue while the service is
-    away. The service starts the agents of nodes with the launchers local and ssh by itself.
+    The agent connects over TCP and reconnects without a limit of time. Jobs continue while the
+    service is away. The service starts the agents of nodes with the launchers local and ssh by
+    itself.
     """
     if (directory is None) == (access is None):
         raise click.UsageError("name the service by --connect ACCESS-FILE")

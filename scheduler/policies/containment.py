@@ -171,7 +171,7 @@ class ContainedSelection:
     Attributes
     ----------
     anywhere, needs_network, topology : as the user's selection has them.
-    failures : number of processors -> report of the failure, until so many can be selected again.
+    failures : number of processors -> report of the failure, until this many can be selected again.
     """
 
     def __init__(self, selection: Selection, report: Report) -> None:
@@ -182,7 +182,7 @@ class ContainedSelection:
         self.failures: dict[int, str] = {}
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many of the free processors; None if no choice is acceptable."""
+        """Choose this many of the free processors; None if no choice is acceptable."""
         try:
             chosen = self._checked(space, processors)
         except Exception as error:
@@ -215,7 +215,7 @@ class ContainedSelection:
 
         Raises
         ------
-        TypeError, ValueError : the result is not a set of so many free processors.
+        TypeError, ValueError : the result is not a set of this many free processors.
         """
         chosen: object = self._selection.select(space, processors)
         if chosen is None:

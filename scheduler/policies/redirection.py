@@ -177,9 +177,9 @@ class Counters:
         return {number: bucket.counted(number) for number, bucket in self._of.items()}
 
     def resume(self, job: Job, count: int) -> None:
-        """Let a job go on from a count that was recorded. Jobs are given in order of their starts.
+        """Continue the count of a job from a recorded value.
 
-        The first of the jobs that always count alike has counted most.
+        Jobs are given in order of their starts: the first one of a bucket has the largest count.
         """
         key = self._key(job)
         if key not in self._buckets:

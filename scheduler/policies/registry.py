@@ -170,7 +170,7 @@ def register(name: str, policy: Any) -> None:
 
 @contextmanager
 def temporary_registrations() -> Iterator[None]:
-    """Context that undoes its registrations at its end; it reads entry points anew."""
+    """Context that undoes its registrations at its end; it reads entry points again."""
     kept = {kind: dict(policies) for kind, policies in _known.items()}
     _read_entry_points.cache_clear()
     try:

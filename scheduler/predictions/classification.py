@@ -35,7 +35,7 @@ class Classification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "equal-width"; as most run times are short, their upper bound is then far too long.
     most_bins : largest number of intervals; the number is chosen by the leave-one-out estimate of
         the entropy.
-    rebuild_every : ended jobs after which the model is built anew (GUIM: K = 100).
+    rebuild_every : ended jobs after which the model is built again (GUIM: K = 100).
     history : latest ended jobs that a model is built from.
     features : of "number", "submitted", "processors", "requested_time", "memory", "user", "group",
         "executable" and "queue".
@@ -107,7 +107,7 @@ _LARGEST = 1e30
 
 
 class ClassificationPredictor(HistoryPredictor):
-    """Predictor by a classification tree that is built anew after some ended jobs."""
+    """Predictor by a classification tree that is built again after some ended jobs."""
 
     def __init__(self, parameters: Classification, build_tree: BuildTree) -> None:
         self._parameters, self.deadlines = parameters, parameters.deadlines
@@ -132,7 +132,7 @@ class ClassificationPredictor(HistoryPredictor):
         return self._model.quantiles(self._features(job, learn=False), probabilities)
 
     def ended(self, job: Job) -> None:
-        """Add a job to the history, and build the model anew when that is due."""
+        """Add a job to the history, and build the model again when that is due."""
         run_s = run_time_s(job)
         if run_s is None:
             return

@@ -89,7 +89,7 @@ class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     window : number of the user's latest ended jobs whose mean is taken (rounded down to seconds);
-        until so many have ended the walltime is the estimate.
+        until this many have ended the walltime is the estimate.
     corrections : seconds added to the first prediction when the job exceeds its estimate for the
         first, second, ... time; after the last one the walltime is the estimate.
 

@@ -262,7 +262,7 @@ class JournalReader:
         Parameters
         ----------
         ended : only jobs that have ended, or only those that have not; None: all.
-        latest : only so many jobs, those with the largest numbers.
+        latest : largest number of jobs to return, those with the largest numbers.
 
         Raises
         ------
@@ -334,7 +334,7 @@ class JournalReader:
         return list(self._decoded(((f"an event of job {job}", row[0]) for row in rows), _event))
 
     def orders_of(self, job: int, *, routine: bool = False) -> list[tuple[float, Order]]:
-        """Return (time, order) of one job, oldest first; with `routine` also those to go on.
+        """Return (time, order) of one job, oldest first; with `routine` also `Continue`.
 
         Of more than `ORDERS_LIMIT` orders the latest are returned.
         """
@@ -414,7 +414,7 @@ def lost_submission() -> Submission:
 
 @contextmanager
 def reading(path: Path) -> Iterator[JournalReader]:
-    """Open a journal for reading alone, also that of a running service.
+    """Open a journal read-only, also that of a running service.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ class Driver:
                 heapq.heappush(self._alarms, order.at)
                 continue
             if isinstance(order, Requeue):
-                self._remap.progress.pop(order.job, None)  # the second life starts at iteration 0
+                self._remap.progress.pop(order.job, None)  # the next start begins with iteration 0
             if not isinstance(order, Continue):
                 log.info("%s", order)
                 self.changed_jobs.add(order.job)

@@ -54,7 +54,7 @@ class RoomForJournal:
     def note_success(self) -> None:
         """Note that the journal was written."""
         if self._reason:
-            log.warning("the journal can be written again: the service goes on")
+            log.warning("the journal can be written again: the service continues")
         self._reason = ""
 
     def retry_is_due(self) -> bool:
@@ -70,7 +70,7 @@ class RoomForJournal:
         if isinstance(message, m.AgentHello) and "agent" in sender.roles:
             self._hellos[peer] = peer, frames, sender
         elif not isinstance(message, _HELD):
-            text = f"{self._reason}; nothing is decided until there is room: make room, try again"
+            text = f"{self._reason}; the service waits until there is room: make room and try again"
             return m.Failure(id=message.id, message=text)
         elif len(self._held) < LIMIT:
             self._held.append((peer, frames, sender))

@@ -51,7 +51,7 @@ PROBE_S = 5.0
 #: Thresholds of the cyclic garbage collector: a service creates many lasting objects and few
 #: cycles, so that the default thresholds cost a sixth of its processor time.
 GARBAGE_THRESHOLDS = 20_000, 100, 100
-#: A service that failed this often within so many seconds ends instead of recovering once more.
+#: A service that failed this often within this time (seconds) ends instead of recovering again.
 FAILURES, FAILURES_S = 5, 60.0
 
 
@@ -59,7 +59,7 @@ def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
     """Run the service of a directory in the foreground until it is stopped.
 
     An unexpected exception discards the turn in which it was raised, of which nothing was written
-    or sent; the service recovers from its journal and goes on.
+    or sent; the service recovers from its journal and continues.
 
     Raises
     ------
@@ -207,9 +207,9 @@ class Service:
         self._commit()
 
     def _wait_for_room(self) -> None:
-        """Decide nothing while the journal cannot be written; go on as soon as it can."""
+        """Decide nothing while the journal cannot be written; continue as soon as it can."""
         self._read_messages(self._hold)
-        if self._is_ending:  # agents and jobs go on; the next service asks for them
+        if self._is_ending:  # agents and jobs continue; the next service requests their reports
             self._stop = True
         if self._room.retry_is_due():
             self._commit()
@@ -289,7 +289,7 @@ class Service:
         self._signals += 1
 
     def _on_signals(self) -> None:
-        """End: at once if jobs run, which go on under their agents; else with the agents."""
+        """End: immediately if jobs run, which continue under their agents; else with the agents."""
         if self.core.live or self._is_ending or self._signals > 1:
             self._stop = True
         self._interrupted, self._signals = True, 0
@@ -300,10 +300,13 @@ class Service:
         self._close()
 
     def _finish(self) -> None:
-        """Write and send what is left, and say which jobs go on."""
+        """Write and send what is left, and log which jobs continue."""
         if self.core.live:
             jobs = sorted(self.core.live)
-            log.warning("jobs %s go on under their agents; serve again to take them up", jobs)
+            log.warning(
+                "jobs %s continue under their agents; the next service here takes them over",
+                jobs,
+            )
         if self.requests.stop_request is not None:
             identity, request = self.requests.stop_request
             self.send(identity, m.Done(id=request))

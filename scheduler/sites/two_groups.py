@@ -176,7 +176,7 @@ class TwoGroupSite:
 
     @property
     def kill_at_walltime(self) -> bool:
-        """Whether jobs that exceed their walltime are ended; it begins anew after a redirection."""
+        """Whether jobs that exceed their walltime are ended; redirection renews them."""
         return self.principal.kill_at_walltime
 
     @kill_at_walltime.setter

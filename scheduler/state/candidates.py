@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from scheduler.model.job import Job
 
-#: Largest number of processors, and largest estimate (s) of a job with so many.
+#: Largest number of processors, and largest estimate (s) of a job with this many.
 Limit: TypeAlias = tuple[int, float]
 QueuePosition: TypeAlias = Any  #: sort key of a job: (key of the queue order, job number)
 
@@ -128,7 +128,7 @@ class JobsOfOneSize:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Drop empty blocks and build the tree anew."""
+        """Drop empty blocks and build the tree again."""
         kept = [i for i, block in enumerate(self._blocks) if block.jobs] or [0]
         self._blocks = [self._blocks[i] for i in kept]
         self._lasts = [self._lasts[i] for i in kept[:-1]]
@@ -241,8 +241,8 @@ class Candidates:
 
         Parameters
         ----------
-        has_place : whether there is a place for so many processors, as jobs need it whose estimate
-            is at most `within_s`.
+        has_place : whether there is a place for this many processors, as jobs need it whose
+            estimate is at most `within_s`.
         has_lasting_place : the same for jobs of any estimate; it implies `has_place`.
         """
         best: tuple[QueuePosition, Job] | None = None

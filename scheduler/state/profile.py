@@ -24,7 +24,7 @@ class Availability:
     Attributes
     ----------
     none : quantity of nothing.
-    times, frees : `frees[i]` is free from `times[i]` to `times[i + 1]`, the last one for ever.
+    times, frees : `frees[i]` is free from `times[i]` to `times[i + 1]`, the last one forever.
     more_free_until : time (s) before which more may be free than when reservations were made.
     """
 

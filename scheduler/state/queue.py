@@ -25,7 +25,7 @@ class QueueOrder(Protocol):
     def ages(self) -> bool:
         """Whether keys change while a job waits, so that each pass sorts the queue again.
 
-        An order with an attribute `refresh_s` is sorted again only when so many seconds have
+        An order with an attribute `refresh_s` is sorted again only when this many seconds have
         passed. An attribute `keeps_alike` that is true states that two jobs of the same processors,
         estimate, walltime and user's priority never change their order.
         """
@@ -275,7 +275,7 @@ class Queue:
         return self._backfill_order is self._order
 
     def demand_exceeds(self, processors: int, installed: int) -> bool:
-        """Whether jobs of at most `installed` processors together request more than so many."""
+        """Whether jobs of at most `installed` processors together request more than this many."""
         demand = 0
         for job in self.jobs.values():
             size = job.processors

@@ -8,8 +8,8 @@ job from buckets that are long enough, now or later. The table also has the pena
 of a job on each node (`scheduler.model.sharing`).
 
 The uses of running jobs stay in the table until the jobs end; reservations are cleared and made
-anew. Sets of processors are integers (`scheduler.state.bitsets`), so the cost of a query grows with
-the running jobs and reservations, not with the processors.
+again. Sets of processors are integers (`scheduler.state.bitsets`), so the cost of a query grows
+with the running jobs and reservations, not with the processors.
 """
 
 from __future__ import annotations

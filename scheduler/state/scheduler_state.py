@@ -3,7 +3,7 @@
 The decision core changes the state through the methods of `SchedulerState`; scheduling passes read
 it. What a pass computes may be kept for the next one. Two things tell whether it still holds:
 `version`, which counts the changes of allocations and of expected releases, and `profile`, which is
-None when it must be computed anew.
+None when it must be computed again.
 """
 
 from __future__ import annotations

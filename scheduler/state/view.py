@@ -111,7 +111,7 @@ class View:
         return self._prioritised is not None
 
     def queue_demand_exceeds(self, processors: int) -> bool:
-        """Whether the queued jobs together request more than so many processors.
+        """Whether the queued jobs together request more than this many processors.
 
         Jobs that request more processors than are installed are left out.
         """
@@ -152,7 +152,7 @@ class View:
         return job.spec.priority if order is None else order.priority(job, self.now)
 
     def next_larger(self, job: JobView) -> int | None:
-        """Next valid size above the present one; None without one or if it failed lately."""
+        """Next valid size above the present one; None without one or if it failed recently."""
         assert isinstance(job, Job)
         spec = job.spec
         if not spec.resizable or job.topology is None or topology_fault(job):

@@ -145,7 +145,7 @@ class EventLoop:
                 return
 
     def _next_at(self, submitted: int) -> float:
-        """Time of the next instant after so many submissions, seconds; there is one."""
+        """Time of the next instant after this many submissions, seconds; there is one."""
         times, submit_times = self._agenda.times, self._submit_times
         return min(times[0] if times else inf, *submit_times[submitted : submitted + 1], inf)
 

@@ -55,7 +55,7 @@ class SharingJobs(Physics):
         self._move(self._nodes.start(number, order.processors, demand, run_s, now))
 
     def _move(self, jobs: list[int]) -> None:
-        """Enter the ends of jobs anew, except of those that have ended or were killed."""
+        """Enter the ends of jobs again, except of those that have ended or were killed."""
         agenda = self._agenda
         for number in jobs:
             job = self._nodes.jobs.get(number)

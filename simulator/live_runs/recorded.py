@@ -332,7 +332,7 @@ def simulate(
 
     Parameters
     ----------
-    cost : measured times, drawn anew each time.
+    cost : measured times, drawn again each time.
     """
     nodes, like = run.core.machine.nodes.values(), run.core.principal.machine
     kill = run.core.kill_at_walltime

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from scheduler.pictures.style import INK, WAITING, new_figure, reduce_frame
 from simulator.predictions.accuracy import PlayedTrace
 
-#: Medians over so many spans of jobs.
+#: Number of spans of jobs over which medians are drawn.
 SPANS = 50
 
 

@@ -85,7 +85,7 @@ def mean_distance(network: Network, processors: ProcSet) -> float:
 
 @lru_cache(maxsize=4096)
 def compact_distance(network: Network, processors: int) -> float:
-    """Mean distance in the most compact place for so many processors, links.
+    """Mean distance in the most compact place for this many processors, links.
 
     In a mesh the first processors of the most compact box, in a tree those of the lowest numbers.
     """

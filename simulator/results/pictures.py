@@ -26,10 +26,10 @@ from simulator.results.jobs_csv import JobTable
 from simulator.results.series import Series
 
 Floats: TypeAlias = NDArray[np.float64]
-#: More rectangles than this become an image of so many rows and columns.
+#: More rectangles than this become an image; its rows and columns.
 MOST_BOXES = 1500
 IMAGE = 500, 1400
-#: More steps than this are averaged over so many spans.
+#: More steps than this are averaged over spans; number of spans.
 SPANS = 1000
 #: Up to this number of jobs, each is labelled with its number.
 MOST_NUMBERS = 60

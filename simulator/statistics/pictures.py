@@ -17,7 +17,7 @@ from scheduler.pictures import style as drawing
 from simulator.statistics.tables import Columns
 
 DAY_S: Final = 86400.0
-#: Medians and 95th percentiles over so many spans of jobs; means over so many spans of samples.
+#: Spans of jobs for medians and 95th percentiles; spans of samples for means.
 SPANS: Final = 60
 LARGEST: Final = 1000
 OVER_JOBS: Final = {

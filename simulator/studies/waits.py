@@ -42,8 +42,8 @@ class Predicted:
     site : site of the simulation.
     jobs : jobs of the simulation.
     exact : forecasts use the real run times.
-    futures, every, seed : quantiles over so many futures for every so many-th job that waits, and
-        the seed of their draws; 0 futures: none.
+    futures, every, seed : number of futures for the quantiles of each `every`-th job that waits,
+        and the seed of their draws; 0 futures: no quantiles.
 
     Attributes
     ----------

@@ -240,7 +240,7 @@ class RunRecord(AbstractContextManager["RunRecord"]):
             except OSError as error:
                 raise ReshapeError(
                     f"{self._file.name} cannot be written: {error.strerror}; the finished runs"
-                    " are kept, the same command goes on from there"
+                    " are kept, and the same command continues from there"
                 ) from None
 
     def rows(self) -> list[Row]:

@@ -30,7 +30,7 @@ def merge(traces: Sequence[Trace], names: Sequence[str] = (), days: float = inf)
     Parameters
     ----------
     names : of the partitions; by default the names of the files.
-    days : only the jobs that were submitted so long after the first one of their trace.
+    days : only the jobs that were submitted within this time of the first one of their trace.
 
     Raises
     ------

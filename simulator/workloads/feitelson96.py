@@ -99,7 +99,7 @@ class Feitelson96(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return np.asarray(weights / weights.sum())
 
     def generate(self, jobs: int, rng: np.random.Generator) -> DrawnJobs:
-        """Draw so many jobs, repetitions one behind the other; no times of submission."""
+        """Draw this many jobs, repetitions one behind the other; no times of submission."""
         sizes = rng.choice(self.processors, jobs, p=self.size_probabilities()) + 1
         repeats = rng.choice(len(p := self.repeat_probabilities()), jobs, p=p) + 1
         first = rng.random(jobs) < self.short_probability(sizes.astype(np.float64))

@@ -87,12 +87,12 @@ class Lublin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.low, middle, high
 
     def generate(self, jobs: int, rng: np.random.Generator) -> DrawnJobs:
-        """Draw so many jobs."""
+        """Draw this many jobs."""
         processors = self.sizes(jobs, rng)
         return DrawnJobs(processors, self.run_times(processors, rng), self.arrivals(jobs, rng))
 
     def sizes(self, jobs: int, rng: np.random.Generator) -> Ints:
-        """Processors of so many jobs, (jobs,) int64."""
+        """Processors of this many jobs, (jobs,) int64."""
         kind = rng.random(jobs)
         low, middle, high = self.stages
         first = rng.random(jobs) <= self.first

@@ -126,7 +126,7 @@ def test_an_unknown_topology_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["before", "in", "after"])
 def test_an_error_on_one_rank_ends_all(tmp_path: Path, where: str) -> None:
-    """The other rank waits in a collective call, which must not block it for ever."""
+    """The other rank waits in a collective call, which must not block it forever."""
     fault = "if app.comm.rank == 1: [][app.comm.size]"
     body = f"""
         a = app.rows("a", (4, 4))

@@ -43,7 +43,7 @@ def test_two_lives_of_a_job() -> None:
     assert result.killed == set()
     redirected = result.outcomes[-1]
     assert redirected.sizes == ((0.0, 4), (20.0, 0), (20.0, 4))
-    assert redirected.state is JobState.COMPLETED, "its walltime began anew"
+    assert redirected.state is JobState.COMPLETED, "its walltime began again"
     assert (redirected.turnaround_s, redirected.execution_s) == (120.0, 100.0)
     assert result.held_s == 4 * (20 + 100 + 10 + 10)
     assert result.metrics().expansions == result.metrics().contractions == 0

@@ -1,7 +1,7 @@
 """Slow schedulers, written from the definitions: no code and no data structure is shared.
 
 A schedule is computed instant by instant. At each instant (a submission or an end) every scheduler
-looks at all jobs anew; nothing is kept between instants but the start times and, in conservative
+looks at all jobs again; nothing is kept between instants but the start times and, in conservative
 backfilling, the reserved starts. The ends and submissions of one instant come before its decisions.
 
 Jobs are tuples (submitted, processors, estimate, run) of whole seconds with run <= estimate, in the

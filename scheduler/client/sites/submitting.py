@@ -154,7 +154,7 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
     record = records.read(key)
     if record is None:
         raise ReshapeError(
-            f"no submission with the key {key} was sent from here: submit the job anew"
+            f"no submission with the key {key} was sent from here: submit the job again"
         )
     if record.submission is None:
         return AcceptedJob(record.site, Path(record.place), record.job, key)

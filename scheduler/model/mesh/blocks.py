@@ -33,7 +33,7 @@ def by_pages(nodes: FreeNodes, side: int) -> Ints:
 
 
 def section(nodes: FreeNodes, processors: int) -> Ints:
-    """Positions of the nodes of the shortest section of the Hilbert curve with so many free.
+    """Positions of the nodes of the shortest section of the Hilbert curve with this many free.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class _Buddies:
         ]
 
     def take(self, wanted: int) -> tuple[Ints, int]:
-        """Take blocks with so many nodes.
+        """Take blocks with this many nodes.
 
         Returns
         -------

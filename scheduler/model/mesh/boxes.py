@@ -10,7 +10,7 @@ from math import prod
 
 @lru_cache(maxsize=4096)
 def box(dims: tuple[int, ...], nodes: int) -> tuple[int, ...] | None:
-    """Sides of the most compact box with at least so many nodes, longest first.
+    """Sides of the most compact box with at least this many nodes, longest first.
 
     The box has the smallest sum of sides, of equals the fewest nodes, then the shortest longest
     side. None if the whole machine has fewer nodes.

@@ -92,7 +92,7 @@ class FreeNodes:
         return ends
 
     def first_box(self, sides: tuple[int, ...], processors: int) -> tuple[int, ...] | None:
-        """First position, in row-major order, of a box with so many free processors."""
+        """First position, in row-major order, of a box with this many free processors."""
         enough = self.sums(sides) >= processors
         place = int(enough.argmax())
         if not enough.flat[place]:
@@ -120,7 +120,7 @@ class FreeNodes:
         return ProcSet.union(spans)
 
     def along(self, order: Ints, free: ProcSet, processors: int) -> ProcSet:
-        """The first so many free processors of nodes in an order.
+        """The first free processors of nodes in an order.
 
         Parameters
         ----------

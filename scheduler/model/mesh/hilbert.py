@@ -31,7 +31,7 @@ def _along_curve(x: Ints, bits: int) -> Ints:
 
     Parameters
     ----------
-    x : coordinates, (d, n) int64, of so many bits; they are overwritten.
+    x : coordinates, (d, n) int64, of `bits` bits; they are overwritten.
     """
     d = len(x)
     bit = 1 << (bits - 1)

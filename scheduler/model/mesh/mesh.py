@@ -60,11 +60,11 @@ class Mesh(
         return self.leaves * self.processors_per_node
 
     def nodes(self, processors: int) -> int:
-        """Nodes that so many processors need."""
+        """Nodes that this many processors need."""
         return -(-processors // self.processors_per_node)
 
     def box(self, processors: int) -> tuple[int, ...] | None:
-        """Sides of the most compact box for so many processors, longest first; None without one."""
+        """Sides of the most compact box for `processors`, longest first; None without one."""
         return box(self.dims, self.nodes(processors))
 
     def held(self, processors: int) -> int:

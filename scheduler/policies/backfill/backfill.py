@@ -3,7 +3,7 @@
 Jobs start in queue order while they fit. The first one that does not fit is the head. Each of the
 first k jobs that must wait has a reservation; a later job may start now if, by the estimates, it
 delays none of the reservations. (An expansion of a running job respects the first reservation if
-its policy does; later reservations may have to be made anew.)
+its policy does; later reservations may have to be made again.)
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bl_excludes : "bl" takes no other jobs than those that it looks for; false: it takes them last.
     reserve : what EASY reserves if the selection may refuse, as contiguous ones do: a "place", so
         that no backfilled job delays the head, or a "number" of processors, as if any would do.
-        With the latter small jobs may fill for ever the gaps that the head needs to be joined.
+        With the latter small jobs may fill forever the gaps that the head needs to be joined.
     moments : when jobs behind the head are tried. "contacts": when a job is submitted, and when a
         running one contacts the scheduler at its resize point, which is where the steps of PRIO 3.3
         have "schedule as many waiting jobs as possible using priority-based backfill"; at other
-        moments, such as the end of a job, jobs only start in queue order. For EASY alone.
+        moments, such as the end of a job, jobs only start in queue order. For EASY only.
     adaptive_start : smallest share of its request on which the head of the queue may start if too
         few processors are free (adaptive partitioning, PRIO's future work). The head must be
         resizable and be submitted with its topology; it starts on the largest size that is free
         and from which it can grow to its request. Its walltime is prolonged in proportion. 1
         starts jobs on what they request. For FCFS and EASY.
-    max_jobs : depth of a pass: only so many jobs, the first of the queue in queue order, are
+    max_jobs : depth of a pass: only this number of jobs, the first in queue order, are
         examined, and only they hold reservations; None examines all. Slurm's `bf_max_job_test`.
 
     Raises
@@ -97,11 +97,11 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not 0 < self.adaptive_start <= 1:
             raise ValueError(f"adaptive_start must be > 0 and <= 1, got {self.adaptive_start}")
         if self.adaptive_start < 1 and self.reservations not in (0, 1):
-            raise ValueError("adaptive_start goes with 0 reservations (FCFS) or 1 (EASY) alone")
+            raise ValueError("adaptive_start requires 0 reservations (FCFS) or 1 (EASY)")
         if self.kill_at_reservation and self.reservations != 1:
-            raise ValueError("kill_at_reservation goes with 1 reservation (EASY) alone")
+            raise ValueError("kill_at_reservation requires 1 reservation (EASY)")
         if self.moments != "always" and self.reservations != 1:
-            raise ValueError(f"moments {self.moments} goes with 1 reservation (EASY) alone")
+            raise ValueError(f"moments {self.moments} requires 1 reservation (EASY)")
 
     @property
     def needs_index(self) -> bool:
@@ -111,7 +111,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """The usual name of backfilling with so many reservations."""
+        """The usual name of backfilling with this many reservations."""
         if self.reservations is None:
             return "conservative"
         return {0: "FCFS", 1: "EASY"}.get(self.reservations, f"{self.reservations} reservations")

@@ -4,7 +4,7 @@ Every reservation takes its processors out of the profile. When processors were 
 release is expected at another time, the reservations are compressed: in queue order each is moved
 to the earliest time at which it fits, so that no job starts later than it was reserved (Mu'alem and
 Feitelson). Otherwise only new jobs are examined. A reservation that cannot be kept (a job exceeded
-its estimate or was expanded) is made anew, and so are the ones behind it.
+its estimate or was expanded) is made again, and so are the ones behind it.
 
 With k reservations jobs are examined one by one until k of them hold a reservation; the search
 trees of the queue then find the other jobs that may start now.
@@ -131,7 +131,7 @@ class _Schedule:
     def place(self, job: Job, *, may_reserve: bool) -> bool:
         """Start a job, or reserve its start; return whether it holds a reservation now.
 
-        A reservation that the job already has is made anew.
+        A reservation that the job already has is made again.
         """
         at = self._reservations.pop(job.id, None)
         now, needed, estimate_s = self._state.now, job.demand, job.estimate_s

@@ -167,7 +167,10 @@ class ProcessorReservation(HeadReservation):
         return True
 
 
-IN_TIME = "{needed} processors for {walltime} s end before the reservation of job {head} at {at}"
+IN_TIME = (
+    "it takes {needed} processors for {walltime} s and ends before the reservation of job {head}"
+    " at {at}"
+)
 ON_EXTRA = (
     "{needed} of the {spare} processors that job {head} leaves over at its reservation at {at}"
 )

@@ -4,7 +4,7 @@ The head waits for a place: processors that the selection accepts together. Its 
 earliest time at which there is one, by the expected releases; processors that are free now and
 needed then are kept for it. A later job may start if there is a place for it and it either ends by
 then or avoids the processors that are kept. A reservation by numbers alone would not prevent small
-jobs from filling for ever the gaps that the head needs to be joined.
+jobs from filling forever the gaps that the head needs to be joined.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ class PlaceReservation(HeadReservation):
             "at": place.at if isfinite(place.at) else "no known time",  # nodes are down
         }
         if in_time:
-            text = "{needed} processors for {walltime} s end before job {head} has a place at {at}"
+            text = (
+                "it takes {needed} processors for {walltime} s and ends before job {head} has a"
+                " place at {at}"
+            )
             kept = NONE
         else:
             text = "{needed} processors outside of the {kept} kept for job {head} from {at} on"
@@ -93,7 +96,7 @@ class PlaceReservation(HeadReservation):
         self._free_outside = 0  # processors
 
     def _has_place(self, processors: int) -> bool:
-        """Whether there is a place for so many processors now."""
+        """Whether there is a place for this many processors now."""
         found = self._placed.get(processors)
         if found is None:
             found = fits(self.state.selection, self.state.machine.space, processors)

@@ -3,7 +3,7 @@
 Jobs are placed in queue order: one that may start now does, the others hold reservations of certain
 processors at certain times, up to the number of reservations; without any (FCFS) the first job that
 has to wait ends the pass. Then later jobs start, in backfill order, that find processors now which
-no reservation needs before they end. Reservations are made anew when anything has changed.
+no reservation needs before they end. Reservations are made again when anything has changed.
 """
 
 from __future__ import annotations

@@ -110,13 +110,13 @@ def fcfs_contract_priority(
     groups = leaving_groups(job.groups, job.size - to)
     facts = _facts(job, head, view, to) | {"queued": len(view.queue)}
     text = (
-        "of {queued} queued jobs the first ({head}) wants {needed}; {free} free and {freeing} on"
-        " their way do not suffice for all: back from {size} to the previous {to}"
+        "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
+        " {freeing} are being released, too few for all: back from {size} to the previous {to}"
     )
     if contract_for != "queue":
         text = (
-            "of {queued} queued jobs the first ({head}) wants {needed}; {free} are free and"
-            " {freeing} on their way: back from {size} to the previous {to}"
+            "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
+            " {freeing} are being released: back from {size} to the previous {to}"
         )
     return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts), groups)
 
@@ -155,9 +155,9 @@ def least_impact_priority(
     facts = _facts(job, head, view, to) | {"short": wanted, "found": found, "jobs": jobs}
     facts |= {"impact": 100 * impact}
     text = (
-        "job {head} wants {needed}, {short} more than are free or on their way; {found} can come"
-        " from running jobs that suffer least (of {jobs}), and this one, {impact:.3g} % slower on"
-        " {to} than on {size}, is among them"
+        "job {head} requests {needed}, {short} more than are free or being released; {found} can"
+        " come from the running jobs with the least impact (of {jobs}), and this one,"
+        " {impact:.3g} % slower on {to} than on {size}, is among them"
     )
     groups = leaving_groups(job.groups, job.size - to)
     return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts), groups)
@@ -191,7 +191,7 @@ class _Steps:
 def traverse(
     job: JobView, listed: list[JobView], ranks: Ranks, wanted: int
 ) -> tuple[int, int, int]:
-    """Traverse the list of Least-Impact-Priority until so many processors are found.
+    """Traverse the list of Least-Impact-Priority until this many processors are found.
 
     Parameters
     ----------

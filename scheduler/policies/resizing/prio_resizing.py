@@ -73,7 +73,7 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         spot = job.history.sweet_spot
         if spot is None or job.size < spot:
             return None
-        return Stay(Reason(rule, "{size} processors are its sweet spot", {"size": job.size}))
+        return Stay(Reason(rule, "its sweet spot is {size} processors", {"size": job.size}))
 
     def undo_useless_expansion(self, job: JobView, rule: str) -> Shrink | Stay | None:
         """Undo an expansion without benefit and record the sweet spot; None if it is not due."""

@@ -48,7 +48,7 @@ class QueuedFirst(PrioResizing, frozen=True):
         rank above it. "none": no job may.
     protect_reservation : while jobs are queued, expand only on processors that the head's
         reservation does not need. Bullet 7 says only "idle processors after backfill", but an
-        expanded job keeps its processors, so that the head could wait for ever, which the policy
+        expanded job keeps its processors, so that the head could wait forever, which the policy
         ("favoring queued applications over running applications") excludes.
     """
 

@@ -15,7 +15,7 @@ class Contiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose the beginning of the first interval of at least so many free processors."""
+        """Choose the beginning of the first interval of at least this many free processors."""
         more = processors - 1
         for first, last in space.free.intervals:
             if last - first >= more:

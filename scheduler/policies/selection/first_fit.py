@@ -16,5 +16,5 @@ class FirstFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     anywhere: ClassVar[bool] = True
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many free processors with the lowest numbers."""
+        """Choose this many free processors with the lowest numbers."""
         return space.free.first(processors)

@@ -43,7 +43,7 @@ class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"side must be >= 1, got {self.side}")
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many free processors by pages."""
+        """Choose this many free processors by pages."""
         from scheduler.model.mesh import blocks  # late: NumPy is slow to import
 
         nodes = free_nodes(space)
@@ -58,7 +58,7 @@ class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MultipleBuddies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Select as few free blocks as possible: aligned cubes whose sides are powers of two.
 
-    The number of nodes is written in base 2**d for d dimensions; each digit asks for so many blocks
+    The number of nodes is written in base 2**d for d dimensions; each digit is the number of blocks
     of a size. A block that is missing is cut from the smallest larger one, or else replaced by 2**d
     smaller ones. Blocks join with their buddies as soon as all are free. Processors that need less
     than a node, or find no free node, are taken from nodes in part.
@@ -69,7 +69,7 @@ class MultipleBuddies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topology: ClassVar[str] = "mesh"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many free processors by blocks."""
+        """Choose this many free processors by blocks."""
         from scheduler.model.mesh import blocks  # late: NumPy is slow to import
 
         return blocks.by_buddies(free_nodes(space), space.free, processors)
@@ -86,7 +86,7 @@ class HilbertCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topology: ClassVar[str] = "mesh"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many free processors along the curve."""
+        """Choose this many free processors along the curve."""
         from scheduler.model.mesh import blocks  # late: NumPy is slow to import
 
         nodes = free_nodes(space)

@@ -56,14 +56,14 @@ class Submesh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"relax must be >= 0, got {self.relax}")
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many free processors in the first box that has them."""
+        """Choose this many free processors in the first box that has them."""
         found = self._find(space, processors)
         if found is None:
             return None
         return (space.free & free_nodes(space).box_set(*found)).first(processors)
 
     def fits(self, space: Space, processors: int) -> bool:
-        """Whether a box has so many free processors."""
+        """Whether a box has this many free processors."""
         return self._find(space, processors) is not None
 
     def held(self, mesh: Mesh, processors: int) -> int:
@@ -73,7 +73,7 @@ class Submesh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _find(
         self, space: Space, processors: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """First corner and sides of a box with so many free processors."""
+        """First corner and sides of a box with this many free processors."""
         nodes = free_nodes(space)
         for sides in self._boxes(nodes.mesh, processors):
             corner = nodes.first_box(sides, processors)

@@ -78,7 +78,7 @@ def least_slowdown(
     """Find the allocation of the least slowdown among those of several thresholds (7.4).
 
     That of each threshold is the one of `less_consume` without a latest start. All thresholds are
-    searched together: with a smaller one, the improvements of a start go on longer.
+    searched together: with a smaller one, the improvements of a start take longer.
     """
     length_s = request.length_s
     search = Improvements(table, request._replace(latest=inf))

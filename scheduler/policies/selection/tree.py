@@ -39,14 +39,14 @@ class TreeContiguous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"relax must be >= 0, got {self.relax}")
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many free processors below the first switch that has them."""
+        """Choose this many free processors below the first switch that has them."""
         found = self._find(space, processors)
         if found is None:
             return None
         return space.free.between(*found).first(processors)
 
     def fits(self, space: Space, processors: int) -> bool:
-        """Whether a switch has so many free processors."""
+        """Whether a switch has this many free processors."""
         return self._find(space, processors) is not None
 
     def keep(self, then: Space, now: Space, processors: int) -> ProcSet:

@@ -79,7 +79,7 @@ class JobEnds:
     def _end_if_newer(self, job: Job) -> None:
         """End a job with a group that it never got by the journal: an older journal was restored.
 
-        The groups of the job communicate with that group, so they cannot go on without it.
+        The groups of the job communicate with that group, so they cannot continue without it.
         """
         if job.state is JobState.COMPLETING or job.id in self._culprits:
             return

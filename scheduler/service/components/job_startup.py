@@ -97,7 +97,7 @@ class JobStartup:
         wanted = {} if job.state is JobState.COMPLETING else job.groups
         known = self._monitor.statuses(job.id)
         before = self._nodes_of_earlier_life(job)
-        # A second life begins when every agent has removed what the first one left.
+        # The job starts again when every agent has removed what the earlier start left.
         for group in wanted if not before else ():
             joins = job.resize is not None and job.resize.group == group
             if (job.state is JobState.STARTING or joins) and self.status(job, group) is None:
@@ -203,7 +203,7 @@ class JobStartup:
         self._command(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
 
     def let_end(self, job: Job, group: int) -> None:
-        """Give a group that has been told to end `REPEAT_S` to do so before it is killed."""
+        """Allow a group that was sent SIGTERM `REPEAT_S` to end before it is killed."""
         self._sent_at[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
 
     def kill_all(self, job: Job, why: str) -> None:
@@ -222,7 +222,7 @@ class JobStartup:
         if spans and not all(node in self._monitor.agents for node in hosts):
             return  # again when all agents report
         for key in [key for key in self._sent_at if key[1:] == (job.id, -1)]:
-            del self._sent_at[key]  # what this life leaves is removed at once, too
+            del self._sent_at[key]  # what this start leaves is removed immediately, too
         launch = self._launches[job.id]
         world = {}
         if role == "first" and job.restarts:

@@ -111,7 +111,7 @@ class NodeStates:
 
         Returns
         -------
-        the loss of the nodes whose agents were told to end.
+        the loss of the nodes whose agents were sent AgentStop.
         """
         nodes, served = self._core.machine.nodes, self._monitor.nodes
         changed = [name for name in self._monitor.configured if name in nodes]

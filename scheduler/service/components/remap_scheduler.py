@@ -241,7 +241,7 @@ class RemapScheduler:
     def joining_group_ended(self, job: Job, status: m.GroupStatus) -> list[Event]:
         """React to the end of a new group.
 
-        Before the join the resize fails and the job goes on. Within the join the job is released
+        Before the join the resize fails and the job continues. Within the join the job is released
         from accepting; if that does not help, it is ended and restarts from its restart point.
         """
         transaction = self.transactions.of(job)
@@ -320,7 +320,7 @@ def _check_amounts(message: msgspec.Struct, *names: str) -> None:
 
 
 def wrong_size(size: int, job: Job, group: int) -> str:
-    """Say that a group came up with another number of processes than it was started with."""
+    """Describe a group that came up with another number of processes than it was started with."""
     return (
         f"group {group} of job {job.id} was started with {len(job.groups[group])} processes and "
         f"its communicator has {size}: mpi4py is bound to another MPI than the mpiexec in use; "

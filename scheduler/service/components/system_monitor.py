@@ -26,7 +26,7 @@ from scheduler.service.record.journal import Journal
 log = logging.getLogger(__name__)
 
 #: Seconds of silence that one tick counts at most. Ticks come four times a second; a longer time
-#: between two of them is a stall of the service itself, in which it could not hear its agents.
+#: between two of them is a stall of the service itself, in which it could not receive reports.
 STEP_S = 1.0
 #: Seconds for which the end of agents on other hosts is awaited.
 STOP_S = 5.0
@@ -89,7 +89,7 @@ class SystemMonitor:
         self.nodes = {node.name: node.processors for node in self._nodes.values()}
         self.agents: dict[str, AgentState] = {}
         self.changed_jobs: set[int] = set()
-        self._listened_s = 0.0  # time in which the service was able to hear its agents
+        self._listened_s = 0.0  # time in which the service was able to receive reports
         self._ticked_at = time.monotonic()
         self._starts = AgentStarts(directory, self._nodes.values(), ssh)
         self._stopping_since: float | None = None
@@ -134,7 +134,7 @@ class SystemMonitor:
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
             points = tuple(hello.restart_points)
-            events.append(NodeLost(now, hello.node, points))  # its groups ended with it
+            events.append(NodeLost(now, hello.node, points))  # its groups have ended, too
             self.agents.pop(hello.node, None)
             known = None
         if known is None:
@@ -297,7 +297,7 @@ class SystemMonitor:
         ----------
         start_agents : whether agents are started.
         heard_all : whether every message that has arrived was read. The silence of an agent is
-            judged only then, and only time in which the service was able to hear it counts.
+            judged only then, and only time in which the service was able to receive reports counts.
         """
         events: list[Event] = []
         moment = time.monotonic()

@@ -21,6 +21,7 @@ from scheduler.model.job import Job
 from scheduler.model.orders import Continue, Contract, Expand, Kill, Order, Reason, Requeue, Start
 from scheduler.model.procset import ProcSet
 from scheduler.replay.journal_reader import Phase
+from scheduler.text.counts import noun
 from scheduler.text.times import format_moment
 
 Orders: TypeAlias = Sequence[tuple[float, Order]]
@@ -54,7 +55,7 @@ def explanation_lines(
     for at, what in _merged(events, orders):
         if isinstance(what, Continue):
             if because(what.reason) != last_continue:
-                lines.append(m.Story(at=at, text=f"goes on: {because(what.reason)}"))
+                lines.append(m.Story(at=at, text=f"continues: {because(what.reason)}"))
             last_continue = because(what.reason)
             continue
         text = _sentence(what)
@@ -82,9 +83,10 @@ def _sentence(what: Event | Order) -> str:
         case JobSubmitted():
             spec = what.spec
             most = f" to {spec.max_processors}" if spec.resizable else ""
+            units = noun(spec.max_processors or spec.processors, "processor")
             more = "".join(f", {amount} {name}" for name, amount in spec.resources.items())
             more += "".join(f", {n} {name} a process" for name, n in spec.shared.items())
-            return f"submitted for {spec.processors}{most} processors{more}, {spec.walltime_s:g} s"
+            return f"submitted for {spec.processors}{most} {units}{more}, {spec.walltime_s:g} s"
         case Start():
             verb = "restarts from its last resize point" if what.restart else "starts"
             return f"{verb} on processors {what.processors}: {because(what.reason)}"
@@ -99,11 +101,11 @@ def _sentence(what: Event | Order) -> str:
         case ResizeDone():
             times = what.times
             return (
-                f"resize {what.serial} is done; it stood still for {1000 * times.pause_s:.0f} ms"
+                f"resize {what.serial} is done; the pause was {1000 * times.pause_s:.0f} ms"
                 f" (join {1000 * times.join_s:.0f}, move {1000 * times.move_s:.0f})"
             )
         case ResizeFailed():
-            rest = "restarts at its old size" if what.restart else "goes on at its old size"
+            rest = "restarts at its old size" if what.restart else "continues at its old size"
             return f"resize {what.serial} failed, the job {rest}: {what.why}"
         case JobCancelled():
             return f"is to be cancelled: {what.why}"
@@ -112,7 +114,8 @@ def _sentence(what: Event | Order) -> str:
         case Requeue():
             if what.reason.rule == "requeue":
                 return f"goes back to the queue: {because(what.reason)}"
-            return f"goes to the redirection group, to begin anew: {because(what.reason)}"
+            begins = "moves to the redirection group and starts from the beginning"
+            return f"{begins}: {because(what.reason)}"
         case JobEnded():
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
@@ -158,9 +161,9 @@ def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeI
     found: list[m.ResizeInfo] = []
     for at, order in orders:
         if isinstance(order, Start) and not order.restart:
-            size = len(order.processors)  # at the beginning of a second life, too
+            size = len(order.processors)  # also at the start of a job that was queued again
         elif isinstance(order, Requeue) and found and found[-1].serial not in ends:
-            found[-1].outcome = "ended with its first life"
+            found[-1].outcome = "ended before the job was queued again"
         if not isinstance(order, Expand | Contract):
             continue
         info = m.ResizeInfo(

@@ -1,4 +1,4 @@
-"""Retention: what the journal does not keep for ever, removed in small steps.
+"""Retention: what the journal does not keep forever, removed in small steps.
 
 - Resize points, and the decisions to continue at them, are most of a journal. Of all but the latest
   the journal keeps sums by job and size.

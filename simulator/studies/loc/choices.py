@@ -106,7 +106,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _part(trace: Trace, jobs: int | None, number: int) -> Trace:
-    """Part of a trace with so many jobs, in the order of submission; all of it if None."""
+    """Part of a trace with this many jobs, in the order of submission; all of it if None."""
     if jobs is None:
         return trace
     order = np.argsort(trace.columns["submit"], kind="stable")

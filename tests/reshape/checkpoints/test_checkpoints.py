@@ -131,7 +131,7 @@ def test_another_program_is_refused_with_the_field(tmp_path: Path, body: str, wh
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
-    """A file may have 100 kB; the second checkpoint has more. The job goes on, without a third."""
+    """A file may have 100 kB, the second checkpoint has more: the job continues without a third."""
     body = f"""
         import resource, sys
         app.checkpoint(every=2, dir={str(tmp_path / "run")!r})
@@ -158,7 +158,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Pa
         f"rank 1 cannot write {tmp_path}/run/iteration-4/rank-1.data: [Errno 27] File too large"
     )
     assert done.stderr.count(warning) == 1
-    assert "no checkpoint of iteration 4 is written, the job goes on" in done.stderr
+    assert "no checkpoint of iteration 4 was written, the job continues" in done.stderr
     assert names(tmp_path / "run") == ["iteration-2", "iteration-6"]
     assert not (tmp_path / "run" / "iteration-4").exists()
 

@@ -45,7 +45,7 @@ def test_info_shows_rows_and_times(directory: Path) -> None:
 
 
 def test_prune_and_compact_leave_the_other_jobs(directory: Path) -> None:
-    assert "removed 1 jobs" in run("prune", "--before", "2200-01-01", directory).output
+    assert "removed 1 job" in run("prune", "--before", "2200-01-01", directory).output
     assert "MiB, now" in run("compact", "--keep-resize-points", 0, directory).output
     facts = json.loads(run("info", "--json", directory).output)
     assert (facts["rows"]["records"], facts["ended_jobs"], facts["free_bytes"]) == (1, 0, 0)

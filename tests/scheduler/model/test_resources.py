@@ -71,14 +71,14 @@ def test_a_job_waits_for_a_node_with_its_resources() -> None:
     assert not core.handle([JobSubmitted(1, 2, JobSpec(1, 10.0, resources={"memory": 8}))])
     assert core.state.multi_resource
     assert str(core.reason_pending(2)) == (
-        "1 processors, 8 memory wanted, the machine has 4 processors, 0 memory [TooLarge]"
+        "1 processor, 8 memory wanted, the machine has 4 processors, 0 memory [TooLarge]"
     )
     (order,) = core.handle([NodeJoined(2, "b", 2, resources={"memory": 12})])[:1]
     assert isinstance(order, Start)
     assert order.job == 2
     core.handle([JobSubmitted(3, 3, JobSpec(1, 10.0, resources={"memory": 5}))])
     assert str(core.reason_pending(3)) == (
-        "1 processors, 5 memory wanted, 3 processors, 4 memory free; enough by 12.0 if walltimes"
+        "1 processor, 5 memory wanted, 3 processors, 4 memory free; enough by 12.0 if walltimes"
         " hold [Resources]"
     )
     assert isinstance(core.handle([JobEnded(5, 2)])[0], Start)

@@ -55,7 +55,7 @@ class ByUser(msgspec.Struct, frozen=True):
 
 
 class AgingByUser(ByUser, frozen=True):
-    """The same, evaluated anew at each pass."""
+    """The same, evaluated again at each pass."""
 
     ages: ClassVar[bool] = True
 

@@ -230,7 +230,7 @@ def test_the_original_group_leaves_if_the_policy_says_so() -> None:
     core.handle([ResizeDone(3, 1, 1)])
     (refused,) = core.handle([Point(4, 1, 2, 1.0)])
     assert isinstance(refused, Continue), "2 of 2+4 cannot stay if the original 2 leave"
-    assert "impossible (shrink to 2 by groups (1,))" in str(refused.reason)
+    assert "cannot be carried out (shrink to 2 by groups (1,))" in str(refused.reason)
 
     core = Core(scenario("swap", {"resizing.size": 4}), Machine([("n", 8)]))
     core.handle([JobSubmitted(0, 1, JobSpec(2, 100, 6))])

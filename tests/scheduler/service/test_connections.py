@@ -99,7 +99,7 @@ class Station:
         components.journal.close()
 
     def counts(self, kind: str, least: int) -> bool:
-        """Wait until so many refusals of a kind are counted."""
+        """Wait until this many refusals of a kind are counted."""
         return _until(lambda: self.refused[kind] >= least)
 
 

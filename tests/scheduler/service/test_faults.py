@@ -53,7 +53,7 @@ runpy.run_module("reshape", run_name="__main__")
 
 @pytest.fixture
 def patience(served: Any, tmp_path: Path) -> Any:
-    """Start a service that gives a silent agent so many seconds."""
+    """Start a service that gives a silent agent this many seconds."""
 
     def start(node_lost_s: float) -> None:
         config = tmp_path / "service.yaml"

@@ -1,4 +1,4 @@
-"""A full disk under the journal: commands are refused, and the service goes on with room."""
+"""A full disk under the journal: commands are refused until there is room."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
             last = served.submit(["true"], 1)
             break
         except ReshapeError:
-            assert time.monotonic() < until, "the service does not go on"
+            assert time.monotonic() < until, "the service does not continue"
             time.sleep(0.1)
     for number in range(1, last + 1):
         answer = served.ask(m.Wait(job=number))

@@ -129,7 +129,9 @@ def test_live_in_two_queues(served, tmp_path):
     next_one = served.submit(["true"], 2)
     assert served.wait(next_one).state == "COMPLETED", "the one that grew made room"
     story = served.story(grows)
-    assert f"job {next_one} wants 2 processors, 0 are free or will be released [Patient]" in story
+    assert (
+        f"job {next_one} requests 2 processors, 0 are free or will be released [Patient]" in story
+    )
     job = served.job(still)
     assert (job.size, job.queue, job.priority) == (1, "still", 1100.0)
     assert "resizes no job [static]" in served.story(still)
@@ -153,7 +155,7 @@ def test_a_live_service_outlives_a_policy_that_fails(served, failing):
     story = served.story(job)
     place = f"failing_policy.py:{FAILING.splitlines().index(RATE) + 1}"
     assert (
-        "goes on: the policy failing_policy:Failing failed with ZeroDivisionError: division by"
+        "continues: the policy failing_policy:Failing failed with ZeroDivisionError: division by"
         f" zero ({place}); the job keeps its size [policy error]"
     ) in story
     assert "cannot be recorded: KeyError: 'missing' (failing_policy.py:" in story

@@ -16,7 +16,7 @@ redirection:
   theta: 0
   processors: 2
 """
-#: It sleeps in its first life and ends in its second; both leave a line in the output.
+#: It sleeps in its first start and ends in its second; both write a line to the output.
 TWO_LIVES = """
 import pathlib, time
 from mpi4py import MPI
@@ -24,7 +24,7 @@ comm = MPI.COMM_WORLD
 mark = pathlib.Path("lived")
 again = comm.bcast(mark.exists())
 if comm.rank == 0:
-    mark.touch()  # before the line, which may end this life
+    mark.touch()  # before the line, which may end this start
     print(f"life {1 + again} on {comm.size}", flush=True)
 if not again:
     time.sleep(600)
@@ -72,7 +72,7 @@ def test_two_lives_of_a_job(redirecting):
         "starts on processors 0-1",
         "is to be ended: 1 job came and had to wait while it ran, more than 0 [redirection]",
         "ended with exit code",
-        "goes to the redirection group, to begin anew: 1 job came",
+        "moves to the redirection group and starts from the beginning: 1 job came",
         "starts on processors 2-3",
         "ended with exit code 0:0",
     ]

@@ -56,7 +56,7 @@ def assert_completed_from_checkpoint(served: Any, job: m.JobInfo, deaths: int = 
     story = served.story(job.job)
     assert story.count("goes back to the queue: ") == deaths
     assert story.count("starts on processors") == deaths + 1
-    assert "on from its checkpoint of iteration" in story
+    assert "restarts from its checkpoint of iteration" in story
 
 
 def test_a_job_with_a_killed_rank_restarts_from_its_checkpoint(
@@ -91,7 +91,7 @@ def test_a_job_without_checkpoints_begins_anew(served: Any, tmp_path: Path) -> N
     number = served.submit(["sh", "-c", once], requeue=True)
     job = served.wait(number)
     assert (job.state, job.requeues) == ("COMPLETED", 1)
-    assert "it begins anew, as it has no checkpoint" in job.reason
+    assert "it starts from the beginning, as it has no checkpoint" in job.reason
     assert served.output(number).count("survived") == 1
 
 

@@ -55,7 +55,7 @@ def test_jobs_avoid_the_node_on_which_they_would_be_penalised(served: Any, tmp_p
         {"memory_bandwidth": 60},
     ]
     story = command(served, "explain", str(second)).stdout
-    assert "1 processors, 60 memory_bandwidth a process, 3600 s" in story
+    assert "1 processor, 60 memory_bandwidth a process, 3600 s" in story
     assert "with a penalty factor of 1" in story
     served.kill()
     served.start(*options)

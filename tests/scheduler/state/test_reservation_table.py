@@ -1,4 +1,4 @@
-"""The table that is kept between passes: against one that is made anew for each search."""
+"""The table that is kept between passes: against one that is made again for each search."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Uses:
             self.reserved.append((found.processors, found.begin, end, request.demand))
 
     def slow(self) -> SlowReservationTable:
-        """Make a table anew."""
+        """Make a table again."""
         table, soon = SlowReservationTable(PROCESSORS, self.capacity), nextafter(self.now, inf)
         for processors, end, demand in self.running.values():
             table.put(processors, -inf, max(end, soon), demand)

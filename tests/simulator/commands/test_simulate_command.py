@@ -67,7 +67,7 @@ def test_text(tmp_path: Path) -> None:
         (["--policy", "fcfs", "--reservations", "2"], 2, "backfilling of 0 reservations, not of 2"),
         (["--policy", "conservative", "--backfill-order", "sjf"], 2, "EASY with 1 reservation"),
         (["--kill-at-reservation"], 2, "give --overrun keep"),
-        (["--policy", "conservative", "--kill-at-reservation"], 2, "1 reservation (EASY) alone"),
+        (["--policy", "conservative", "--kill-at-reservation"], 2, "requires 1 reservation (EASY)"),
         (["--set", "retry_after"], 2, "--set 'retry_after' has no value"),
         (["--processors", "8", "--larger", "error"], 1, "the machine has 8; --larger drop"),
         (["--swf", "no/where.swf"], 1, "there is no directory no; make it"),

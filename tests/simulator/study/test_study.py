@@ -203,7 +203,7 @@ def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
     before = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
     full = reshape(folder, *arguments, "--seeds", 1, "--fresh", code=1, preexec_fn=little)
     assert "File too large" in full.stderr
-    del before["runs.jsonl"]  # made anew, as was asked for
+    del before["runs.jsonl"]  # made again, as was asked for
     for name, data in before.items():
         assert (folder / "out" / name).read_bytes() == data
     assert len(list((folder / "out").iterdir())) == len(FILES)

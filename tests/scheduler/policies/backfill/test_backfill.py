@@ -40,7 +40,7 @@ def run(
 def slow_easy(
     jobs: list[tuple[int, int, int, int]], reservations: int, depth: int | None = None
 ) -> list[float]:
-    """FCFS (0 reservations) or EASY (1), computed anew in each second with an event."""
+    """FCFS (0 reservations) or EASY (1), computed again in each second with an event."""
     starts = [inf] * len(jobs)
 
     def fits(job: int, now: int) -> bool:
@@ -263,5 +263,5 @@ def test_sizes_of_an_adaptive_start(
 def test_adaptive_starts_go_with_fcfs_and_easy() -> None:
     with pytest.raises(ValueError, match="adaptive_start must be > 0 and <= 1, got 0"):
         Backfill(adaptive_start=0.0)
-    with pytest.raises(ValueError, match="adaptive_start goes with 0 reservations"):
+    with pytest.raises(ValueError, match="adaptive_start requires 0 reservations"):
         Backfill(None, adaptive_start=0.5)

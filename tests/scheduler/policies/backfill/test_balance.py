@@ -92,7 +92,7 @@ def slow_choice(
 
 
 def slow_easy(jobs: Jobs, backfill: Backfill) -> list[float]:
-    """FCFS or EASY by second, computed anew in each second."""
+    """FCFS or EASY by second, computed again in each second."""
     starts = [inf] * len(jobs)
     for now in range(400):
         waiting = [i for i, job in enumerate(jobs) if job[0] <= now and starts[i] == inf]

@@ -102,7 +102,7 @@ def can_run(selection: Selection, processors: int) -> bool:
 
 
 def slow_easy(jobs: list[Row], selection: Selection, easy: bool) -> dict[int, tuple[int, ProcSet]]:
-    """Start and place of each job, computed anew in each second."""
+    """Start and place of each job, computed again in each second."""
     found: dict[int, tuple[int, ProcSet]] = {}
     network = network_of(selection)
 

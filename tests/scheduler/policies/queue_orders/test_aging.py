@@ -94,7 +94,7 @@ specs = st.builds(
 def test_the_queue_is_sorted_by_priority(
     aging: Aging, submissions: list[tuple[int, JobSpec]], later: int
 ) -> None:
-    """Whether the order is sorted anew or kept, it is that of the priorities of the moment."""
+    """Whether the order is sorted again or kept, it is that of the priorities of the moment."""
     core = Core(Scenario("test", order=aging), Machine([("n", 1)]))
     for number, (at, spec) in enumerate(sorted(submissions, key=lambda entry: entry[0])):
         core.handle([JobSubmitted(at, number, spec)])
