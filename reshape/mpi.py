@@ -15,9 +15,10 @@ from pathlib import Path
 
 from reshape.errors import ReshapeError
 
-# Variables by which hydra and the MPI library describe a world to its processes.
-_WORLD_PREFIXES = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
-_USER_PREFIX = "MPIR_CVAR_"  # settings of the user, which are kept
+# Variables by which hydra and the MPI library describe a world to its processes, and those of a
+# Slurm allocation, on all nodes of which mpiexec would start processes.
+_WORLD_PREFIXES = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR", "SLURM_", "SLURMD_")
+_USER_PREFIXES = ("MPIR_CVAR_", "SLURM_CONF")  # settings of the user, which are kept
 
 
 def mpiexec_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -47,10 +48,11 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Copy an environment without the variables that bind a process to its mpiexec.
 
     With them, an mpiexec that is started by a process under another mpiexec would use the outer
-    world. Settings of the user (``MPIR_CVAR_*``) are kept.
+    world; with those of a Slurm allocation it would start processes on other nodes. Settings of the
+    user (``MPIR_CVAR_*``, ``SLURM_CONF``) are kept.
     """
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_USER_PREFIX) or not name.startswith(_WORLD_PREFIXES)
+        if name.startswith(_USER_PREFIXES) or not name.startswith(_WORLD_PREFIXES)
     }

@@ -65,7 +65,7 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         """Start the service and an agent on each host."""
-        self.hosts.__enter__()
+        self._open()
         try:
             (self.folder / "config.yaml").write_text(self._config)
             self.prepare_hosts()
@@ -90,13 +90,21 @@ class Cluster:
             self._print_logs()
         self._end()
 
+    def _open(self) -> None:
+        """Make the hosts."""
+        self.hosts.__enter__()
+
+    def _close(self) -> None:
+        """Remove the hosts."""
+        self.hosts.__exit__(None, None, None)
+
     def prepare_hosts(self) -> None:
         """Do what is to be done on the hosts before the service starts."""
 
     def start_service(self) -> None:
         """Start the service, or start it again."""
-        serve = ["serve", "--dir", str(self.directory), "--background"]
-        serve += ["--config", str(self.folder / "config.yaml"), *self._options]
+        serve = ["serve", "--dir", str(self.directory), "--background", *self._options]
+        serve += ["--config", str(self.folder / "config.yaml")]
         command = self.hosts.on_head(sys.executable, "-m", "reshape", *serve)
         path = [str(self._policies or ""), os.environ.get("PYTHONPATH", "")]
         done = subprocess.run(
@@ -105,11 +113,15 @@ class Cluster:
             text=True,
             timeout=60,
             check=False,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
+            env=self.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
         )
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         self.warnings = done.stderr
+
+    def environment(self) -> dict[str, str]:
+        """Environment of the service."""
+        return dict(os.environ)
 
     def kill_service(self) -> None:
         """Kill the service."""
@@ -198,7 +210,7 @@ class Cluster:
                 except subprocess.TimeoutExpired:
                     agent.kill()
                     agent.wait()
-            self.hosts.__exit__(None, None, None)
+            self._close()
 
     def _print_logs(self) -> None:
         for log in [*self.folder.glob("*.log"), *self.directory.glob("*.log")]:

@@ -79,10 +79,16 @@ WATCH_S = 2.0
     is_flag=True,
     help="Return as soon as the service answers; its log is DIR/serve.log.",
 )
+@click.option(
+    "--slurm",
+    is_flag=True,
+    help="Use the nodes of the Slurm allocation of this process; see docs/cluster.md.",
+)
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @example(
     "reshape serve --processors 8 --scenario fcfs-pr --background",
     "reshape serve --machine tree.yaml --scenario easy --set selection=tree",
+    "salloc -N 4 --exclusive reshape serve --slurm",
 )
 def serve(
     directory: Path,
@@ -93,6 +99,7 @@ def serve(
     parameters: tuple[str, ...],
     verify: bool,
     listen: str | None,
+    slurm: bool,
     background: bool,
     log: Path | None,
 ) -> None:
@@ -103,6 +110,7 @@ def serve(
     environment variables (RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY, ...), which in turn
     override --config.
     """
+    from scheduler.client.slurm_nodes import allocated_options, with_ends
     from scheduler.config.sources import load_config  # late: clients do not need these
     from scheduler.node.directory import ServiceDirectory
     from scheduler.node.logs import FORMAT, log_to_file
@@ -110,13 +118,19 @@ def serve(
 
     if processors is not None and machine is not None:
         raise click.UsageError("--machine defines the processors; remove --processors")
+    if slurm and not (processors is None and machine is None):
+        given = "--processors" if machine is None else "--machine"
+        raise click.UsageError(f"--slurm defines the nodes; remove {given}")
     nodes = {"processors": processors, "machine": machine}
     options = {**nodes, "scenario": scenario, "verify": verify or None, "listen": listen}
-    settings = load_config(config, os.environ, {**options, "set": parameters})
+    if slurm:
+        options |= allocated_options(directory)
+    settings = with_ends(load_config(config, os.environ, {**options, "set": parameters}))
     if background:
-        given = {**nodes, "config": config, "scenario": scenario, "listen": listen}
-        same = [str(word) for word in _serve_options(given, parameters)]
-        process = start(directory, [*same, "--verify"] if verify else same)
+        kept = {**nodes, "config": config, "scenario": scenario, "listen": listen}
+        same = [str(word) for word in _serve_options(kept, parameters)]
+        same += [flag for flag, is_set in (("--verify", verify), ("--slurm", slurm)) if is_set]
+        process = start(directory, same)
         click.echo(f"service of {directory} is up, process {process.pid}")
         return
     if log is not None:

@@ -8,7 +8,7 @@
     shared_per_node: {memory_bandwidth: 6000}   # used by all processes of the node together
     shared_penalty: excess    # or ratio; see docs/sharing.md
     exclusive: false          # true: a job gets whole nodes
-    launcher: local           # how the service starts agents: local, ssh, or none (by hand)
+    launcher: local           # how the service starts agents: local, ssh, slurm, or none (by hand)
     network:                  # without it the machine is flat
       topology: tree          # a k-ary n-tree
       k: 4
@@ -40,7 +40,7 @@ from scheduler.model.sharing import PenaltyRule, SharedCapacity
 from scheduler.text.counts import counted
 from scheduler.text.located import Located
 
-Launcher: TypeAlias = Literal["local", "ssh", "none"]
+Launcher: TypeAlias = Literal["local", "ssh", "slurm", "none"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1)]

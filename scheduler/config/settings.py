@@ -36,8 +36,9 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     launcher : how its agent is started: "local", on the host of the service; "ssh", on another
-        host; "none", by hand.
-    host : destination of ssh; empty: the name of the node.
+        host; "slurm", on a node of the Slurm allocation of the service; "none", by hand.
+    host : destination of ssh, or the name of the node in Slurm; empty: the name of the node.
+    until : time at which the node is given back, Unix time in seconds; None: it stays.
     """
 
     name: NodeName
@@ -45,6 +46,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resources: dict[str, Amount] = {}
     launcher: Launcher = "local"
     host: HostName = ""
+    until: Positive | None = None
 
 
 class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -81,7 +81,8 @@ def load_config(
     file : YAML file, or None.
     environment : environment variables, such as `os.environ`; unrelated ones are ignored.
     options : field -> value, None if the option was not given; `set` holds texts ``key=value`` that
-        set parameters of the scenario.
+        set parameters of the scenario, `nodes` those of a Slurm allocation, and `own_address` is
+        the value of `listen` if no source gives one.
 
     Raises
     ------
@@ -102,8 +103,9 @@ def load_config(
             origin = Origin(f"environment variable {variable}")
             _override(tree, place, _scalar(environment[variable], origin), origin)
     for name, value in options.items():
-        if name != "set" and value is not None:
-            _override(tree, (name,), value, Origin(f"option --{name.replace('_', '-')}"))
+        if name not in ("set", "own_address") and value is not None:
+            option = "slurm" if name == "nodes" else name.replace("_", "-")
+            _override(tree, (name,), value, Origin(f"option --{option}"))
     for text in options.get("set") or ():
         origin = Origin(f"option --set {text}")
         try:
@@ -111,6 +113,8 @@ def load_config(
         except ValueError as error:
             raise ConfigError(str(error), file=origin.source) from None
         _override(tree, ("parameters", key), _scalar(value, origin), origin)
+    if "own_address" in options and tree.values.get("listen") is None:
+        tree.override(("listen",), options["own_address"], Origin("option --slurm"))
     platform = _expand_machine(tree)
     _expand_processors(tree)
     _read_durations(tree)

@@ -2,10 +2,12 @@
 
     local   a process on the host of the service; a lock in its directory shows that it runs
     ssh     ``reshape agent --background`` on another host, through the ssh command
+    slurm   ``reshape agent`` on a node of the Slurm allocation of the service, by an srun that runs
+            as long as the agent
     none    started by hand: ``reshape agent --connect DIR/access/agent.json --node NODE``
 
-The access file goes to another host through the standard input of ssh, so that it is in no argument
-list and needs no shared directory.
+The access file goes to another host through the standard input of ssh or srun, so that it is in no
+argument list and needs no shared directory.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from scheduler.batch_systems.slurm import clean_variables
+from scheduler.batch_systems.slurm_allocation import agent_step
 from scheduler.config.settings import NodeConfig
 from scheduler.node.directory import ServiceDirectory
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two attempts to start the agent of a node; those of ssh double up to the last.
+#: Seconds between two attempts to start the agent of a node; those on other hosts double up to
+#: the last.
 RESTART_S = 5.0
 MOST_RESTART_S = 60.0
 #: Seconds that ssh may take to connect.
@@ -35,10 +40,14 @@ CONNECT_S = 10
 
 @dataclass
 class _Attempts:
-    """The attempts to start the agent of a node; `next_at` in monotonic seconds."""
+    """The attempts to start the agent of a node; `next_at` in monotonic seconds.
+
+    `has_ended` tells that the srun of the latest agent has ended, and most likely the agent.
+    """
 
     next_at: float = 0.0
     failures: int = 0
+    has_ended: bool = False
     process: subprocess.Popen[bytes] | None = None
     output: BinaryIO | None = None
 
@@ -78,7 +87,13 @@ class AgentStarts:
         """
         attempts, launcher = self._attempts[node], self._nodes[node].launcher
         self._reap(node, attempts)
-        if launcher == "none" or not is_silent or attempts.process is not None:
+        if attempts.process is not None:
+            if launcher == "slurm" and not is_silent:
+                attempts.failures = 0
+                self.faults.pop(node, None)
+            return
+        # If an agent lives without its srun, it keeps its lock, and another one refuses to run.
+        if launcher == "none" or not (is_silent or attempts.has_ended):
             return
         # A starting agent takes the lock itself, so the lock is not tried meanwhile.
         if time.monotonic() < attempts.next_at or (launcher == "local" and self._is_held(node)):
@@ -87,8 +102,10 @@ class AgentStarts:
         attempts.next_at = time.monotonic() + wait_s
         if launcher == "local":
             self._start_local(node, attempts)
-        else:
+        elif launcher == "ssh":
             self._start_by_ssh(node, attempts)
+        else:
+            self._start_by_srun(node, attempts)
 
     def all_ended(self) -> bool:
         """Whether no agent runs on this host, and none is being started."""
@@ -96,6 +113,12 @@ class AgentStarts:
             self._reap(node, attempts)
         starting = any(attempts.process is not None for attempts in self._attempts.values())
         return not starting and all(map(self.is_gone, filter(self.is_local, self._nodes)))
+
+    def give_up(self) -> None:
+        """End the sruns that still run; their agents are out of reach."""
+        for attempts in self._attempts.values():
+            if attempts.process is not None:
+                attempts.process.terminate()
 
     def _is_held(self, node: str) -> bool:
         with self._directory.agent_lock(node) as free:
@@ -120,17 +143,30 @@ class AgentStarts:
             command = ["env", f"PYTHONPATH={os.environ['PYTHONPATH']}", *command]
         ssh = [*self._ssh, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "--", host]
         attempts.output = self._directory.log(f"start-{node}").open("w+b")
+        self._start_remote(node, attempts, [*ssh, shlex.join(command)], dict(os.environ))
+
+    def _start_by_srun(self, node: str, attempts: _Attempts) -> None:
+        job, host = os.environ.get("SLURM_JOB_ID", ""), self._nodes[node].host or node
+        agent = [sys.executable, "-m", "reshape", "agent", "--connect", "-", "--node", node]
+        attempts.output = self._directory.log(f"agent-{node}").open("a+b")
+        attempts.has_ended = False
+        self._start_remote(node, attempts, [*agent_step(job, host), *agent], clean_variables())
+
+    def _start_remote(
+        self, node: str, attempts: _Attempts, command: list[str], environment: dict[str, str]
+    ) -> None:
         try:
             with self._agent_access.open("rb") as access:
                 attempts.process = subprocess.Popen(
-                    [*ssh, shlex.join(command)],
+                    command,
                     stdin=access,
                     stdout=attempts.output,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                    env=environment,
+                    start_new_session=True,  # an agent by srun outlives the service
                 )
         except OSError as error:
-            self._failed(node, attempts, f"cannot start {ssh[0]}: {error.strerror}")
+            self._failed(node, attempts, f"cannot start {command[0]}: {error.strerror}")
 
     @property
     def _agent_access(self) -> Path:
@@ -144,6 +180,7 @@ class AgentStarts:
         attempts.process = None
         if self.is_local(node):
             return
+        attempts.has_ended = self._nodes[node].launcher == "slurm"
         if code == 0:
             attempts.failures = 0
             self.faults.pop(node, None)
@@ -156,7 +193,8 @@ class AgentStarts:
             text = attempts.output.read().decode(errors="replace").strip()
         lines = text.splitlines() or ["no message"]
         host = self._nodes[node].host or node
-        self._failed(node, attempts, f"ssh {host} ended with exit code {code}: {lines[-1]}")
+        program = "srun on" if self._nodes[node].launcher == "slurm" else "ssh"
+        self._failed(node, attempts, f"{program} {host} ended with exit code {code}: {lines[-1]}")
 
     def _failed(self, node: str, attempts: _Attempts, why: str) -> None:
         attempts.failures += 1

@@ -197,7 +197,7 @@ class SystemMonitor:
         if is_remote and self._starts.is_local(node):
             raise ReshapeError(
                 f"node {node} has the launcher local, so the service starts its agent on its own"
-                " host: set the launcher of the node to none or ssh"
+                " host: set the launcher of the node to none, ssh or slurm"
             )
 
     @property
@@ -338,6 +338,8 @@ class SystemMonitor:
             self._stopping_since = moment
         overdue = moment - self._stopping_since > STOP_S
         remote = [node for node in self.agents if self.is_remote(node)]
+        if overdue:
+            self._starts.give_up()
         return self._starts.all_ended() and (overdue or not remote)
 
     def send_to(self, node: str, message: m.Message) -> None:

@@ -258,6 +258,9 @@ def test_clean_environment_drops_variables_of_the_world_and_keeps_settings() -> 
         "HYDI_CONTROL_FD": "8",
         "MPI_LOCALRANKID": "0",
         "MPIR_X": "1",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURMD_NODENAME": "n1",
     }
     kept = {"PATH": "/bin", "MPIR_CVAR_CH4_NETMOD": "ofi", "OMP_NUM_THREADS": "1", "MPI_HOME": "/m"}
+    kept |= {"SLURM_CONF": "/etc/slurm/slurm.conf"}
     assert clean_environment(world | kept) == kept

@@ -1,0 +1,126 @@
+"""A service in an allocation of a real Slurm: agents by srun, jobs over several hosts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hosts import NoHosts
+from paths import ROOT
+from slurm_cluster import SlurmCluster
+from slurm_service import SlurmService
+
+from reshape.wire import messages as m
+
+SUPPORT = ROOT / "tests" / "support"
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    try:
+        with SlurmCluster(hosts=2, processors=2) as cluster:
+            yield cluster
+    except NoHosts as reason:
+        pytest.skip(str(reason))
+
+
+def program(name: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", f"apps.{name}", *options]
+
+
+def serve(slurm: SlurmCluster, tmp_path: Path, *options: str, **variables: str) -> str:
+    """Run `reshape serve` where it fails, and return what it says."""
+    command = [sys.executable, "-m", "reshape", "serve", "--dir", str(tmp_path / "s"), *options]
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    done = subprocess.run(
+        slurm.command("env", *settings, *command),
+        capture_output=True,
+        text=True,
+        env=slurm.environment,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr
+
+
+def test_jobs_on_all_hosts_of_an_allocation(slurm: SlurmCluster, tmp_path: Path) -> None:
+    with SlurmService(tmp_path, slurm, nodes=2) as service:
+        answer = service.ask(m.ListNodes())
+        assert isinstance(answer, m.Nodes)
+        assert [(node.name, node.processors, node.launcher) for node in answer.nodes] == [
+            ("n1", 2, "slurm"),
+            ("n2", 2, "slurm"),
+        ]
+        # The environment of the submission is that of a shell in the allocation.
+        environment = service.environment() | {"PYTHONPATH": str(ROOT)}
+        job = service.submit(
+            program("jacobi", "--n", "128", "--sweeps", "4"), 4, environment=environment
+        )
+        info = service.wait(job)
+        assert info.state == "COMPLETED", service.output(job)
+        assert info.facts["verified"] is True
+        assert info.allocation[0][1] == "0-3"
+
+
+def test_an_agent_that_dies_is_started_again_and_its_siblings_live(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    with SlurmService(tmp_path, slurm, nodes=2) as service:
+        rows = program("synthetic", "--iterations", "60", "--seconds", "0.2", "--mib", "1")
+        first, second = service.submit(rows, 2), service.submit(rows, 2)
+        service.until(lambda: service.job(second).state == "RUNNING")
+        slurm.hosts["n1"].start("pkill", "-9", "-f", "reshape agent").wait(10)
+        assert service.wait(first).state == "NODE_FAIL"
+        service.until_up("n1", "n2")
+        assert service.job(second).state == "RUNNING"
+        assert service.wait(service.submit(["true"])).state == "COMPLETED"
+        assert service.wait(second).state == "COMPLETED", service.output(second)
+
+
+def test_a_service_that_is_started_again_finds_its_agents(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    with SlurmService(tmp_path, slurm, nodes=2) as service:
+        job = service.submit(
+            program("synthetic", "--iterations", "30", "--seconds", "0.2", "--mib", "1"), 2
+        )
+        service.until(lambda: service.job(job).state == "RUNNING")
+        service.kill_service()
+        service.start_service()
+        service.until_up("n1", "n2")
+        assert service.wait(job).state == "COMPLETED", service.output(job)
+        sruns = subprocess.run(
+            ["pgrep", "-fc", "srun --jobid=.* --nodelist=n1"], capture_output=True, check=False
+        )
+        assert int(sruns.stdout) <= 2, "srun has a second process of its own"
+
+
+def test_wrong_environments_are_refused(slurm: SlurmCluster, tmp_path: Path) -> None:
+    assert serve(slurm, tmp_path, "--slurm") == (
+        "reshape: error: this process is in no Slurm allocation (SLURM_JOB_ID is not set): call it"
+        " in a script of sbatch, or in the shell of salloc\n"
+    )
+    assert "SLURM_JOB_ID is set and SLURM_JOB_NODELIST is not" in serve(
+        slurm, tmp_path, "--slurm", SLURM_JOB_ID="7"
+    )
+    some = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"}
+    assert "SLURM_JOB_CPUS_PER_NODE=4(x3) does not give the processors of the 2 nodes n1, n2" in (
+        serve(slurm, tmp_path, "--slurm", **some, SLURM_JOB_CPUS_PER_NODE="4(x3)")
+    )
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("nodes: [n1, n7]\nprocessors_per_node: 2\nlauncher: slurm\n")
+    options = ["--machine", str(machine), "--listen", "10.99.0.254:7177"]
+    some |= {"SLURM_JOB_CPUS_PER_NODE": "2(x2)"}
+    assert "node n7 has the launcher slurm and is not in Slurm allocation 7" in (
+        serve(slurm, tmp_path, *options, **some)
+    )
+    assert "no Slurm allocation (SLURM_JOB_ID is not set)" in serve(slurm, tmp_path, *options)
+    without = {"PATH": str(Path(sys.executable).parent) + ":/usr/sbin"}
+    assert "there is no srun, scontrol, squeue on PATH, which Slurm allocation 7 needs" in (
+        serve(slurm, tmp_path, "--slurm", **some, **without)
+    )
