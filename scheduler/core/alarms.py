@@ -1,8 +1,8 @@
 """Wake-ups: when the core asks for a `Wakeup`, and what it does at one.
 
 A wake-up comes at the end of a walltime, to end the job; when a prediction expires, to extend it;
-when a backfilled job may have to make room for the head; and at a reserved start time, if nothing
-else happens then.
+when a backfilled job may have to make room for the head; when an exclusion begins or ends; and at a
+reserved start time, if nothing else happens then.
 """
 
 from __future__ import annotations
@@ -104,6 +104,10 @@ class Alarms:
             if state.now < first < inf and not state.releases.any_at(first):
                 self.wake_by(first)
 
+    def wake_for_exclusions(self) -> None:
+        """Ask for a wake-up when the next exclusion begins or ends."""
+        self.wake_by(self._state.exclusions.next_change)
+
     def wake(self) -> bool:
         """Handle the jobs that are overdue now, and return whether a scheduling pass is due."""
         state = self._state
@@ -122,6 +126,7 @@ class Alarms:
         if not state.now < self._at < inf:  # otherwise the wake-up asked for is still to come
             self._at = inf
             self.wake_by(next_end)
+            self.wake_for_exclusions()
             self.wake_for_reservations()
         return pass_due
 

@@ -90,7 +90,7 @@ class Core:
             learns_at_once=order == "batch",
             keep_ended=keep_ended,
         )
-        self._handlers.resources_counted = self._select_pass
+        self._handlers.pass_outdated = self._select_pass
         self.scenario = scenario
 
     # What drivers read.

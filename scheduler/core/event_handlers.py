@@ -32,6 +32,7 @@ from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
 from scheduler.model.orders import Kill, Reason, Requeue
 from scheduler.model.procset import ProcSet
 from scheduler.predictions.predictor import Predictor
+from scheduler.state.exclusions import Exclusion, expiry_of
 from scheduler.state.scheduler_state import SchedulerState
 
 S = JobState
@@ -53,7 +54,8 @@ class EventHandlers:
     ----------
     alarms : see above.
     predictor : predicts run times; None if the scenario uses the users' estimates.
-    resources_counted : called when further resources were named for the first time.
+    pass_outdated : called when another kind of scheduling pass is needed: further resources were
+        named for the first time, or exclusions have come or gone.
     max_jobs : depth of passes by the scenario; None: no limit.
     depth_limit : depth of passes to which the driver has limited the core; None: no limit.
     """
@@ -72,7 +74,7 @@ class EventHandlers:
         self._learns_at_once, self._keep_ended = learns_at_once, keep_ended
         self._ended: list[Job] = []  # jobs from which the predictor is still to learn
         self.predictor: Predictor | None = None
-        self.resources_counted: Callable[[], None] | None = None
+        self.pass_outdated: Callable[[], None] | None = None
         self.max_jobs: int | None = None
         self.depth_limit: int | None = None
 
@@ -93,6 +95,10 @@ class EventHandlers:
             is_new = state.machine.pools.register(spec.resources)
             if is_new or not state.multi_resource:
                 self.count_resources()
+        if spec.reservation and not state.excluding:
+            state.excluding = True
+            state.discard_reservations()
+            self._exclusions_changed()
         if state.multi_resource:
             job.demand = state.quantity(job.processors, job)
         else:
@@ -101,8 +107,8 @@ class EventHandlers:
     def count_resources(self) -> None:
         """Count all resources that were named so far, and schedule by them."""
         self.state.count_resources()
-        if self.resources_counted is not None:
-            self.resources_counted()
+        if self.pass_outdated is not None:
+            self.pass_outdated()
 
     def finish(self, job: Job, final: JobState) -> None:
         """Release everything that a live job holds and record its end."""
@@ -240,6 +246,31 @@ class EventHandlers:
         for job in state.live.values():
             state.expect(job)
         state.processors_released()
+        self._set_expiry(event)
+
+    def _set_expiry(self, event: NodeJoined) -> None:
+        """Exclude the processors of a node from the time at which it expires."""
+        name, until = expiry_of(event.node), event.until
+        if until is None:
+            self.include(name)
+        else:
+            self.exclude(Exclusion(name, self.state.machine.nodes[event.node].processors, until))
+
+    def exclude(self, exclusion: Exclusion) -> None:
+        """Exclude processors, and ask for a wake-up at the beginning."""
+        self.state.exclude(exclusion)
+        self._exclusions_changed()
+
+    def include(self, name: str) -> None:
+        """Remove an exclusion, if there is one of this name."""
+        if self.state.exclusions.get(name) is not None:
+            self.state.include(name)
+            self._exclusions_changed()
+
+    def _exclusions_changed(self) -> None:
+        self.alarms.wake_for_exclusions()
+        if self.pass_outdated is not None:
+            self.pass_outdated()
 
     def on_node_lost(self, event: NodeLost) -> None:
         """End the jobs on a lost node, also if it was lost before.
@@ -249,6 +280,7 @@ class EventHandlers:
         or the loss again.
         """
         state = self.state
+        self.include(expiry_of(event.node))
         state.machine.lose(event.node)
         node = state.machine.nodes.get(event.node)
         lost = ProcSet() if node is None else node.processors
@@ -294,8 +326,12 @@ class EventHandlers:
 
     def on_wakeup(self, event: Wakeup) -> None:
         """End overdue jobs, extend predictions, ask for the next wake-up."""
+        state = self.state
+        if state.exclusions.advance(state.now):
+            state.exclusions_changed()
+            self._exclusions_changed()
         if self.alarms.wake():
-            self.state.request_pass()
+            state.request_pass()
 
 
 def _is_under_way(job: Job, serial: int) -> bool:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import TypeAlias
 
 from scheduler.model.job import Job
 from scheduler.model.orders import Reason
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View
+
+#: Values of the facts of a reason.
+FactsSeen: TypeAlias = dict[str, int | float | str]
+
+EXCLUDED = "; {excluded} of these are not available until it would end ({exclusions})"
 
 
 def reason_pending(job: Job, state: SchedulerState, view: View) -> Reason:
@@ -25,11 +31,15 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
     ``TooLarge``: the job requests more than the machine has. ``NoPlace``: the selection would
     accept no processors for it even if all were idle. ``Resources``: it is the head and waits for
     processors. ``NotExamined``: the latest pass did not come to it, because the depth of passes is
-    limited. ``Reservation``: it is behind the head and has a reservation. ``Priority``: it is
-    behind the head, and either it may not be backfilled or too little is free.
+    limited. ``Excluded``: enough is free, but an advance reservation or the expiry of a node keeps
+    some of it from this job. ``BeginTime``: its own advance reservation has not begun.
+    ``ReservationDeleted``: its advance reservation has ended or was cancelled.
+    ``ReservationLimit``: its advance reservation is too small or too short. ``Reservation``: it is
+    behind the head and has a reservation. ``Priority``: it is behind the head, and either it may
+    not be backfilled or too little is free.
     """
     unit = "" if state.multi_resource else " processors"  # several resources name their units
-    facts: dict[str, int | float | str] = {
+    facts: FactsSeen = {
         "needed": state.format_quantity(job.demand),
         "free": state.format_quantity(state.free),
         "installed": state.format_quantity(state.installed),
@@ -37,6 +47,10 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
     if job.demand > state.installed:
         text = f"{{needed}}{unit} wanted, the machine has {{installed}}"
         return Reason("TooLarge", text, facts)
+    if job.spec.reservation:
+        reason = _reason_of_reservation(job, state, facts)
+        if reason is not None:
+            return reason
     if not state.can_run(job):
         text = "no place for {needed} processors together, even if all {installed} are idle"
         return Reason("NoPlace", text, facts)
@@ -45,6 +59,9 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
     if job is head:
         reservation = view.reservation()
         text = f"{{needed}}{unit} wanted, {{free}} free"
+        rule = "Resources"
+        if _is_excluded(job, state, facts):
+            rule, text = "Excluded", text + EXCLUDED
         if reservation is not None and isfinite(reservation.at):
             facts["at"] = reservation.at
             text += "; enough by {at} if walltimes hold"
@@ -52,7 +69,7 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
         if draining:
             facts["draining"] = draining
             text += "; {draining} are on nodes that drain"
-        return Reason("Resources", text, facts)
+        return Reason(rule, text, facts)
     if state.window is not None and job not in state.window:
         facts["examined"] = len(state.window)
         text = "the latest pass examined the first {examined} jobs and did not come to this one"
@@ -63,7 +80,42 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View) -> Reason:
         return Reason("Reservation", f"{{needed}}{unit} reserved for {{at}}", facts)
     facts["head"] = head.id
     text = f"behind job {{head}}: {{needed}}{unit} wanted, {{free}} free"
+    if _is_excluded(job, state, facts):
+        return Reason("Excluded", text + EXCLUDED, facts)
     if view.has_priorities:
         facts["own"], facts["first"] = view.priority(job), view.priority(head)
         text += "; its priority is {own:.5g}, that of job {head} {first:.5g}"
     return Reason("Priority", text, facts)
+
+
+def _is_excluded(job: Job, state: SchedulerState, facts: FactsSeen) -> bool:
+    """Whether exclusions keep free processors from a job, so that too few are left."""
+    kept = state.kept_from(job) & state.machine.free
+    if not kept or state.machine.free_count - kept.count() >= job.processors:
+        return False
+    until = state.now + job.estimate_s
+    names = state.exclusions.names(kept, state.now, until)
+    own = job.spec.reservation
+    facts["excluded"] = kept.count()
+    facts["exclusions"] = ", ".join(names) if not own else f"not in reservation {own}"
+    return True
+
+
+def _reason_of_reservation(job: Job, state: SchedulerState, facts: FactsSeen) -> Reason | None:
+    """Reason that lies in the job's own advance reservation; None if there is none."""
+    facts["reservation"] = job.spec.reservation
+    own = state.exclusions.get(job.spec.reservation)
+    if own is None:
+        text = "its reservation {reservation} has ended or was cancelled"
+        return Reason("ReservationDeleted", text, facts)
+    facts["reserved"], facts["begin"], facts["end"] = len(own.processors), own.begin, own.end
+    facts["walltime"] = job.estimate_s
+    if not state.reservation_suffices(job):
+        text = (
+            "its reservation {reservation} has {reserved} processors until {end}, it needs {needed}"
+            " for {walltime} s"
+        )
+        return Reason("ReservationLimit", text, facts)
+    if state.now < own.begin:
+        return Reason("BeginTime", "its reservation {reservation} begins at {begin}", facts)
+    return None

@@ -23,6 +23,7 @@ def record_of(handlers: EventHandlers) -> CoreRecord:
         sorted_at=state.queue.sorted_at,
         depth=handlers.depth_limit,
         demands={} if state.demands is None else state.demands.record(),
+        exclusions=tuple(state.exclusions),
     )
 
 
@@ -40,6 +41,7 @@ def restore_state(
     recorded = list(jobs)
     for each in recorded:
         handlers.alarms.limit(each)
+    state.exclusions.restore(record.exclusions, now)
     state.restore(now, record.nodes, recorded)
     for point in points:
         job = state.live.get(point.job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TypeAlias
 
 import msgspec
@@ -22,6 +23,9 @@ from scheduler.state.view import View, topology_fault
 
 #: Called with the event, the policy and its exception; returns a sentence for the reason.
 PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
+
+#: A job contracts off processors at least so long before they are excluded, s.
+LEAD_S = 5.0
 
 _json = msgspec.json.Encoder()
 _DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (Grow, Shrink, Stay)}
@@ -72,7 +76,8 @@ class Resizes:
             return _continue(job.id, "topology", "{fault}", fault=fault)
         if event.failed:
             return _continue(job.id, "policy error", "{failed}", failed=event.failed)
-        if self._state.machine.draining and (order := self._off_draining(job)) is not None:
+        order = self._vacate(job)
+        if order is not None:
             return order
         try:
             return self._apply_policy(job, policy)
@@ -104,24 +109,50 @@ class Resizes:
             job.history.sweet_spot = decision.sweet_spot
         return order
 
-    def _off_draining(self, job: Job) -> Contract | None:
-        """Contract a job off the nodes that drain; None if none of its groups there can leave.
+    def _vacate(self, job: Job) -> Contract | None:
+        """Contract a job off processors that it has to leave; None if there are none, or it cannot.
 
         If all of its groups are there, it has to expand first, which its policy decides.
         """
-        machine = self._state.machine
-        hit = [group for group, held in job.groups.items() if held & machine.draining]
+        state, machine = self._state, self._state.machine
+        if machine.draining:
+            order = self._contract_off(job, machine.draining, self._drain_reason)
+            if order is not None:
+                return order
+        if not state.excluding:
+            return None
+        soon = self._soon(job)
+        until = job.estimated_end if job.estimated_end > state.now else soon
+        blocked = state.blocked(job, state.now, min(soon, until))
+        return self._contract_off(job, blocked, self._exclusion_reason) if blocked else None
+
+    def _drain_reason(self, processors: ProcSet) -> Reason:
+        nodes = ", ".join(self._state.machine.by_node(processors))
+        return Reason("drain", "off {nodes}, which drains", {"nodes": nodes})
+
+    def _exclusion_reason(self, processors: ProcSet) -> Reason:
+        names = self._state.exclusions.names(processors, self._state.now, inf)
+        facts = {"processors": str(processors), "names": ", ".join(names)}
+        return Reason("exclusion", "off processors {processors} ({names})", facts)
+
+    def _soon(self, job: Job) -> float:
+        """Time (s) by which a contraction at the resize point after the next one may be over."""
+        iteration_s = job.history.time_s(job.size) or 0.0
+        pause_s = self.view.pause_s(job) or 0.0
+        return self._state.now + LEAD_S + 2 * iteration_s + pause_s
+
+    def _contract_off(
+        self, job: Job, processors: ProcSet, reason: Callable[[ProcSet], Reason]
+    ) -> Contract | None:
+        """Contract a job by groups that hold any of these processors; None if none can leave."""
+        hit = [group for group, held in job.groups.items() if held & processors]
         for groups in (tuple(hit), *((group,) for group in reversed(hit))):
             to = job.size - sum(len(job.groups[group]) for group in groups)
             possible = to >= job.processors and to in job.history.contractions()
             if not groups or not possible or self.view.failed_lately(job, to):
                 continue
-            held = ProcSet.union(job.groups[group] for group in groups) & machine.draining
-            nodes = ", ".join(machine.by_node(held))
-            order = self._contract(
-                job,
-                Shrink(to, Reason("drain", "off {nodes}, which drains", {"nodes": nodes}), groups),
-            )
+            held = ProcSet.union(job.groups[group] for group in groups) & processors
+            order = self._contract(job, Shrink(to, reason(held), groups))
             if isinstance(order, Contract):
                 return order
         return None
@@ -133,7 +164,10 @@ class Resizes:
             return _refuse(job, f"grow to {to} with {free} free", decision.reason)
         if self.view.failed_lately(job, to):
             return _failed_lately(job, to)
-        chosen = state.machine.allocate(state.selection, needed, self._kept_for_head())
+        kept = self._kept_for_head()
+        if state.excluding:
+            kept |= state.kept_from(job)
+        chosen = state.machine.allocate(state.selection, needed, kept)
         if chosen is None:
             return _refuse(job, f"no processors acceptable for {to}", decision.reason)
         group = state.hold(job, chosen)

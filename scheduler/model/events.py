@@ -38,6 +38,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         It is no demand; see `resources`.
     requeue : whether the job goes back to the queue when its processes die.
     performance : performance model of the job, as `reshape.speedup.named` reads it; "": none.
+    reservation : advance reservation in which alone the job may run; "": none.
 
     Raises
     ------
@@ -59,6 +60,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     memory_kib: int = 0
     requeue: bool = False
     performance: str = ""
+    reservation: str = ""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -170,7 +172,8 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A node joins, for the first time or again, with its processors and further resources.
 
     `reserved` of the processors belong to the redirection group, if there is one, and the same
-    fraction of the further resources.
+    fraction of the further resources. At `until` (s) the node expires: no job is started there that
+    would end later by its estimate, and resizable jobs contract off it before. None: it does not.
     """
 
     at: float
@@ -178,6 +181,7 @@ class NodeJoined(msgspec.Struct, frozen=True, tag=True, gc=False):
     processors: int
     reserved: int = 0
     resources: Mapping[str, int] = {}
+    until: float | None = None
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -232,6 +232,11 @@ class Machine:
         """Free processors."""
         return self.space.free
 
+    @property
+    def numbers(self) -> ProcSet:
+        """Processors of all known nodes, up or down."""
+        return ProcSet.union(node.processors for node in self.nodes.values())
+
     def join(self, name: str, processors: int, resources: Mapping[str, int] | None = None) -> None:
         """Add a node, or change the processors and resources of a known one.
 

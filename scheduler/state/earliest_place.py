@@ -1,7 +1,8 @@
 """Earliest place: when a selection that may refuse will accept processors for a job.
 
 The expected releases are put one by one, soonest first, into a copy of the machine's free space
-until the selection accepts a choice.
+until the selection accepts a choice. With exclusions, the choice must be free for the time of the
+estimate, so the ends of exclusions are tried as well.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from math import inf
 
 from scheduler.model.job import Job, JobState
-from scheduler.model.machine import Machine, fits, keep
+from scheduler.model.machine import Machine, anywhere, fits, keep
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import processors_of
-from scheduler.model.space import NONE
+from scheduler.model.space import NONE, Space
+from scheduler.state.exclusions import Blocked
 from scheduler.state.scheduler_state import SchedulerState
 
 
@@ -26,6 +28,10 @@ class EarliestPlace:
 
     def __init__(self, state: SchedulerState, job: Job) -> None:
         self._state, self._needed = state, job.processors
+        self._kept: ProcSet | None = None
+        if state.excluding:
+            self._search_with_exclusions(job)
+            return
         machine, selection, needed = state.machine, state.selection, self._needed
         then, free, at = machine.space.copy(), machine.free_count, inf
         if free >= needed and fits(selection, then, needed):
@@ -39,7 +45,28 @@ class EarliestPlace:
             if at == inf and free >= needed and fits(selection, then, needed):
                 at = max(time, state.now)
         self.at, self._then = at, then
-        self._kept: ProcSet | None = None
+
+    def _search_with_exclusions(self, job: Job) -> None:
+        """Find the earliest time from which processors are free for the job's estimate."""
+        state = self._state
+        machine, now = state.machine, state.now
+        kept = state.exclusions.intervals(job.spec.reservation, machine.numbers)
+        changes = [(max(time, now), number, time) for time, number, _ in state.releases]
+        changes += [(end, 0, end) for _, _, end in kept if now < end < inf]
+        changes.append((now, 0, now))
+        changes.sort()
+        then, leaving, last = machine.space.copy(), set[int](), len(changes) - 1
+        for i, (at, number, time) in enumerate(changes):
+            if number:
+                then.put(_released(machine, state.live[number], time, leaving))
+            if i < last and changes[i + 1][0] == at:
+                continue
+            left = _without(then, kept, at, at + job.estimate_s)
+            enough = left.free.count() >= self._needed
+            if enough and fits(state.selection, left, self._needed):
+                self.at, self._then = at, left
+                return
+        self.at, self._then = inf, then
 
     @property
     def kept(self) -> ProcSet:
@@ -47,7 +74,13 @@ class EarliestPlace:
         if self.at == inf:
             return NONE
         if self._kept is None:
-            now = self._state.machine.space
+            state, now = self._state, self._state.machine.space
+            if state.excluding and anywhere(state.selection):
+                # Processors that are used now are as good for the job as those that are free.
+                here = self._then.free & now.free
+                missing = self._needed - (self._then.free.count() - here.count())
+                self._kept = here.last(missing)
+                return self._kept
             self._kept = keep(self._state.selection, self._then, now, self._needed)
         return self._kept
 
@@ -76,3 +109,13 @@ def _released(machine: Machine, job: Job, time: float, leaving: set[int]) -> Pro
         else:
             numbers = [number for number in numbers if number not in resize.leaving]
     return machine.usable(ProcSet.union(groups[number] for number in numbers))
+
+
+def _without(space: Space, kept: list[Blocked], start: float, until: float) -> Space:
+    """Free processors that are not kept from a job from `start` to `until` (s)."""
+    blocked = [held for held, begin, end in kept if begin < until and start < end]
+    if not blocked:
+        return space
+    left = space.copy()
+    left.take(left.free & ProcSet.union(blocked))
+    return left

@@ -23,6 +23,7 @@ from scheduler.model.job import Job, JobState, Resize
 from scheduler.model.machine import Node
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
+from scheduler.state.exclusions import Exclusion
 
 
 class ResizeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,6 +120,7 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     sorted_at : when a queue order that ages was last applied to all jobs, seconds.
     depth : depth of passes to which the driver has limited the core; None: no limit.
     demands : learned demands of a process, by user and name of its job.
+    exclusions : advance reservations, and nodes that expire.
     """
 
     nodes: list[Node] = []
@@ -128,6 +130,7 @@ class CoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     sorted_at: float = -inf
     depth: int | None = None
     demands: Mapping[str, float] = {}
+    exclusions: tuple[Exclusion, ...] = ()
 
 
 class SiteRecord(msgspec.Struct, frozen=True, omit_defaults=True):

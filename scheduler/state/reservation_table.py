@@ -92,8 +92,9 @@ class ReservationTable:
     Attributes
     ----------
     reservations : in the order in which they were made.
-    free_bits, reserved_bits : processors that no running job uses, and those that a reservation
-        uses at any time, as bits.
+    excluded : what exclusions keep from the job that is searched for; see `exclude`.
+    free_bits, excluded_bits : processors that no running job uses, and those that an exclusion
+        keeps at any time, as bits.
     """
 
     def __init__(self, free: ProcSet, capacity: SharedCapacity | None = None) -> None:
@@ -104,7 +105,9 @@ class ReservationTable:
         self._running: dict[int, Use] = {}
         self._releases: list[tuple[float, int]] = []  # (end, job) of the running jobs, ascending
         self.reservations: list[Use] = []
-        self.reserved_bits = 0
+        self._reserved_bits = 0
+        self.excluded: list[Use] = []
+        self.excluded_bits = 0
         #: Uses with a demand, by node.
         self._running_on: dict[int, dict[int, Use]] = {}
         self._reserved_on: dict[int, list[Use]] = {}
@@ -158,7 +161,7 @@ class ReservationTable:
         """
         use = Use(bits_of(processors), begin, end, demand)
         self.reservations.append(use)
-        self.reserved_bits |= use.bits
+        self._reserved_bits |= use.bits
         if self.capacity is not None and any(demand):
             use.counts = self._counts(use.bits)
             for node in use.counts:
@@ -170,17 +173,41 @@ class ReservationTable:
     def clear_reservations(self) -> None:
         """Remove all reservations."""
         self.reservations = []
-        self.reserved_bits = 0
+        self._reserved_bits = 0
         self._reserved_on = {}
 
+    def exclude(self, uses: list[Use]) -> None:
+        """Search from now on without what exclusions keep from a job.
+
+        Parameters
+        ----------
+        uses : processors with the times from which and up to which the job may not hold them.
+        """
+        self.excluded = uses
+        self.excluded_bits = 0
+        for use in uses:
+            self.excluded_bits |= use.bits
+
     # Queries.
+
+    @property
+    def limited_bits(self) -> int:
+        """Processors that a reservation uses, or that an exclusion keeps, at any time."""
+        return self._reserved_bits | self.excluded_bits
 
     @property
     def is_finite(self) -> bool:
         """Whether all uses end."""
         if self._releases and self._releases[len(self._releases) - 1][0] == inf:
             return False
-        return all(use.end < inf for use in self.reservations)
+        return all(use.end < inf for use in self._blocking)
+
+    @property
+    def _blocking(self) -> list[Use]:
+        """Reservations and what exclusions keep from the job."""
+        if not self.excluded:
+            return self.reservations
+        return self.reservations + self.excluded
 
     def node(self, processor: int) -> int:
         """Node of a processor; without shared resources, each is a node of its own."""
@@ -206,7 +233,7 @@ class ReservationTable:
 
         The times are `after` and the begins of later buckets, up to `latest`.
         """
-        releases, running, reservations = self._releases, self._running, self.reservations
+        releases, running, reservations = self._releases, self._running, self._blocking
         ends = sorted([use.end for use in reservations if after < use.end < inf])
         i, j, free, at, come = 0, 0, self.free_bits, after, -1  # come: released at this time
         while at <= latest:
@@ -236,8 +263,8 @@ class ReservationTable:
     def free_until(self, processor: int, after: float) -> float:
         """End of a bucket that is free at `after` and not reserved then, s."""
         found = inf
-        if self.reserved_bits >> processor & 1:
-            for use in self.reservations:
+        if self.limited_bits >> processor & 1:
+            for use in self._blocking:
                 if after <= use.begin < found and use.bits >> processor & 1:
                     found = use.begin
         return found

@@ -17,6 +17,8 @@ from scheduler.model.machine import Machine, Node, Selection
 from scheduler.model.orders import Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
+from scheduler.model.space import NONE
+from scheduler.state.exclusions import Exclusion, Exclusions
 from scheduler.state.expected_releases import ExpectedReleases
 from scheduler.state.learned_demands import LearnedDemands
 from scheduler.state.profile import Availability
@@ -58,6 +60,9 @@ class SchedulerState:
     examined : jobs that all passes so far have examined one by one.
     resize_costs : what the resizes of all jobs cost.
     demands : learned demands for shared resources; None: only declared ones count.
+    exclusions : processors that are not available to all jobs in some time.
+    excluding : whether there are exclusions, or queued jobs of a reservation: passes then consider
+        which processors a job gets and until when it holds them.
     orders : the answer to the events that are being handled.
     """
 
@@ -85,6 +90,8 @@ class SchedulerState:
         self.examined = 0
         self.resize_costs = Moves()
         self.demands: LearnedDemands | None = None
+        self.exclusions = Exclusions()
+        self.excluding = False
         self.orders: list[Order] = []
 
     # Quantities.
@@ -117,7 +124,35 @@ class SchedulerState:
         """Whether the machine could run a job if every node was up and idle."""
         if job.demand > self.installed:
             return False
+        if job.spec.reservation and not self.reservation_suffices(job):
+            return False
         return self.machine.can_place(self.selection, job.processors)
+
+    def reservation_suffices(self, job: Job) -> bool:
+        """Whether the reservation of a job has enough processors and time left for it."""
+        own = self.exclusions.get(job.spec.reservation)
+        if own is None or not own.admits or job.processors > own.processors.count():
+            return False
+        start = own.begin if own.begin > self.now else self.now
+        return start + job.estimate_s <= own.end
+
+    def blocked(self, job: Job, start: float, until: float) -> ProcSet:
+        """Processors that exclusions keep from a job at any time from `start` to `until` (s)."""
+        if not self.excluding:
+            return NONE
+        return self.exclusions.blocked(job.spec.reservation, start, until, self.machine.numbers)
+
+    def kept_from(self, job: Job) -> ProcSet:
+        """Processors that exclusions keep from a job if it gets them now.
+
+        A queued job would hold them for its estimate, a live one until its expected end, an overdue
+        one for an unknown time.
+        """
+        if job.started_at is None:
+            until = self.now + job.estimate_s
+        else:
+            until = job.estimated_end if job.estimated_end > self.now else inf
+        return self.blocked(job, self.now, until)
 
     @property
     def head(self) -> Job | None:
@@ -127,7 +162,9 @@ class SchedulerState:
     @property
     def _check(self) -> Callable[[Job], bool] | None:
         """`can_run` if it demands more than a comparison of numbers of processors."""
-        return self.can_run if self.placing or self.multi_resource else None
+        if self.placing or self.multi_resource or self.excluding:
+            return self.can_run
+        return None
 
     def shadow(self, job: Job) -> tuple[float, Quantity]:
         """Earliest time by which enough is free for a job, s, and the amount left over then."""
@@ -185,6 +222,32 @@ class SchedulerState:
         self.reservations.clear()
         self.releases_changed()
         self.pass_due = True
+
+    def exclude(self, exclusion: Exclusion) -> None:
+        """Add an exclusion, or replace the one of its name.
+
+        Raises
+        ------
+        ValueError : the processors of the machine are counted, not distinguished.
+        """
+        if self.machine.counted:
+            raise ValueError(
+                f"exclusion {exclusion.name!r} needs a machine whose processors are distinguished"
+            )
+        self.exclusions.put(exclusion, self.now)
+        self.exclusions_changed()
+
+    def include(self, name: str) -> None:
+        """Remove an exclusion, if there is one of this name."""
+        if self.exclusions.remove(name, self.now):
+            self.exclusions_changed()
+
+    def exclusions_changed(self) -> None:
+        """Ask for a pass: an exclusion was added, has begun or has ended."""
+        self.excluding = len(self.exclusions) > 0 or any(
+            job.spec.reservation for job in self.queue.jobs.values()
+        )
+        self.discard_reservations()
 
     def limit_pass(self) -> None:
         """Choose the jobs that the next pass examines: the first ones of the queue."""
@@ -342,6 +405,7 @@ class SchedulerState:
         else:
             for job in self.queue.jobs.values():
                 job.demand = job.processors
+        self.exclusions_changed()
         self.processors_released()
 
     def count_resources(self) -> None:

@@ -79,6 +79,14 @@ class View:
         """Free processors; at a resize point those that the scheduling pass has left idle."""
         return self._state.machine.free_count
 
+    def free_for(self, job: JobView) -> int:
+        """Free processors that exclusions do not keep from a job; see `kept_from` of the state."""
+        assert isinstance(job, Job)
+        machine = self._state.machine
+        if not self._state.excluding:
+            return machine.free_count
+        return machine.free_count - (machine.free & self._state.kept_from(job)).count()
+
     @property
     def freeing(self) -> int:
         """Processors that contractions under way will release."""
@@ -124,21 +132,26 @@ class View:
             return None
         at, left = state.shadow(head)
         spare = processors_of(left)
-        if state.placing:  # further resources may be free later than the place
+        if state.placing or state.excluding:  # further resources may be free later than the place
             place = EarliestPlace(state, head)
             at, spare = max(at, place.at), self.free - place.kept.count()
         return Reservation(head.id, at, spare)
 
-    def spare(self, until: float) -> int:
+    def spare(self, until: float, job: JobView | None = None) -> int:
         """Idle processors that may be held until a time (s) without delaying the head.
 
         This is the backfilling rule of EASY: all idle processors if they are released by the
         shadow time, otherwise at most the extra processors.
+
+        Parameters
+        ----------
+        job : job that would hold them; processors that exclusions keep from it do not count.
         """
+        free = self.free if job is None else self.free_for(job)
         reservation = self.reservation()
         if reservation is None or until <= reservation.at:
-            return self.free
-        return min(self.free, reservation.spare)
+            return free
+        return min(free, reservation.spare)
 
     def priority(self, job: JobView) -> float:
         """Priority of a job (PRIO 3.1): by queue order if queued, by the time left if running.

@@ -202,6 +202,11 @@ class AnyLife(RuleBasedStateMachine):
     def nodes(self, node: str, lose: bool) -> None:
         self.waiting.append(NodeLost(self.time, node) if lose else self.joined(node))
 
+    @rule(node=st.sampled_from(sorted(NODES)), seconds=st.sampled_from([0.0, 3.0, 12.0, 60.0]))
+    def expiring_node(self, node: str, seconds: float) -> None:
+        until = self.time + seconds
+        self.waiting.append(msgspec.structs.replace(self.joined(node), until=until))
+
     @rule(node=st.sampled_from([*sorted(NODES), "unknown"]), drains=st.booleans())
     def drain(self, node: str, drains: bool) -> None:
         self.waiting.append(DrainChanged(self.time, node, drains))
@@ -234,6 +239,19 @@ class AnyLife(RuleBasedStateMachine):
             assert str(order.reason).endswith("]")
             if isinstance(order, Start | Expand):
                 assert order.group < self.core.jobs[order.job].next_group
+                if not (isinstance(order, Start) and order.restart):
+                    self.check_exclusions(order)
+
+    def check_exclusions(self, order: Start | Expand) -> None:
+        """No job gets processors that are excluded before it ends by its estimate."""
+        job = self.core.jobs[order.job]
+        for core in self.cores:
+            if job.id in core.live:
+                state = core.state
+                kept = state.kept_from(job)
+                if isinstance(order, Start):
+                    kept = state.blocked(job, state.now, state.now + job.estimate_s)
+                assert not order.processors & kept
 
     @invariant()
     def every_processor_in_one_place(self) -> None:
@@ -309,7 +327,14 @@ class AnyLife(RuleBasedStateMachine):
     def nobody_waits_for_what_is_there(self) -> None:
         for core in self.cores:
             head = core.state.head
-            if head is not None and head.demand <= core.state.free:
+            kept = ProcSet() if head is None else core.state.kept_from(head) & core.machine.free
+            if kept and head is not None:
+                space = core.machine.space.copy()
+                space.take(kept)
+                if space.free.count() >= head.processors and head.demand <= core.state.free:
+                    assert core.state.placing
+                    assert core.state.selection.select(space, head.processors) is None
+            elif head is not None and head.demand <= core.state.free:
                 own = core.reservations.get(head.id, -inf)
                 if min(core.reservations.values(), default=inf) < own:
                     continue  # another was promised its start while nodes were away

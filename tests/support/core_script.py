@@ -104,7 +104,7 @@ def run(core: Site, commands: list[str]) -> list[str]:
 EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "submit": (
         {"requeue"},
-        {"n", "walltime", "max", "topology", "priority", "performance"},
+        {"n", "walltime", "max", "topology", "priority", "performance", "reservation"},
     ),
     "started": (set(), set()),
     "ended": ({"died"}, {"exit", "signal", "checkpoint"}),
@@ -114,7 +114,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "done": (set(), set()),
     "failed": ({"restart"}, set()),
     "depth": (set(), set()),
-    "join": (set(), {"reserved"}),
+    "join": (set(), {"reserved", "until"}),
     "lose": (set(), set()),
     "drain": (set(), set()),
     "resume": (set(), set()),
@@ -142,7 +142,9 @@ def read_event(line: str) -> Event:
     topology = Topology.parse(named["topology"]) if "topology" in named else None
     if what == "join":
         node, processors = words
-        return NodeJoined(time, node, int(processors), int(named.get("reserved", 0)))
+        until = float(named["until"]) if "until" in named else None
+        kept = int(named.get("reserved", 0))
+        return NodeJoined(time, node, int(processors), kept, until=until)
     if what == "depth":
         return DepthChanged(time, int(rest[0]) if rest else None)
     if what in ("drain", "resume"):
@@ -163,6 +165,7 @@ def read_event(line: str) -> Event:
             priority=float(named.get("priority", 0)),
             requeue="requeue" in words,
             performance=named.get("performance", ""),
+            reservation=named.get("reservation", ""),
         )
         return JobSubmitted(time, job, spec)
     if what == "point":

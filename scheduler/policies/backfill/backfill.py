@@ -30,6 +30,7 @@ from scheduler.policies.backfill.overdue import (
 )
 from scheduler.policies.backfill.place_reservation import PlaceReservation
 from scheduler.policies.backfill.table_pass import TablePass
+from scheduler.policies.selection.any_on_table import AnyOnTable
 from scheduler.state.reservation_table import TableSelection
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -121,9 +122,9 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         It is valid until the scenario or the state's `multi_resource` or `placing` change.
         """
-        if hasattr(state.selection, "place") and not state.machine.counted:
-            on_table, by_penalty = cast("TableSelection", state.selection), self.pick == "penalty"
-            return TablePass(state, start_job, self.name, on_table, self.reservations, by_penalty)
+        searches = hasattr(state.selection, "place")
+        if state.excluding or (searches and not state.machine.counted):
+            return self._table_pass(state, start_job, searches=searches)
         if self.reservations == 0:
             return InOrder(state, start_job, self.name, self.adaptive_start)
         if self.reservations == 1:
@@ -131,6 +132,25 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Easy(state, start_job, self.name, reserve, self.adaptive_start)
         choose = None if self.pick == "first" else self.choose
         return Conservative(state, start_job, self.name, self.reservations, choose)
+
+    def _table_pass(
+        self, state: SchedulerState, start_job: StartJob, *, searches: bool
+    ) -> TablePass:
+        """Make the pass over the reservation table.
+
+        Parameters
+        ----------
+        searches : whether the selection searches the table itself.
+        """
+        if searches:
+            selection = cast("TableSelection", state.selection)
+        else:
+            selection = AnyOnTable(state.selection, state.machine.space.network)
+        by_penalty = self.pick == "penalty"
+        choose = self.choose if self.pick in ("bl", "bb") else None
+        return TablePass(
+            state, start_job, self.name, selection, self.reservations, by_penalty, choose
+        )
 
     def _head_reservation(self, state: SchedulerState) -> Reserve:
         """Select what EASY reserves for the head."""
@@ -149,7 +169,8 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Overdue jobs to end now because the head's reservation has come."""
         if self.kill == "later" and state.placing:
             return kills_of_later_jobs(state, self._reserves_place(state))
-        return (kills_for_place if self._reserves_place(state) else kills_for_amount)(state)
+        by_place = self._reserves_place(state) or state.excluding
+        return (kills_for_place if by_place else kills_for_amount)(state)
 
     def choose(self, machine: Machine, fitting: Sequence[Job]) -> tuple[Job, Facts] | None:
         """Choose one of the jobs that may start now, given in backfill order, with its facts."""

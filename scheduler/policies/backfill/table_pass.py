@@ -4,6 +4,9 @@ Jobs are placed in queue order: one that may start now does, the others hold res
 processors at certain times, up to the number of reservations; without any (FCFS) the first job that
 has to wait ends the pass. Then later jobs start, in backfill order, that find processors now which
 no reservation needs before they end. Reservations are made again when anything has changed.
+
+With exclusions this pass serves every selection, because it matters then which processors a job
+holds and until when (`scheduler.policies.selection.any_on_table`).
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 from math import inf
 
 from scheduler.model.job import Job, JobState
-from scheduler.model.orders import Reason
+from scheduler.model.orders import Facts, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
+from scheduler.policies.backfill.balance import TEXT, Choose
 from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
 from scheduler.state.bitsets import bits_of
 from scheduler.state.reservation_table import (
@@ -22,9 +26,12 @@ from scheduler.state.reservation_table import (
     Request,
     ReservationTable,
     TableSelection,
+    Use,
 )
 from scheduler.state.scheduler_state import SchedulerState
 
+NO_FACTS: Facts = {}
+FREE_LONG_ENOUGH = "{needed} of {free} free processors are free for {walltime} s"
 STARTS_NOW = "{needed} processors with a penalty factor of {factor}, {free} free"
 
 
@@ -38,6 +45,7 @@ class TablePass(SchedulingPass):
     by_penalty : of the jobs that may start behind a reservation, take the one with the least
         penalty factor, then the shortest, and look again (RUA-Backfilling, GUIM 7.4); otherwise
         take them in backfill order.
+    choose : chooses the next of these jobs in another way; None: see above.
     """
 
     def __init__(
@@ -48,11 +56,12 @@ class TablePass(SchedulingPass):
         selection: TableSelection,
         reservations: int | None,
         by_penalty: bool,
+        choose: Choose | None = None,
     ) -> None:
         super().__init__(state, start_job, name)
         self._selection = selection
         self._most = inf if reservations is None else float(reservations)
-        self._by_penalty = by_penalty
+        self._by_penalty, self._choose = by_penalty, choose
         self._rule = f"{name} by table"
         self._table = ReservationTable(ProcSet(), state.machine.shared)
         #: What the table holds of each live job: groups, expected end (s), learned demand.
@@ -63,6 +72,7 @@ class TablePass(SchedulingPass):
         #: (start of a reservation, what else than processors is left over then), s.
         self._left: list[tuple[float, Quantity]] = []
         self._tried: set[int] = set()  # jobs that cannot start as long as nothing changes
+        self._excluded: dict[str, list[Use]] = {}  # by reservation of the job that is searched for
 
     def run(self) -> None:
         """Start the queued jobs that may start now."""
@@ -75,7 +85,8 @@ class TablePass(SchedulingPass):
         ahead = [job.id for job in waiting[: len(self._reserved)]]
         is_current = state.version == self._version and not state.releases.any_by(state.now)
         is_current = is_current and not state.was_limited
-        if not is_current or ahead != self._reserved or not self._is_full:
+        in_order = not self._is_full or not self._most
+        if not is_current or ahead != self._reserved or in_order:
             self._begin()
             self._place_in_order(waiting)
         if self._is_full and self._most and state.backfill_allowed:
@@ -107,7 +118,7 @@ class TablePass(SchedulingPass):
                 held[number] = now_held
                 table.run(number, state.held(job), end, self._demand(job))
         table.free_bits = bits_of(state.machine.free)
-        self._reserved, self._left, self._tried = [], [], set()
+        self._reserved, self._left, self._tried, self._excluded = [], [], set(), {}
 
     def _demand(self, job: Job) -> Demand:
         if self.state.demands is not None:
@@ -120,8 +131,7 @@ class TablePass(SchedulingPass):
         now = self.state.now
         for job in waiting:
             allocation = self._find(job, now if self._most == 0 else inf)
-            if allocation is not None and allocation.begin <= now:
-                self._start(job, allocation)
+            if allocation is not None and allocation.begin <= now and self._start(job, allocation):
                 continue
             if self._most == 0:
                 return
@@ -140,25 +150,39 @@ class TablePass(SchedulingPass):
                 allocation = self._find(job, state.now)
                 if allocation is None or allocation.begin > state.now:
                     self._tried.add(job.id)
-                elif self._by_penalty:
+                elif self._by_penalty or self._choose is not None:
                     length_s = allocation.factor * job.estimate_s
                     found.append((allocation.factor, length_s, job, allocation))
                 else:
-                    job.backfilled = True
-                    self._start(job, allocation)
+                    self._start_early(job, allocation)
             if not found:
                 return
-            best = found[0]
-            for each in found:
-                if each[:2] < best[:2]:
-                    best = each
-            best[2].backfilled = True
-            self._start(best[2], best[3])
+            best, facts = found[0], NO_FACTS
+            if self._choose is not None:
+                chosen = self._choose(state.machine, [each[2] for each in found])
+                if chosen is None:
+                    return
+                for each in found:
+                    if each[2] is chosen[0]:
+                        best, facts = each, chosen[1]
+            else:
+                for each in found:
+                    if each[:2] < best[:2]:
+                        best = each
+            self._start_early(best[2], best[3], facts)
+
+    def _start_early(self, job: Job, allocation: Allocation, facts: Facts = NO_FACTS) -> None:
+        """Start a job behind the reservations."""
+        job.backfilled = True
+        if not self._start(job, allocation, facts):
+            self._tried.add(job.id)
 
     def _find(self, job: Job, latest: float) -> Allocation | None:
         """Allocation that starts by a time and does not take what reservations need."""
         state = self.state
         now, after = state.now, state.now
+        if state.excluding:
+            self._table.exclude(self._excluded_for(job.spec.reservation))
         if state.multi_resource:
             if not job.demand <= state.free:
                 after = max(now, state.shadow(job)[0])
@@ -175,7 +199,18 @@ class TablePass(SchedulingPass):
         )
         return self._selection.place(self._table, request)
 
-    def _start(self, job: Job, allocation: Allocation) -> None:
+    def _excluded_for(self, reservation: str) -> list[Use]:
+        """Find what exclusions keep from jobs of a reservation; "": from jobs without one."""
+        found = self._excluded.get(reservation)
+        if found is None:
+            state = self.state
+            kept = state.exclusions.intervals(reservation, state.machine.numbers)
+            found = [Use(bits_of(held), begin, end, ()) for held, begin, end in kept]
+            self._excluded[reservation] = found
+        return found
+
+    def _start(self, job: Job, allocation: Allocation, choice: Facts = NO_FACTS) -> bool:
+        """Start a job on its allocation; return whether the selection accepts it."""
         state = self.state
         machine = state.machine
         now, chosen = state.now, allocation.processors
@@ -183,16 +218,21 @@ class TablePass(SchedulingPass):
             "needed": job.processors,
             "factor": round(allocation.factor, 4),
             "free": machine.free_count,
+            "walltime": job.estimate_s,
         }
-        reason = Reason(self._rule, STARTS_NOW, facts)
+        text = STARTS_NOW if self._table.capacity is not None else FREE_LONG_ENOUGH
+        if choice:
+            text, facts = f"{text}; {TEXT}", {**facts, **choice}
+        reason = Reason(self._rule, text, facts)
         if not self.start_job(job, reason, machine.free - chosen):
-            return
+            return False
         end = now + job.estimate_s
         demands = self.state.demands
         learned = None if demands is None else demands.learned(job)
         self._held[job.id] = job.next_group, len(job.groups), job.estimated_end, learned
         self._table.run(job.id, chosen, end, self._demand(job))
         self._left = [(at, left - job.demand if end > at else left) for at, left in self._left]
+        return True
 
     def _reserve(self, job: Job, allocation: Allocation | None) -> None:
         """Reserve an allocation; a job without one, because nodes are down, only counts."""

@@ -86,7 +86,8 @@ class QueuedFirst(PrioResizing, frozen=True):
         if head is not None and not self._may_pass(job, head, view):
             text = "jobs are queued, the first is {head}"
             return Stay(Reason(f"{self.title} 3.3 policy 1", text, {"head": head.id}))
-        idle = view.spare(job.expected_end) if self.protect_reservation else view.free
+        protects = self.protect_reservation
+        idle = view.spare(job.expected_end, job) if protects else view.free_for(job)
         # 5: "If there are no queued jobs and if the application benefited due to expansion at its
         # last resize point, then expand the job using the Max-Benefit-Priority [...] strategy."
         # 6: "If the job cannot be expanded due to insufficient processors, then maintain".

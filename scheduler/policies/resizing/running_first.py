@@ -54,5 +54,6 @@ class MaxBPr(PrioResizing, frozen=True):
         # 3: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 4: "Schedule queued jobs using priority-based backfill to use the idle processors": the
         # core's pass, which follows with `expand_first`.
-        idle = view.spare(job.expected_end) if self.protect_reservation else view.free
+        protects = self.protect_reservation
+        idle = view.spare(job.expected_end, job) if protects else view.free_for(job)
         return self.expand(job, view, idle, self.rule(2), self.rule(3))

@@ -195,7 +195,7 @@ class Replacement:
 
     def _note_end(self, bits: int, begin: float) -> None:
         """Note the ends of buckets that a reservation limits."""
-        bits &= self._table.reserved_bits
+        bits &= self._table.limited_bits
         while bits:
             bit = bits & -bits
             bits ^= bit

@@ -137,6 +137,8 @@ class Checked(OnTable, frozen=True):
             slow.put(held, -inf, end, table.capacity.demand(job.spec.shared))
         for use in table.reservations:
             slow.put(set_of(use.bits), use.begin, use.end, use.demand)
+        for use in table.excluded:
+            slow.put(set_of(use.bits), use.begin, use.end)
         assert found == PLACE[self.name](slow, request)
         return found
 

@@ -196,3 +196,10 @@ def test_expansions_and_contractions_change_what_the_nodes_are_used_for() -> Non
     assert type(order) is Contract
     core.handle([ResizeDone(8.0, 1, order.serial), JobCancelled(8.0, 4)])
     assert started(core, 9.0, job(1, 10.0, 20), first=5) == {5: ProcSet.of([2])}
+
+
+def test_fcfs_starts_a_job_that_arrives_at_an_empty_queue() -> None:
+    core = core_of(Scenario("x", backfill=Backfill(reservations=0), selection=OnTable()))
+    assert started(core, 0.0, job(4, 10.0))
+    assert started(core, 1.0, job(2, 10.0), first=2) == {2: ProcSet.span(4, 2)}
+    assert started(core, 2.0, job(2, 10.0), first=3) == {3: ProcSet.span(6, 2)}

@@ -1,0 +1,167 @@
+"""Exclusions: processors that are not available to all jobs from one time to another.
+
+An advance reservation admits the jobs that name it. A node that expires admits no job, and its
+exclusion has no end. No job starts on excluded processors if, by its estimate, it would still run
+when the exclusion begins; a job that is there then (because it exceeded its estimate, or the
+exclusion was added later) keeps its processors until it ends or contracts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import TypeAlias
+
+import msgspec
+
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import NONE
+
+#: Processors, and the times (s) from which and up to which a job may not hold them.
+Blocked: TypeAlias = tuple[ProcSet, float, float]
+
+
+class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Processors that most or all jobs may not hold from `begin` to `end`.
+
+    Parameters
+    ----------
+    name : unique among the exclusions of a machine.
+    processors : which ones.
+    begin, end : s; `end` itself is outside.
+    admits : whether jobs that name the exclusion (`JobSpec.reservation`) may hold them.
+
+    Raises
+    ------
+    ValueError : the exclusion ends before it begins.
+    """
+
+    name: str
+    processors: ProcSet
+    begin: float
+    end: float = inf
+    admits: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the interval."""
+        if not self.begin < self.end:
+            raise ValueError(
+                f"exclusion {self.name!r} must end after it begins, got {self.begin} to {self.end}"
+            )
+
+    def overlaps(self, start: float, until: float) -> bool:
+        """Whether a job that runs from `start` to `until` (s) runs in the interval."""
+        return self.begin < until and start < self.end
+
+
+def expiry_of(node: str) -> str:
+    """Name of the exclusion that begins when a node expires."""
+    return f"expiry of node {node}"
+
+
+class Exclusions:
+    """Exclusions by name.
+
+    The name of a reservation distinguishes jobs in all queries: "" stands for jobs without one.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Exclusion] = {}
+        self._next_change = inf
+
+    def __len__(self) -> int:
+        """Count the exclusions."""
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Exclusion]:
+        """Iterate over the exclusions, in the order in which they were added."""
+        return iter(list(self._by_name.values()))
+
+    def get(self, name: str) -> Exclusion | None:
+        """Exclusion of a name, if there is one."""
+        return self._by_name.get(name)
+
+    def put(self, exclusion: Exclusion, now: float) -> None:
+        """Add an exclusion, or replace the one of its name."""
+        self._by_name.pop(exclusion.name, None)
+        self._by_name[exclusion.name] = exclusion
+        self._set_next_change(now)
+
+    def remove(self, name: str, now: float) -> bool:
+        """Remove an exclusion; return whether there was one."""
+        found = self._by_name.pop(name, None) is not None
+        self._set_next_change(now)
+        return found
+
+    def advance(self, now: float) -> bool:
+        """Drop the exclusions that have ended; return whether one has begun or ended since."""
+        if now < self._next_change:
+            return False
+        for exclusion in list(self._by_name.values()):
+            if exclusion.end <= now:
+                del self._by_name[exclusion.name]
+        self._set_next_change(now)
+        return True
+
+    @property
+    def next_change(self) -> float:
+        """Time at which the next exclusion begins or ends, s; inf if none does."""
+        return self._next_change
+
+    def _set_next_change(self, now: float) -> None:
+        self._next_change = inf
+        for exclusion in self._by_name.values():
+            at = exclusion.begin if exclusion.begin > now else exclusion.end
+            if at < self._next_change:
+                self._next_change = at
+
+    def blocked(self, reservation: str, start: float, until: float, everything: ProcSet) -> ProcSet:
+        """Processors that a job may not hold at any time from `start` to `until` (s).
+
+        Parameters
+        ----------
+        reservation : name of the reservation of the job; "" if it has none.
+        everything : all processors of the machine.
+        """
+        found = [
+            processors
+            for processors, begin, end in self.intervals(reservation, everything)
+            if begin < until and start < end
+        ]
+        return ProcSet.union(found) if found else NONE
+
+    def intervals(self, reservation: str, everything: ProcSet) -> list[Blocked]:
+        """What a job may not hold, and when.
+
+        A job of a reservation may hold the processors of the reservation, in its interval, and no
+        others. If there is no such reservation it may hold none.
+
+        Parameters
+        ----------
+        reservation, everything : see `blocked`.
+        """
+        own = self._by_name.get(reservation) if reservation else None
+        found: list[Blocked] = []
+        if reservation and (own is None or not own.admits):
+            return [(everything, -inf, inf)]
+        if own is not None:
+            found.append((everything - own.processors, -inf, inf))
+            found.append((own.processors, -inf, own.begin))
+            found.append((own.processors, own.end, inf))
+        for each in self._by_name.values():
+            if each is not own:
+                found.append((each.processors, each.begin, each.end))
+        return [blocked for blocked in found if blocked[0]]
+
+    def names(self, processors: ProcSet, start: float, until: float) -> list[str]:
+        """Names of the exclusions of any of the processors between two times (s)."""
+        return [
+            each.name
+            for each in self._by_name.values()
+            if each.overlaps(start, until) and each.processors & processors
+        ]
+
+    def restore(self, exclusions: Iterable[Exclusion], now: float) -> None:
+        """Take over recorded exclusions."""
+        for exclusion in exclusions:
+            self.put(exclusion, now)
