@@ -56,11 +56,10 @@ class NormalisedGradients:
         if self._ridge:
             gradient = gradient + self._ridge * self._weights * self._scales**2
         self._squares += gradient**2
-        moved = self._squares > 0
+        sizes = self._scales * np.sqrt(self._squares)
+        moved = sizes > 0  # not if the product of tiny numbers underflows
         step = self._rate * np.sqrt(self._examples / self._size)
-        self._weights[moved] -= (
-            step * gradient[moved] / (self._scales[moved] * np.sqrt(self._squares[moved]))
-        )
+        self._weights[moved] -= step * gradient[moved] / sizes[moved]
 
     def learned(self) -> dict[str, Any]:
         """Return the state as data that JSON can hold."""
