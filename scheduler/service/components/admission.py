@@ -5,7 +5,6 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from math import inf
 from operator import attrgetter
@@ -71,7 +70,7 @@ class Admission:
             priority=priority,
             resources={name: amount for name, amount in submission.resources.items() if amount},
             shared={name: amount for name, amount in submission.shared.items() if amount},
-            executable=os.path.basename(submission.argv[0]),
+            executable=submission.argv[0].rpartition("/")[2],
             requeue=submission.requeue,
             performance=submission.performance,
         )
@@ -142,6 +141,8 @@ class Admission:
                 )
 
     def _check_resources(self, submission: Submission) -> None:
+        if not submission.resources:
+            return
         pools = self._machine.pools
         there = dict(zip(pools.names, pools.installed, strict=True))
         for name, amount in submission.resources.items():
