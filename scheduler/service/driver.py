@@ -84,13 +84,22 @@ class Driver:
             self.events.append(change)
 
     def register_nodes(self, names: list[str]) -> None:
-        """Number the processors of new nodes in the configured order, before any agent reports."""
+        """Number the processors of new nodes in the configured order, before any agent reports.
+
+        Nodes that the configuration no longer names are lost and removed. A removed node that is in
+        the Slurm allocation of the service belongs to the machine again.
+        """
         now = self._clock()
         events: list[Event] = []
+        known, configured = self._core.machine.nodes, self._monitor.configured
         for name in names:
-            if name not in self._core.machine.nodes:
+            granted = configured[name].launcher == "slurm"
+            if name not in known or (known[name].removed and granted):
                 events.append(self._monitor.joined_event(name, now))
                 events.append(NodeLost(at=now, node=name))  # down until its agent reports
+        for name, node in known.items():
+            if name not in configured and not node.removed:
+                events += [NodeLost(at=now, node=name), NodeRemoved(at=now, node=name)]
         if events:
             self.decide(events)
         self._follow_removals()

@@ -71,8 +71,8 @@ class AgentStarts:
         self.faults: dict[str, str] = {}
 
     def is_local(self, node: str) -> bool:
-        """Whether a node is on the host of the service."""
-        return self._nodes[node].launcher == "local"
+        """Whether a node is on the host of the service; false if it is not configured any more."""
+        return node in self._nodes and self._nodes[node].launcher == "local"
 
     def is_gone(self, node: str) -> bool:
         """Whether a node is local and no agent of it runs; of other hosts nothing is known."""

@@ -100,6 +100,33 @@ def test_a_service_that_is_started_again_finds_its_agents(
         assert int(sruns.stdout) <= 2, "srun has a second process of its own"
 
 
+def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The first allocation is cancelled; the second one is another node."""
+    service = SlurmService(tmp_path, slurm, nodes=1)
+    options = ["--n", "256", "--sweeps", "10", "--iterations", "120", "--checkpoint", "10"]
+    with service:
+        first = service.submit(program("jacobi", *options), 2, requeue=True)
+        queued = service.submit(["true"], 2)
+        service.until(lambda: service.job(first).iteration > 12)
+        (before,) = service.names
+        blocker = slurm.start("srun", f"--nodelist={before}", "--exclusive", "sleep", "1000")
+        service.kill_service()
+        service.release()
+        service.prepare_hosts()
+        (after,) = service.names
+        assert before != after
+        service.start_service()
+        assert {after: "up"} == service.nodes()
+        info = service.wait(first)
+        assert info.state == "COMPLETED", service.output(first)
+        assert info.requeues == 1
+        assert info.facts["verified"] is True
+        assert info.facts["restarted_from"]
+        assert service.wait(queued).state == "COMPLETED"
+        blocker.terminate()
+        blocker.wait(20)
+
+
 def test_wrong_environments_are_refused(slurm: SlurmCluster, tmp_path: Path) -> None:
     assert serve(slurm, tmp_path, "--slurm") == (
         "reshape: error: this process is in no Slurm allocation (SLURM_JOB_ID is not set): call it"
