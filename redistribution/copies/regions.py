@@ -1,4 +1,4 @@
-"""Regions: the memory of local arrays and of messages, described alike for copies."""
+"""Regions: one description of memory for local arrays and for messages."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Messages that MPI takes out of an array, or puts into it, by itself. Importing this starts MPI.
+"""Messages that MPI sends from an array, or receives into it, directly. Importing this starts MPI.
 
 If a message is made of long contiguous ranges of an array, a derived datatype describes them to
-MPI, which then needs no buffer of ours: one copy less. For short ranges MPI is slower than packing.
-The thresholds were measured with MPICH on one node, where the receiver reads the memory of the
-sender. It may put the message anywhere, but the description of the sender must be short; if it is
-not, MPI packs by itself, a hundred times as slowly.
+MPI, and no message buffer is needed, which saves a copy. For short ranges MPI is slower than
+packing. The thresholds were measured with MPICH on one node, where the receiver reads the memory of
+the sender. It may put the message anywhere, but the description of the sender must be short; if it
+is not, MPI packs by itself, a hundred times as slowly.
 """
 
 from __future__ import annotations

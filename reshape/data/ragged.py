@@ -71,7 +71,7 @@ class Ragged:
 
     @property
     def cuts(self) -> RaggedCuts:
-        """Where the parts of each process begin today."""
+        """Where the parts of each process begin at the present size."""
         rows, entries = self.counts.layout, self.values[0].layout
         assert isinstance(rows, Cuts)
         assert isinstance(entries, Cuts)

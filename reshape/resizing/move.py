@@ -182,7 +182,7 @@ def run(comm: MPI.Intracomm, move: Move) -> None:
         elif target is not None:
             plan.gather(plan.target_process[comm.rank], move.find, target)
     finally:
-        plan.forget()  # the plan may stay cached, the memory of this configuration not
+        plan.forget()  # the plan may stay cached, but not the memory of this configuration
 
 
 def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:

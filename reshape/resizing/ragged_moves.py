@@ -1,4 +1,4 @@
-"""What moving ragged data needs beside moving its parts: new cuts, and the packing of items."""
+"""New cuts of ragged data, and the packing of items; `move` moves the parts."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         )
 
     def close(self) -> None:
-        """Nothing remains open."""
+        """Do nothing, because no file remains open."""
 
     @staticmethod
     def remove(folder: Path) -> None:

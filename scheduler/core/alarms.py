@@ -1,4 +1,4 @@
-"""Wake-ups: when the core asks for a `Wakeup`, and what it does at one.
+"""Wake-ups: when the core requests a `Wakeup`, and what it does then.
 
 A wake-up comes at the end of a walltime, to end the job; when a prediction expires, to extend it;
 when a backfilled job may have to make room for the head; when an exclusion begins or ends; and at a

@@ -1,1 +1,1 @@
-"""Several centres: who asks them, how a job is assigned to one of them, and what they answer."""
+"""Several centres: dispatchers, the assignment of jobs to centres, and the answers of centres."""

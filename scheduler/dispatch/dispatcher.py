@@ -1,4 +1,4 @@
-"""The dispatcher of a job: which sites it asks, how old their answers are, and who chooses.
+"""The dispatcher of a job: the sites that it asks, the age of their answers, and the policy.
 
 One `Dispatcher` serves all jobs of a simulation, but it keeps nothing of one job for the next,
 except predictions of run times and, if answers may be old, the answers (GUIM 8.4 and 9.1).

@@ -3,7 +3,7 @@
 A rigid job runs for its estimate, or for a run time that is given. A resizable job has the work
 left that its estimate leaves at its present speed. If its iteration times on two sizes at least
 have been measured, it comes to resize points, and each iteration takes the time that its history
-predicts for the size. Otherwise nothing tells what a resize would bring, and it keeps its size.
+predicts for the size. Otherwise the effect of a resize is not known, and it keeps its size.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ExpectedJobs(Physics):
         self._has_begun = False
 
     def start(self, order: Start) -> None:
-        """Enter the end of a job that starts; it is not known what a resize would bring."""
+        """Enter the end of a job that starts; the effect of a resize is not known."""
         number, now = order.job, self._agenda.now
         if number not in self.first_starts:
             self.first_starts[number] = now, order.processors
@@ -72,7 +72,7 @@ class ExpectedJobs(Physics):
         return inf if found is None else found[0] + self._expected_s(self._site.jobs[number])
 
     def resize(self, order: Continue | Expand | Contract) -> None:
-        """Answer a job at a resize point: it computes on, or pauses as its last resizes did."""
+        """Answer a job at a resize point: it continues, or pauses as its last resizes did."""
         number = order.job
         if isinstance(order, Continue):
             self._compute(self._site.jobs[number])

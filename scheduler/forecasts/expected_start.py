@@ -3,7 +3,7 @@
 The same core runs forward by the same loop as in a forecast, with expected run times and without
 later arrivals, but only until the job starts. It is a copy made directly from the jobs of the core,
 not from an encoded record. GUIM 8.5.1 reads the start from a reservation table; for FCFS and EASY
-both give the same time. If the queue is empty, the expected releases alone tell the start.
+both give the same time. If the queue is empty, the start follows from the expected releases.
 """
 
 from __future__ import annotations

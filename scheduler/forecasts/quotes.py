@@ -202,7 +202,7 @@ def waiting(
     arrivals: bool = False,
     workers: int = 1,
 ) -> Waiting:
-    """Tell what a queued job waits for, when it will start, and what would change that.
+    """Describe what a queued job waits for, when it will start, and what would change that.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class OutputFile(NamedTuple):
 
     @property
     def mode(self) -> str:
-        """The word for `starter.py`."""
+        """The argument MODE of `starter.py`."""
         return "truncate" if self.truncate else "append"
 
 

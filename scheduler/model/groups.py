@@ -17,7 +17,7 @@ def leaving_groups(groups: Mapping[int, ProcSet], processors: int) -> tuple[int,
     Parameters
     ----------
     groups : group number -> processors, oldest first.
-    processors : how many are to leave, >= 1 and fewer than the job has.
+    processors : number of processors that leave, >= 1 and fewer than the job has.
 
     Returns
     -------

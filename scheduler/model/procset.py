@@ -130,5 +130,5 @@ class ProcSet(msgspec.Struct, frozen=True, gc=False):
         """
         chosen = lowest(self.intervals, count)
         if chosen is None:
-            raise ValueError(f"{count} processors wanted of the {len(self)} in {str(self)!r}")
+            raise ValueError(f"{str(self)!r} has {len(self)} processors, not {count}")
         return ProcSet(chosen)

@@ -174,6 +174,6 @@ def checked(resources: Mapping[str, int]) -> None:
     """
     for name, amount in resources.items():
         if not name or name == "processors":
-            raise ValueError(f"{name!r} is no name of a further resource")
+            raise ValueError(f"{name!r} cannot be the name of a further resource")
         if amount < 0:
             raise ValueError(f"{name} must be >= 0, got {amount}")

@@ -1,4 +1,4 @@
-"""Containment: an error in a policy of a user's own does not end the program that runs it.
+"""Containment: an error in a user-defined policy does not end the program that runs it.
 
 `contained` replaces every policy of a scenario that does not belong to this package by a wrapper
 around it. The wrapper checks each result. If the policy raises an exception or returns an invalid

@@ -256,7 +256,7 @@ def _kind(name: str, policy: Any) -> str:
         if typed and callable(getattr(policy, method, None)):
             if kind == "order" and not isinstance(getattr(policy, "ages", None), bool):
                 raise ConfigError(
-                    f"{name!r} does not say whether its order changes with time; give the class"
+                    f"{name!r} does not declare whether its order changes with time; give the class"
                     " ages: ClassVar[bool] = False, or True"
                 )
             return kind

@@ -1,4 +1,4 @@
-"""Log lines at a bounded rate, for what a peer may cause as often as it likes."""
+"""Log lines at a bounded rate, for events that a peer may cause at any rate."""
 
 from __future__ import annotations
 

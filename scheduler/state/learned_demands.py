@@ -5,9 +5,9 @@ its nodes (`scheduler.model.sharing`; the reading in which windows change with t
 Iteration times with different neighbours therefore tell how much the job itself demands: the demand
 is sought for which the times without penalties, which follow from it, agree best.
 
-Iteration times do not tell resources apart: what is learned is the demand for the first one. Nor do
-they always tell a job that overloads its nodes by itself from one that does not: with one kind of
-neighbours, two demands may explain the times, and the smaller one is taken until others come.
+Iteration times do not distinguish resources: what is learned is the demand for the first one. Nor
+do they always tell a job that overloads its nodes by itself from one that does not: with one kind
+of neighbours, two demands may explain the times, and the smaller one is taken until others come.
 """
 
 from __future__ import annotations

@@ -83,10 +83,10 @@ WRITTEN = ("report.json", "report.txt")
     "mpiexec -n 9 reshape study my.yaml --mpi --traces ~/traces --out results",
 )
 def study(name: str | None, workers: int | None, mpi: bool, **options: Any) -> None:
-    """Run the study NAME, one that comes with the package or a YAML file of your own.
+    """Run the study NAME: one that comes with the package, or a YAML file.
 
-    Without NAME, list the studies there are. With --out, runs are kept as they are done: after an
-    interruption the same command computes what is missing.
+    Without NAME, list the studies that come with the package. With --out, runs are kept as they are
+    done: after an interruption the same command computes what is missing.
     """
     if name is None:
         click.echo(_listing())

@@ -3,7 +3,7 @@
 A resize passes as it does live. The group of an expansion starts in the background while the job
 computes on, and joins at the first resize point at which it is ready; join and move are a pause. A
 contraction is a pause for the move; the processors are free when the processes on them have ended,
-and the job computes on meanwhile.
+and the job computes meanwhile.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Programs(Physics):
         self._continue(order.job)
 
     def end_instant(self, events: list[Event]) -> None:
-        """Collect the jobs that ended, and let others compute on after a start or a resize."""
+        """Collect the jobs that ended, and let others continue after a start or a resize."""
         for event in events:
             if type(event) is JobEnded:
                 self._collect(event.job)

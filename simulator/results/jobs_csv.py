@@ -204,7 +204,7 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
     try:
         return kind(row[name] or "")
     except (TypeError, ValueError):
-        raise ReshapeError(f"{path}:{line}: {name}: {row[name]!r} makes no sense") from None
+        raise ReshapeError(f"{path}:{line}: {name}: {row[name]!r} is not a valid value") from None
 
 
 def job_names(schedule: Schedule) -> list[str]:

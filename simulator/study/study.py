@@ -82,14 +82,16 @@ class FullGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of a study file; see the head of this module."""
+    """Contents of a study file; see the module docstring."""
 
     study: str
     run: str
     report: str | None = None
     fixed: dict[str, Any] = {}
     cases: list[dict[str, Any]] = []
-    grid: dict[str, Any] = {}  # lists; `_check` can say which is none, its line and name
+    grid: dict[
+        str, Any
+    ] = {}  # lists; `_check` names the line and the name of one that is not a list
     seeds: int | list[int] | None = None
     full: FullGrid | None = None
 
@@ -322,8 +324,8 @@ def _check(tree: Located, plan: StudyFile) -> None:
         for name in group:
             here = str(place[0])
             if name in (SEED, TRACES):
-                mend = "give `seeds`" if name == SEED else "give --traces DIR"
-                tree.fail((*place, name), f"is set by the runner; {mend} instead")
+                fix = "give `seeds`" if name == SEED else "give --traces DIR"
+                tree.fail((*place, name), f"is set by the runner; {fix} instead")
             if seen.setdefault(name, here) != here:
                 tree.fail((*place, name), f"is given under {seen[name]} too; keep one")
     _check_lists(tree, ("grid",), plan.grid)

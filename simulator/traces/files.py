@@ -77,7 +77,7 @@ def check_place(path: Path, *, make_parent: bool = False) -> None:
     if path.exists() and not path.is_file():
         raise ReshapeError(f"{path} cannot be written: it is a device or a pipe, not a file")
     if not os.access(parent, os.W_OK):
-        raise ReshapeError(f"{path} cannot be written: {parent} is not yours to write to")
+        raise ReshapeError(f"{path} cannot be written: you may not write to {parent}")
 
 
 def _umask() -> int:

@@ -68,7 +68,7 @@ class WeekChoice(msgspec.Struct, frozen=True):
             odd += f"; {jobs} of unknown wait counted from submission"
         if self.never_ran:
             jobs = counted(self.never_ran, "job")
-            odd += f"; {jobs} without run time or processors counted for nothing"
+            odd += f"; {jobs} without run time or processors did not count"
         return (
             f"{counted(self.windows, 'week')}, {self.full} with a utilization of at least"
             f" {self.least:g} on {counted(self.processors, 'processor')},"

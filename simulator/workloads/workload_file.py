@@ -65,7 +65,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of a workload file; see the head of this module."""
+    """Contents of a workload file; see the module docstring."""
 
     processors: int | None = None
     jobs: list[JobLine] = []

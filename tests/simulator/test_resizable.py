@@ -89,7 +89,10 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     text = (out / "jobs.csv").read_text()
     (out / "jobs.csv").write_text(text.replace(":35,", ":x,", 1))
-    with pytest.raises(ReshapeError, match=r"jobs.csv:\d+: sizes: '.* [\d.]+:x' makes no sense"):
+    wrong = r"jobs.csv:\d+: sizes: '.* [\d.]+:x' is not a valid value"
+    with pytest.raises(ReshapeError, match=wrong):
+        ReshapeError, match=r"jobs.csv:\d+: sizes: '.* [\d.]+:x' is not a valid value"
+    ):
         jobs_csv.read(out / "jobs.csv")
 
 

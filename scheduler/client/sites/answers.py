@@ -135,7 +135,7 @@ def at_once(
     done, failed = dict(results), dict(errors)
     for site in sites:
         if site.name not in done and site.name not in failed:
-            failed[site.name] = f"gave no answer within {deadline_s:g} s"
+            failed[site.name] = f"did not answer within {deadline_s:g} s"
     return {site.name: done[site.name] for site in sites if site.name in done}, failed
 
 

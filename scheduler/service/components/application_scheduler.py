@@ -123,7 +123,7 @@ class ApplicationScheduler:
         if job is None and 0 < number <= self.last:
             job = recorded_job(self._journal, number)
             if job is None:
-                raise ReshapeError(f"the journal does not hold job {number} any more")
+                raise ReshapeError(f"job {number} is not in the journal any more")
         if job is None:
             known = f"numbers go from 1 to {self.last}" if self.last else "none was submitted yet"
             raise ReshapeError(f"there is no job {number}: {known}")

@@ -126,7 +126,7 @@ class NodeStates:
         return events
 
     def why_of_job(self, number: int) -> str:
-        """Say which nodes of a job drain, and how it leaves them; empty if none does."""
+        """Describe which nodes of a job drain, and how it leaves them; empty if none does."""
         job = self._core.jobs.get(number)
         machine = self._core.machine
         if job is None or job.state in FINAL or not job.groups:

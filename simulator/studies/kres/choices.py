@@ -86,7 +86,7 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class BalanceReading(NamedTuple):
-    """A reading of the paper; its parts are described at the head of this module."""
+    """A reading of the paper; the module docstring describes its parts."""
 
     modifier: str
     bl_takes: str

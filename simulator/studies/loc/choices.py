@@ -130,7 +130,7 @@ def _rounded(trace: Trace, minutes: str, scaled: float) -> Trace:
 
 
 class PlacementReading(NamedTuple):
-    """A reading of the paper; see the head of this module."""
+    """A reading of the paper; see the module docstring."""
 
     minutes: str
     estimates: str

@@ -55,7 +55,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class RedirectionReading(NamedTuple):
-    """A reading of the paper for one trace; see the head of this module."""
+    """A reading of the paper for one trace; see the module docstring."""
 
     trace: str
     processors: int

@@ -93,7 +93,7 @@ def test_sites_that_fail_or_are_late_do_not_hold_up_the_others() -> None:
     sites = [SiteDescription(name, Path(name)) for name in ("late", "away", "good")]
     assert at_once(sites, question, 0.3) == (
         {"good": "GOOD"},
-        {"away": "no service there", "late": "gave no answer within 0.3 s"},
+        {"away": "no service there", "late": "did not answer within 0.3 s"},
     )
 
 

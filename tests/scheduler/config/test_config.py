@@ -152,7 +152,7 @@ WRONG = [
         "nodes:\n- {name: a, processors: 1, resources: {processors: 1}}",
         2,
         "nodes[0].resources",
-        "'processors' is no name of a further resource",
+        "'processors' cannot be the name of a further resource",
     ),
     (
         "verify: true\nparameters:\n  selection: tree",

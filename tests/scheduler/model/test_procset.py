@@ -38,7 +38,7 @@ def test_operations_equal_those_of_sets(a: set[int], b: set[int]) -> None:
 @given(numbers, st.integers(0, 45))
 def test_first(a: set[int], count: int) -> None:
     if count > len(a):
-        with pytest.raises(ValueError, match=f"{count} processors wanted of the {len(a)}"):
+        with pytest.raises(ValueError, match=f"has {len(a)} processors, not {count}"):
             ProcSet.of(a).first(count)
     else:
         chosen = ProcSet.of(a).first(count)

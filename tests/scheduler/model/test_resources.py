@@ -52,8 +52,8 @@ def test_pools() -> None:
     ("resources", "words"),
     [
         ({"memory": -1}, "memory must be >= 0, got -1"),
-        ({"": 1}, "'' is no name of a further resource"),
-        ({"processors": 1}, "'processors' is no name of a further resource"),
+        ({"": 1}, "'' cannot be the name of a further resource"),
+        ({"processors": 1}, "'processors' cannot be the name of a further resource"),
     ],
 )
 def test_wrong_resources(resources: dict[str, int], words: str) -> None:
