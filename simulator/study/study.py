@@ -89,9 +89,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report: str | None = None
     fixed: dict[str, Any] = {}
     cases: list[dict[str, Any]] = []
-    grid: dict[
-        str, Any
-    ] = {}  # lists; `_check` names the line and the name of one that is not a list
+    grid: dict[str, Any] = {}  # of lists; `_check` names one that is not a list
     seeds: int | list[int] | None = None
     full: FullGrid | None = None
 

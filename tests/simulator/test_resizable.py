@@ -91,8 +91,6 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     (out / "jobs.csv").write_text(text.replace(":35,", ":x,", 1))
     wrong = r"jobs.csv:\d+: sizes: '.* [\d.]+:x' is not a valid value"
     with pytest.raises(ReshapeError, match=wrong):
-        ReshapeError, match=r"jobs.csv:\d+: sizes: '.* [\d.]+:x' is not a valid value"
-    ):
         jobs_csv.read(out / "jobs.csv")
 
 
