@@ -322,6 +322,7 @@ class NodeInfo(msgspec.Struct):
     state : idle, mix, alloc, drng, drain or down, as in sinfo.
     jobs : numbers of the jobs that hold processors of the node.
     reason : why it drains, or why its agent could not be started.
+    until : time at which it is given back, Unix time in seconds; None: it stays.
     """
 
     name: str
@@ -332,6 +333,7 @@ class NodeInfo(msgspec.Struct):
     launcher: str
     jobs: list[int]
     reason: str = ""
+    until: float | None = None
 
 
 class Nodes(MessageBase):

@@ -13,6 +13,7 @@ from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.text.counts import listed
 from scheduler.text.tables import Table, render
+from scheduler.text.times import format_moment
 
 
 @click.group()
@@ -46,12 +47,18 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
             each.host or "-",
             each.launcher,
             ",".join(map(str, each.jobs)) or "-",
-            each.reason,
+            _remark(each),
         )
         for each in answer.nodes
     ]
     left = frozenset({"NODE", "STATE", "HOST", "LAUNCHER", "REASON"})
     click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+def _remark(each: m.NodeInfo) -> str:
+    if each.until is None:
+        return each.reason
+    return "; ".join(filter(None, (each.reason, f"until {format_moment(each.until)}")))
 
 
 @node.command()

@@ -280,13 +280,16 @@ class EventHandlers:
         or the loss again.
         """
         state = self.state
+        reason = Reason("node lost", "node {node} is gone", {"node": event.node})
+        expiry = state.exclusions.get(expiry_of(event.node))
+        if expiry is not None and expiry.begin <= state.now:
+            reason = Reason("node expired", "node {node} is given back", {"node": event.node})
         self.include(expiry_of(event.node))
         state.machine.lose(event.node)
         node = state.machine.nodes.get(event.node)
         lost = ProcSet() if node is None else node.processors
         points = event.restart_points
         state.releases_changed()
-        reason = Reason("node lost", "node {node} is gone", {"node": event.node})
         for job in list(state.live.values()) if lost else ():
             state.expect(job)
             joining = job.resize.group if job.resize is not None else None

@@ -214,6 +214,8 @@ class Driver:
         self._follow_removals()
         for event in self._monitor.on_tick(now, start_agents=start_agents, heard_all=heard_all):
             self.decide([event])
+        if expired := self._nodes.expire(now):
+            self.decide(expired)
         self.events += self._remap.on_tick()
         if self._alarms and self._alarms[0] <= now:
             while self._alarms and self._alarms[0] <= now:

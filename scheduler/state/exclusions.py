@@ -49,6 +49,11 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
                 f"exclusion {self.name!r} must end after it begins, got {self.begin} to {self.end}"
             )
 
+    @property
+    def expires(self) -> bool:
+        """Whether it stands for a node that expires."""
+        return not self.admits and self.end == inf
+
     def overlaps(self, start: float, until: float) -> bool:
         """Whether a job that runs from `start` to `until` (s) runs in the interval."""
         return self.begin < until and start < self.end
@@ -115,22 +120,32 @@ class Exclusions:
             if at < self._next_change:
                 self._next_change = at
 
-    def blocked(self, reservation: str, start: float, until: float, everything: ProcSet) -> ProcSet:
+    def blocked(
+        self,
+        reservation: str,
+        start: float,
+        until: float,
+        everything: ProcSet,
+        leaves_by: float = inf,
+    ) -> ProcSet:
         """Processors that a job may not hold at any time from `start` to `until` (s).
 
         Parameters
         ----------
         reservation : name of the reservation of the job; "" if it has none.
         everything : all processors of the machine.
+        leaves_by : time (s) by which the job can leave processors of a node that expires.
         """
         found = [
             processors
-            for processors, begin, end in self.intervals(reservation, everything)
+            for processors, begin, end in self.intervals(reservation, everything, leaves_by)
             if begin < until and start < end
         ]
         return ProcSet.union(found) if found else NONE
 
-    def intervals(self, reservation: str, everything: ProcSet) -> list[Blocked]:
+    def intervals(
+        self, reservation: str, everything: ProcSet, leaves_by: float = inf
+    ) -> list[Blocked]:
         """What a job may not hold, and when.
 
         A job of a reservation may hold the processors of the reservation, in its interval, and no
@@ -138,7 +153,7 @@ class Exclusions:
 
         Parameters
         ----------
-        reservation, everything : see `blocked`.
+        reservation, everything, leaves_by : see `blocked`.
         """
         own = self._by_name.get(reservation) if reservation else None
         found: list[Blocked] = []
@@ -149,7 +164,7 @@ class Exclusions:
             found.append((own.processors, -inf, own.begin))
             found.append((own.processors, own.end, inf))
         for each in self._by_name.values():
-            if each is not own:
+            if each is not own and not (each.expires and each.begin >= leaves_by):
                 found.append((each.processors, each.begin, each.end))
         return [blocked for blocked in found if blocked[0]]
 

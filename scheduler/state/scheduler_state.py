@@ -25,6 +25,8 @@ from scheduler.state.profile import Availability
 from scheduler.state.queue import Queue
 
 S = JobState
+#: A job expands onto a node that expires only if the node remains at least so long, s.
+EXPANSION_S = 30.0
 
 
 class SchedulerState:
@@ -146,13 +148,19 @@ class SchedulerState:
         """Processors that exclusions keep from a job if it gets them now.
 
         A queued job would hold them for its estimate, a live one until its expected end, an overdue
-        one for an unknown time.
+        one for an unknown time. A live job expands onto nodes that expire before, too, if they
+        remain for `EXPANSION_S` and ten iterations; it contracts off them later.
         """
+        if not self.excluding:
+            return NONE
+        now, leaves_by = self.now, inf
         if job.started_at is None:
-            until = self.now + job.estimate_s
+            until = now + job.estimate_s
         else:
-            until = job.estimated_end if job.estimated_end > self.now else inf
-        return self.blocked(job, self.now, until)
+            until = job.estimated_end if job.estimated_end > now else inf
+            leaves_by = now + EXPANSION_S + 10 * (job.history.time_s(job.size) or 0.0)
+        numbers = self.machine.numbers
+        return self.exclusions.blocked(job.spec.reservation, now, until, numbers, leaves_by)
 
     @property
     def head(self) -> Job | None:

@@ -10,15 +10,19 @@ nodes were removed, so a restarted service does not serve them either.
 
 from __future__ import annotations
 
+import logging
+
 from reshape.errors import ReshapeError, nearest
 from reshape.wire import messages as m
-from scheduler.model.events import DrainChanged, NodeLost, NodeRemoved
+from scheduler.model.events import DrainChanged, Event, NodeLost, NodeRemoved
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
-from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.sites.site import Site
 from scheduler.text.counts import listed
+
+log = logging.getLogger(__name__)
 
 
 class NodeStates:
@@ -63,7 +67,18 @@ class NodeStates:
             launcher=self._monitor.launcher_of(name),
             jobs=sorted(jobs),
             reason=why,
+            until=self._monitor.configured[name].until,
         )
+
+    def expire(self, now: float) -> list[Event]:
+        """Return the events by which nodes are given back: their jobs end, and they are removed."""
+        events: list[Event] = []
+        for name in self._monitor.nodes:
+            at = given_back_at(self._monitor.configured[name], now)
+            if at is not None and at <= now and not self._core.machine.nodes[name].removed:
+                log.info("node expires node=%s", name)
+                events += [NodeLost(now, name), NodeRemoved(now, name)]
+        return events
 
     def change(self, change: m.ChangeNode, now: float) -> DrainChanged:
         """Return the event by which a node drains or is resumed.

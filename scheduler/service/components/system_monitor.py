@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 STEP_S = 1.0
 #: Seconds for which the end of agents on other hosts is awaited.
 STOP_S = 5.0
+#: Jobs end or leave so many seconds before their node is given back.
+GIVE_BACK_S = 5.0
 
 
 @dataclass
@@ -288,7 +290,8 @@ class SystemMonitor:
         """Return the event of a configured node that is up."""
         held = self._nodes[node]
         kept = self._reserved.get(node, 0)
-        return NodeJoined(now, node, held.processors, kept, held.resources)
+        until = given_back_at(held, now)
+        return NodeJoined(now, node, held.processors, kept, held.resources, until)
 
     def on_tick(self, now: float, *, start_agents: bool, heard_all: bool) -> list[Event]:
         """Find agents that are gone or silent, and start one on every node that has none.
@@ -380,6 +383,13 @@ class SystemMonitor:
         return {
             job for agent in self.agents.values() for job in agent.groups.keys() | agent.folders
         }
+
+
+def given_back_at(node: NodeConfig, now: float) -> float | None:
+    """Time of the service at which all jobs must have left a node; None: it stays."""
+    if node.until is None:
+        return None
+    return now + node.until - time.time() - GIVE_BACK_S
 
 
 def agent_name(hello: m.AgentHello) -> str:
