@@ -42,7 +42,13 @@ RESIZABLE = "fcfs-pr"
     help="Scenario of the resizable run; with --sites, of all sites."
     f"  [default: {RESIZABLE}; with --sites: {STATIC}]",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the workload.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the workload.",
+)
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=JOBS, show_default=True, help="Number of jobs."
 )

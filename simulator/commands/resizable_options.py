@@ -118,7 +118,7 @@ def resizable_options(command: F) -> F:
             ),
             click.option(
                 "--seed",
-                type=int,
+                type=click.IntRange(min=0),
                 help="Seed that draws the resizable jobs, or the jobs of a generator.",
             ),
         )

@@ -250,9 +250,9 @@ def demands(
         raise click.UsageError(f"{to} does not end in .swf or .swf.gz")
     if not name or set(name) & set("= \t"):
         raise click.UsageError(f"--name {name!r} must be a word without =")
+    shares = MIXES[mix] if mix in MIXES else _whole_numbers("--mix", mix, "80-10-10")
     try:
-        shares = MIXES[mix] if mix in MIXES else tuple(map(int, mix.split("-")))
-        model = Demands(shares, tuple(map(int, levels.split("-"))), capacity, name)
+        model = Demands(shares, _whole_numbers("--levels", levels, "2000-500"), capacity, name)
     except ValueError as error:
         raise click.UsageError(f"--mix {mix} --levels {levels}: {error}") from None
     check_place(to)
@@ -295,6 +295,16 @@ def merge(
     merged = merged_trace(read, names, inf if days is None else days)
     swf.write(out, merged)
     click.echo(f"{out}: {counted(len(merged), 'job')} of {counted(len(traces), 'trace')}")
+
+
+def _whole_numbers(option: str, text: str, example_text: str) -> tuple[int, ...]:
+    """Read numbers that are separated by ``-``."""
+    try:
+        return tuple(map(int, text.split("-")))
+    except ValueError:
+        raise click.UsageError(
+            f"{option} {text!r}: write whole numbers, as in {example_text}"
+        ) from None
 
 
 def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:

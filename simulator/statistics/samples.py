@@ -12,12 +12,16 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from reshape.errors import ReshapeError
 from scheduler.pictures.steps import steps
+from scheduler.text.counts import grouped
 from simulator.results.schedule import Schedule
 from simulator.results.series import Series
 from simulator.statistics.job_variables import JobValues
 
 Floats: TypeAlias = NDArray[np.float64]
+#: Largest number of samples, which bounds their memory.
+MOST_SAMPLES: Final = 10_000_000
 
 
 class Samples:
@@ -38,6 +42,7 @@ class Samples:
     Raises
     ------
     ValueError : the interval is not above 0 and finite.
+    ReshapeError : there would be more than `MOST_SAMPLES` samples.
     """
 
     def __init__(
@@ -51,6 +56,11 @@ class Samples:
         elif len(jobs):
             begin, end = float(jobs.submitted.min()), float(jobs.ended.max())
             count = max(1, int(np.ceil((end - begin) / interval_s)))
+            if count > MOST_SAMPLES:
+                raise ReshapeError(
+                    f"samples every {interval_s:g} s: there are {grouped(count)} of them, at most"
+                    f" {grouped(MOST_SAMPLES)} are possible; give a longer interval"
+                )
             self.times = begin + interval_s * np.arange(1.0, count + 1)
         else:
             self.times = np.zeros(0)

@@ -273,7 +273,10 @@ def _full(tree: Located, plan: StudyFile) -> StudyFile:
 def _selected(plan: StudyFile, name: str, values: Sequence[str]) -> StudyFile:
     """Plan with the selected values of a parameter of its cases; see `read_study`."""
     if not any(name in case for case in plan.cases):
-        raise ConfigError(f"the cases of this study have no parameter {name!r}", file="option")
+        raise ConfigError(
+            f"the cases of this study have no parameter {name!r} to select values of; leave the"
+            " option out"
+        )
     cases = [case for case in plan.cases if case.get(name) in values]
     present = {case[name] for case in cases}
     others: list[Parameters] = []

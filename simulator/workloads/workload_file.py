@@ -91,7 +91,7 @@ def read(file: Path, seed: int | None = None) -> Workload:
     contents = tree.convert(WorkloadContents)
     if bool(contents.jobs) == ("prio" in tree.values):
         tree.fail((), "must have either jobs or prio (a generator), and only one of them")
-    for name in ("start_s", "end_s"):
+    for name in ("start_s", "end_s", "seed"):
         if not 0 <= getattr(contents, name) < np.inf:
             tree.fail((name,), f"must be >= 0, got {getattr(contents, name)}")
     if contents.processors is not None and contents.processors < 1:

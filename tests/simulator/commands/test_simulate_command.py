@@ -75,6 +75,8 @@ def test_text(tmp_path: Path) -> None:
         (["--tau", "inf"], 2, "'--tau': must be a finite number, got 'inf'"),
         (["--resizable", "nan"], 2, "'--resizable': must be a finite number, got 'nan'"),
         (["--queue-order", "json:dumps"], 2, "'json:dumps' is a function, but a policy is"),
+        (["--sample", "1e-6"], 1, "are possible; give a longer interval"),
+        (["--resizable", "0.5", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
         (["--paraver"], 2, "--paraver needs a directory for its files; give --out DIR"),
     ],
 )
@@ -105,6 +107,9 @@ def test_workload(tmp_path: Path) -> None:
     assert table.read_text().splitlines()[0].startswith("job,submit,wait,run,processors")
     done = reshape("workload", "convert", SMALL, "a.xy", code=2)
     assert "does not end in .swf, .swf.gz, .csv" in done.stderr
+    for wrong in (["--mix", "medium"], ["--levels", "2000-a-1"]):
+        done = reshape("workload", "demands", SMALL, tmp_path / "to.swf", *wrong, code=2)
+        assert f"{wrong[0]} {wrong[1]!r}: write whole numbers, as in" in done.stderr
 
 
 def test_results_are_there_whole_or_not_at_all(
