@@ -148,6 +148,7 @@ class Platform(msgspec.Struct, frozen=True):
             places={"machine": self.numbers},
             resources=resources,
             shared=self.shared,
+            node_size=self.processors_per_node,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from reshape.topology import Topology
 from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState, Resize
+from scheduler.model.machine import leaving
 from scheduler.model.orders import Continue, Contract, Expand, Facts, Kill, Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
@@ -19,7 +20,7 @@ from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shri
 from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
-from scheduler.state.view import View, topology_fault
+from scheduler.state.view import View, larger_size, topology_fault
 
 #: Called with the event, the policy and its exception; returns a sentence for the reason.
 PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
@@ -109,16 +110,18 @@ class Resizes:
             job.history.sweet_spot = decision.sweet_spot
         return order
 
-    def _vacate(self, job: Job) -> Contract | None:
-        """Contract a job off processors that it has to leave; None if there are none, or it cannot.
+    def _vacate(self, job: Job) -> Contract | Expand | None:
+        """Contract a job off processors that it has to leave.
 
-        If all of its groups are there, it has to expand first, which its policy decides.
+        None if there are none, or if it cannot leave them. If all groups of a job are on nodes that
+        drain, it expands so that it can leave them next.
         """
         state, machine = self._state, self._state.machine
         if machine.draining:
             order = self._contract_off(job, machine.draining, self._drain_reason)
-            if order is not None:
-                return order
+            left = order or self._expand_to_leave(job)
+            if left is not None:
+                return left
         if not state.excluding:
             return None
         soon = self._soon(job)
@@ -146,15 +149,52 @@ class Resizes:
     ) -> Contract | None:
         """Contract a job by groups that hold any of these processors; None if none can leave."""
         hit = [group for group, held in job.groups.items() if held & processors]
-        for groups in (tuple(hit), *((group,) for group in reversed(hit))):
-            to = job.size - sum(len(job.groups[group]) for group in groups)
-            possible = to >= job.processors and to in job.history.contractions()
-            if not groups or not possible or self.view.failed_lately(job, to):
+        for to in sorted(job.history.contractions()) if hit else ():
+            if to < job.processors or self.view.failed_lately(job, to):
+                continue
+            groups = self._leaving(job, job.size - to, hit)
+            if groups is None:
                 continue
             held = ProcSet.union(job.groups[group] for group in groups) & processors
             order = self._contract(job, Shrink(to, reason(held), groups))
             if isinstance(order, Contract):
                 return order
+        return None
+
+    def _expand_to_leave(self, job: Job) -> Expand | None:
+        """Expand a job onto other nodes, so that it can leave those that drain; None if it cannot.
+
+        None, too, if no group of the job is on a node that drains.
+        """
+        machine = self._state.machine
+        there = [held for held in job.groups.values() if held & machine.draining]
+        to = self._size_to_leave(job, sum(map(len, there))) if there else None
+        if to is None:
+            return None
+        nodes = ", ".join(machine.by_node(ProcSet.union(there) & machine.draining))
+        facts: Facts = {"nodes": nodes, "size": job.size, "to": to}
+        text = "from {size} to {to} on other nodes, to leave {nodes} next, which drains"
+        order = self._expand(job, Grow(to, Reason("drain", text, facts)))
+        return order if isinstance(order, Expand) else None
+
+    def _size_to_leave(self, job: Job, there: int) -> int | None:
+        """Smallest larger size from which a job can contract by all its groups on certain nodes.
+
+        The expansion may not delay the head of the queue. None if there is no such size.
+
+        Parameters
+        ----------
+        there : number of processors of these groups.
+        """
+        spec, spare = job.spec, self.view.spare(job.expected_end)
+        topology = Topology() if job.topology is None else job.topology
+        size: int | None = job.size
+        while size is not None and size - job.size <= spare:
+            to = size - there
+            known = job.processors <= to and to in job.history.visits
+            if size > job.size and known and not self.view.failed_lately(job, size):
+                return size
+            size = larger_size(topology, size, job.processors, spec.max_processors or 0)
         return None
 
     def _expand(self, job: Job, decision: Grow) -> Expand | Continue:
@@ -188,7 +228,7 @@ class Resizes:
             return _refuse(job, f"shrink to {to}, where it never ran", decision.reason)
         if self.view.failed_lately(job, to):
             return _failed_lately(job, to)
-        groups = decision.groups or leaving_groups(job.groups, count)
+        groups = decision.groups or self._leaving(job, count, self._on_nodes(job, decision.off))
         if groups is None or not _have_processors(job, groups, count):
             return _refuse(job, f"shrink to {to} by groups {groups}", decision.reason)
         job.resizes += 1
@@ -198,6 +238,25 @@ class Resizes:
         state.expect(job)
         state.compression_due = True
         return Contract(job.id, job.resizes, to, groups, decision.reason)
+
+    def _on_nodes(self, job: Job, nodes: tuple[str, ...]) -> list[int]:
+        """Groups of a job that have processors of any of these nodes; all groups for no nodes."""
+        by_node = self._state.machine.by_node
+        held = job.groups.items()
+        return [group for group, part in held if not nodes or {*nodes} & {*by_node(part)}]
+
+    def _leaving(self, job: Job, count: int, among: Sequence[int]) -> tuple[int, ...] | None:
+        """Choose groups of so many processors that leave; None if none of them fit.
+
+        Parameters
+        ----------
+        among : groups that may leave.
+        """
+        state, groups = self._state, {group: job.groups[group] for group in among}
+        if state.machine.counted:  # the processors of a group are not known
+            return leaving_groups(groups, count)
+        others = ProcSet.union(held for group, held in job.groups.items() if group not in groups)
+        return leaving(state.selection, state.machine.space, groups, count, others)
 
     def commit(self, job: Job, event: ResizeDone) -> None:
         """Take over the new configuration; leaving groups release their processors."""

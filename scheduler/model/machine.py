@@ -14,11 +14,12 @@ from typing import Protocol
 
 import msgspec
 
+from scheduler.model.groups import leaving_groups
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Amounts, Pools, checked
 from scheduler.model.sharing import SharedCapacity
-from scheduler.model.space import NONE, Space
+from scheduler.model.space import NONE, Space, nodes_of_size
 
 
 class Selection(Protocol):
@@ -27,8 +28,9 @@ class Selection(Protocol):
     It may also have an attribute `anywhere`, true if it accepts any free processors, an attribute
     `needs_network`, true if it needs a machine with a network, `topology`, "tree" or "mesh", if it
     needs a network of this kind, and methods
-    ``keep(then, now, processors) -> ProcSet`` and ``fits(space, processors) -> bool``; see the
-    functions of these names.
+    ``keep(then, now, processors) -> ProcSet``, ``fits(space, processors) -> bool`` and
+    ``leaving(space, groups, processors, others) -> tuple[int, ...] | None``; see the functions of
+    these names.
     """
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
@@ -66,6 +68,32 @@ def keep(selection: Selection, then: Space, now: Space, processors: int) -> Proc
         return kept
     chosen = selection.select(then, processors)
     return ProcSet() if chosen is None else chosen & now.free
+
+
+def leaving(
+    selection: Selection,
+    space: Space,
+    groups: Mapping[int, ProcSet],
+    processors: int,
+    others: ProcSet = NONE,
+) -> tuple[int, ...] | None:
+    """Groups of a job that leave when it contracts; by default the newest of several choices.
+
+    Parameters
+    ----------
+    groups : groups that may leave, oldest first.
+    processors : how many processors are to leave.
+    others : processors of the job's other groups.
+
+    Returns
+    -------
+    groups of exactly so many processors; None if there are none.
+    """
+    own_rule = getattr(selection, "leaving", None)
+    if own_rule is None:
+        return leaving_groups(groups, processors)
+    chosen: tuple[int, ...] | None = own_rule(space, groups, processors, others)
+    return chosen
 
 
 @cache
@@ -187,6 +215,8 @@ class Machine:
     numbering : numbering of another machine with other processors of the same nodes.
     resources : further resources that belong to no node (licences, a shared disk), by name.
     shared : what the processes of a node share; None: nothing that limits them.
+    node_size : selections see nodes of so many consecutive numbers, for simulations, where one node
+        of this machine stands for all; None: they see the nodes of this machine.
 
     Attributes
     ----------
@@ -209,6 +239,7 @@ class Machine:
         numbering: Numbering | None = None,
         resources: Mapping[str, int] | None = None,
         shared: SharedCapacity | None = None,
+        node_size: int | None = None,
     ) -> None:
         self.counted = counted
         self.shared = shared
@@ -217,7 +248,8 @@ class Machine:
         self.numbering = numbering
         self.pools = Pools(resources)
         self.nodes: dict[str, Node] = {}
-        self.space = Space(network=network)
+        division = numbering.by_node if node_size is None else nodes_of_size(node_size)
+        self.space = Space(network=network, by_node=division)
         self.free_count = self.processors = self.installed = 0
         self.whole = True
         self.draining = ProcSet()
@@ -428,7 +460,7 @@ class Machine:
             for node in self.nodes.values():
                 if not node.removed:
                     numbers |= node.processors
-            space = Space(numbers, self.space.network)
+            space = Space(numbers, self.space.network, self.space.by_node)
             placeable = self._placeable[processors] = (
                 selection.select(space, processors) is not None
             )

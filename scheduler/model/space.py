@@ -6,13 +6,16 @@ when some jobs have ended, or what is left without some processors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 
 NONE = ProcSet()
+
+#: Divides a set of processors by node; the keys name the nodes.
+Division: TypeAlias = Callable[[ProcSet], Mapping[str, ProcSet]]
 
 
 class Groups:
@@ -110,10 +113,17 @@ class Space:
     ----------
     free : processors that are free.
     network : how the nodes are connected; None: only processor numbers matter.
+    by_node : divides a set of processors by node; None: all processors are on one node.
     """
 
-    def __init__(self, free: ProcSet = NONE, network: Network | None = None) -> None:
+    def __init__(
+        self,
+        free: ProcSet = NONE,
+        network: Network | None = None,
+        by_node: Division | None = None,
+    ) -> None:
         self.network = network
+        self.by_node: Division = _on_one_node if by_node is None else by_node
         self._free = free
         self._back: list[ProcSet] = []  # to be joined to `_free` on the next access
         self._groups: dict[int, Groups] = {}
@@ -125,7 +135,7 @@ class Space:
 
     def copy(self) -> Space:
         """Independent copy; it is cheaper to use while the original does not change."""
-        other = Space(self.free, self.network)
+        other = Space(self.free, self.network, self.by_node)
         other._original, other._copied = self, self._version
         return other
 
@@ -193,3 +203,21 @@ class Space:
                 view.change(processors, by)
         if self._original is not None:
             self._changes.append((processors, by))
+
+
+def nodes_of_size(size: int) -> Division:
+    """Return a function that divides processors by nodes of so many consecutive numbers."""
+
+    def divide(processors: ProcSet) -> Mapping[str, ProcSet]:
+        parts: dict[str, ProcSet] = {}
+        for first, last in processors.intervals:
+            for node in range(first // size, last // size + 1):
+                part = processors.between(node * size, (node + 1) * size - 1)
+                parts[str(node)] = part
+        return parts
+
+    return divide
+
+
+def _on_one_node(processors: ProcSet) -> Mapping[str, ProcSet]:
+    return {"": processors} if processors else {}

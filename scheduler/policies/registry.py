@@ -60,6 +60,7 @@ from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
 from scheduler.policies.resizing.running_first import MaxBPr
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.selection.contiguous import Contiguous
+from scheduler.policies.selection.few_nodes import FewNodes
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.policies.selection.on_table import (
     ContinuousFit,
@@ -128,6 +129,7 @@ _known: dict[str, dict[str, Any]] = {
     "selection": {
         "contiguous": Contiguous,
         "equi-distribute": EquiDistribute,
+        "few-nodes": FewNodes,
         "first-fit": FirstFit,
         "first-fit-or-continuous": FirstFitOrContinuous,
         "hilbert": HilbertCurve,

@@ -37,6 +37,7 @@ from scheduler.model.resources import Quantity
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
+from scheduler.policies.selection.few_nodes import FewNodes
 from scheduler.state.view import View
 
 NODES = {"n1": 4, "n2": 3, "n3": 5}
@@ -77,6 +78,8 @@ SCENARIOS = [
     scenario("max-b-pr", {"backfill.adaptive_start": 0.3}),
     scenario("easy", {"selection": "contiguous"}),
     scenario("fcfs-pr", {"selection": "contiguous"}),
+    scenario("fcfs-pr", {"selection": "few-nodes"}),
+    Scenario("chaos", resizing=Chaos(), selection=FewNodes()),
     scenario("pba-pr"),
     scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
     scenario("max-b-pr", {"order.qfactor_weight": 0}),

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from scheduler.model.groups import leaving_groups
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Reason
 from scheduler.policies.queue_orders.aging import CLASSES
@@ -107,7 +106,6 @@ def fcfs_contract_priority(
     if not job.smaller:
         return None
     to = job.smaller[0]
-    groups = leaving_groups(job.groups, job.size - to)
     facts = _facts(job, head, view, to) | {"queued": len(view.queue)}
     text = (
         "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
@@ -118,7 +116,7 @@ def fcfs_contract_priority(
             "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
             " {freeing} are being released: back from {size} to the previous {to}"
         )
-    return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts), groups)
+    return Shrink(to, Reason(f"{rule}, FCFS-Contract-Priority", text, facts))
 
 
 def least_impact_priority(
@@ -159,8 +157,7 @@ def least_impact_priority(
         " come from the running jobs with the least impact (of {jobs}), and this one,"
         " {impact:.3g} % slower on {to} than on {size}, is among them"
     )
-    groups = leaving_groups(job.groups, job.size - to)
-    return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts), groups)
+    return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts))
 
 
 class _Steps:

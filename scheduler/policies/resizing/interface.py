@@ -44,14 +44,17 @@ class Shrink(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    groups : numbers of the groups that leave; None selects the newest ones that fit.
+    groups : numbers of the groups that leave; None lets the processor selection choose, by default
+        the newest ones that fit.
     sweet_spot : recorded as the sweet spot of the job (processors) unless it is None.
+    off : names of nodes; only groups that have processors there leave. Empty: any groups.
     """
 
     to: int
     reason: Reason
     groups: tuple[int, ...] | None = None
     sweet_spot: int | None = None
+    off: tuple[str, ...] = ()
 
 
 class Stay(msgspec.Struct, frozen=True):

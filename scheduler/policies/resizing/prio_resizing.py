@@ -92,11 +92,10 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "before_s": history.time_s(before) or 0.0,
         }
         text = "an iteration takes {now_s:.4g} s on {size}, {before_s:.4g} s on {before}"
-        groups = leaving_groups(job.groups, job.size - before)
-        if groups is None:
+        if leaving_groups(job.groups, job.size - before) is None:
             text += "; no group can leave so that {before} stay"
             return Stay(Reason(rule, text, times), sweet_spot=before)
-        return Shrink(before, Reason(rule, text, times), groups, before)
+        return Shrink(before, Reason(rule, text, times), sweet_spot=before)
 
     def expand(self, job: JobView, view: View, idle: int, rule: str, short: str) -> Grow | Stay:
         """Expand the job by Max-Benefit-Priority on `idle` processors, or keep its size."""

@@ -159,9 +159,9 @@ class NodeStates:
         leaves = "the job ends there"
         if job.spec.resizable:
             leaves = (
-                "it contracts off it at a resize point as soon as it has groups on other nodes that"
-                " make up a size at which it has run, at least that of its request; else it ends"
-                " there"
+                "it contracts off it at a resize point if its groups on other nodes make up a size"
+                " at which it has run, at least that of its request; for that it expands onto other"
+                " nodes first when enough processors are idle there; else it ends there"
             )
         return f"drains: {', '.join(drain)}; {leaves}"
 

@@ -1,0 +1,87 @@
+"""Few nodes: groups on as few nodes as possible, and contractions that leave whole nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import ClassVar, Literal
+
+import msgspec
+
+from scheduler.model.groups import leaving_groups
+from scheduler.model.procset import ProcSet
+from scheduler.model.space import NONE, Space
+
+#: Sets of groups that a contraction compares at most.
+MOST_SETS = 1000
+
+
+class FewNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Select processors of as few nodes as possible; it accepts any free processors.
+
+    If a node has enough free processors, the one with the fewest of them is taken (best fit).
+    Otherwise the nodes with the most free processors are taken entirely, and best fit holds for the
+    rest. Of equal nodes the one with the lowest numbers comes first.
+
+    Parameters
+    ----------
+    leave : groups that leave in a contraction, where several choices have the right size: "nodes",
+        those after which the job has processors on the fewest nodes; "newest", as without this
+        selection. Of equal choices the newest groups leave.
+    """
+
+    anywhere: ClassVar[bool] = True
+    leave: Literal["nodes", "newest"] = "nodes"
+
+    def select(self, space: Space, processors: int) -> ProcSet | None:
+        """Choose so many free processors on few nodes."""
+        parts = list(space.by_node(space.free).values())
+        chosen = []
+        while processors > 0:
+            enough = [part for part in parts if len(part) >= processors]
+            part = min(enough, key=len) if enough else max(parts, key=len)
+            parts.remove(part)
+            chosen.append(part.first(min(processors, len(part))))
+            processors -= len(chosen[-1])
+        return ProcSet.union(chosen)
+
+    def leaving(
+        self, space: Space, groups: Mapping[int, ProcSet], processors: int, others: ProcSet = NONE
+    ) -> tuple[int, ...] | None:
+        """Choose groups of exactly so many processors that leave; None if there are none.
+
+        Parameters
+        ----------
+        groups : groups that may leave, oldest first.
+        others : processors of the job's other groups.
+        """
+        newest = leaving_groups(groups, processors)
+        if newest is None or self.leave == "newest":
+            return newest
+        fewest, chosen = _nodes_left(space, groups, newest, others), newest
+        for leaving in islice(_subsets(list(groups.items()), processors), MOST_SETS):
+            nodes = _nodes_left(space, groups, leaving, others)
+            if nodes < fewest:
+                fewest, chosen = nodes, leaving
+        return chosen
+
+
+def _nodes_left(
+    space: Space, groups: Mapping[int, ProcSet], leaving: tuple[int, ...], others: ProcSet
+) -> int:
+    """Count the nodes on which a job has processors when some of its groups have left."""
+    staying = [held for group, held in groups.items() if group not in leaving]
+    return len(space.by_node(ProcSet.union([others, *staying])))
+
+
+def _subsets(groups: list[tuple[int, ProcSet]], processors: int) -> Iterator[tuple[int, ...]]:
+    """Sets of groups with exactly so many processors, those with the newest groups first."""
+    if processors == 0:
+        yield ()
+        return
+    if processors < 0 or sum(len(held) for _, held in groups) < processors:
+        return
+    *older, (group, held) = groups
+    for rest in _subsets(older, processors - len(held)):
+        yield (*rest, group)
+    yield from _subsets(older, processors)
