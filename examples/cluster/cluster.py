@@ -33,6 +33,8 @@ class Cluster:
     awaits : whether to wait until all nodes are up.
     local_nodes : nodes on the host of the service, as in a configuration file.
     policies : folder of modules with policies that the options name.
+    binding : nodes on which ranks are bound. The hosts share the CPUs of this machine, so by
+        default there are none.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Cluster:
         awaits: bool = True,
         policies: Path | None = None,
         local_nodes: str = "",
+        binding: str = "none",
     ) -> None:
         self.folder, self.directory = folder, folder / "service"
         self.place = ServiceDirectory(self.directory)
@@ -59,7 +62,8 @@ class Cluster:
             f" host: {NETWORK}.{name[1:]}}}"
             for name in self.names
         )
-        self._config = f"listen: {HEAD}:{PORT}\nnodes:\n{local_nodes}{nodes}\n{config}\n"
+        fixed = f"listen: {HEAD}:{PORT}\nbinding: {binding}\n"
+        self._config = f"{fixed}nodes:\n{local_nodes}{nodes}\n{config}\n"
         self._options = list(options)
         self._policies = policies
 

@@ -13,7 +13,8 @@ from reshape.wire.message_base import MessageBase
 class GroupStatus(msgspec.Struct):
     """State of a group on a node: alive, or how it ended when all its processes are gone.
 
-    `pid` is the process of the group's mpiexec. `proxies` has the commands that start its processes
+    `pid` is the process of the group's mpiexec. `cpus` has the CPUs to which its ranks on the node
+    were bound, by rank. `proxies` has the commands that start its processes
     on its further hosts, as soon as its mpiexec has named them.
     """
 
@@ -25,6 +26,7 @@ class GroupStatus(msgspec.Struct):
     signal: int = 0
     why: str = ""
     proxies: list[list[str]] = []
+    cpus: dict[int, list[int]] = {}
 
 
 class AgentHello(MessageBase):
@@ -42,6 +44,7 @@ class AgentHello(MessageBase):
     address : address under which other hosts of the service reach this host.
     ends : whether the agent ends after this report.
     max_memory_mib : largest memory of the processes of each job on the node together, MiB.
+    cores : CPUs of the host that the agent may use, by core.
     """
 
     node: str
@@ -55,6 +58,7 @@ class AgentHello(MessageBase):
     address: str = ""
     ends: bool = False
     max_memory_mib: dict[int, int] = {}
+    cores: list[list[int]] = []
 
 
 class AgentArrival(MessageBase):
@@ -92,6 +96,8 @@ class StartGroup(MessageBase):
     rank_hosts : number of the host of each rank, if there are several.
     address : address under which the other hosts reach this one.
     truncate : whether the output file is emptied; otherwise the output is appended to it.
+    binds : whether ranks of the group are bound to CPUs, on this host or on others.
+    cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
     """
 
     job: int
@@ -105,16 +111,22 @@ class StartGroup(MessageBase):
     rank_hosts: list[int] = []
     address: str = ""
     truncate: bool = False
+    binds: bool = False
+    cpus: dict[int, list[int]] = {}
 
 
 class StartProxy(MessageBase):
-    """Start the processes of a group on this host, whose mpiexec is on another one."""
+    """Start the processes of a group on this host, whose mpiexec is on another one.
+
+    `cpus` has the CPUs of the ranks on this host, by rank; if it is empty, they are not bound.
+    """
 
     job: int
     group: int
     size: int
     command: list[str]
     cwd: str
+    cpus: dict[int, list[int]] = {}
 
 
 class KillGroup(MessageBase):

@@ -25,6 +25,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.
     placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
+    bind : whether ranks may be bound to the CPUs of their processors.
     output : path of the output file; it may contain %{JOB_ID}.
     open_mode : whether the first start of the job empties an output file that exists, or appends to
         it; further groups and restarts of the job always append.
@@ -52,6 +53,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     resources: dict[str, int] = {}
     key: str = ""
     placement: Placement = "block"
+    bind: bool = True
     requeue: bool = False
     performance: str = ""
     shared: dict[str, int] = {}
@@ -165,12 +167,19 @@ class ResizeInfo(msgspec.Struct):
 
 
 class RankPlace(msgspec.Struct):
-    """Where a rank of a group is: its node, and the number of its processor on that node."""
+    """Where a rank of a group is.
+
+    Attributes
+    ----------
+    core : number of its processor on the node.
+    cpus : CPUs of the host to which it is bound; empty: it is not bound.
+    """
 
     group: int
     rank: int
     node: str
     core: int
+    cpus: list[int] = []
 
 
 class JobInfo(msgspec.Struct):
@@ -187,6 +196,7 @@ class JobInfo(msgspec.Struct):
     processor_seconds_by_size : the same as (size, processor-seconds), by the size on which the job
         computed meanwhile.
     ranks : place of each rank, by group; empty if the job does not hold processors.
+    unbound : why ranks are not bound to CPUs, by node, where they could be.
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
     requeues : how often it went back to the queue because its processes died.
@@ -228,6 +238,7 @@ class JobInfo(msgspec.Struct):
     pause_s: float = 0.0
     max_memory_mib: int = 0
     ranks: list[RankPlace] = []
+    unbound: dict[str, str] = {}
     requeues: int = 0
     shared: dict[str, int] = {}
 

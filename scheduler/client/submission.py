@@ -33,6 +33,7 @@ def prepare(
     queue: str = "",
     resources: Mapping[str, int] | None = None,
     placement: Placement = "block",
+    bind: bool = True,
     performance: str = "",
     shared: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -49,6 +50,7 @@ def prepare(
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
     cwd : working directory of the job; that of this process if None.
+    bind : whether ranks may be bound to the CPUs of their processors.
     requeue : whether the job goes back to the queue when its processes die.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
@@ -93,6 +95,7 @@ def prepare(
         open_mode=open_mode,
         resources=dict(resources or {}),
         placement=placement,
+        bind=bind,
         requeue=requeue,
         performance=performance,
         shared=dict(shared or {}),

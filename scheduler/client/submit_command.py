@@ -78,6 +78,13 @@ from scheduler.client.submission import OUTPUT, prepare
     help="Placement of ranks on several hosts: consecutive on each host, or dealt out in turn.",
 )
 @click.option(
+    "--bind/--no-bind",
+    "bind",
+    default=True,
+    show_default=True,
+    help="Bind ranks to the CPUs of their processors where the service does that.",
+)
+@click.option(
     "--requeue",
     is_flag=True,
     help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
@@ -146,6 +153,7 @@ def submit(
     queue_name: str,
     resources: dict[str, int] | None,
     placement: m.Placement,
+    bind: bool,
     requeue: bool,
     restart_from: Path | None,
     performance: str,
@@ -192,6 +200,7 @@ def submit(
         queue=queue_name,
         resources=resources,
         placement=placement,
+        bind=bind,
         requeue=requeue,
         restart_from=restart_from,
         performance=performance,

@@ -143,6 +143,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Demand": f"{amounts_text(job.shared)} a process" if job.shared else "-",
         "Nodes": job.nodes or "-",
         "Ranks": ranks_text(job),
+        "Binding": binding_text(job),
         "Sizes": sizes_text(job),
         "Iteration": f"{job.iteration}, the last took {job.iteration_s:.3f} s",
         "Submitted": format_moment(job.submitted_at),
@@ -180,6 +181,21 @@ def ranks_text(job: JobInfo) -> str:
         )
         or "-"
     )
+
+
+def binding_text(job: JobInfo) -> str:
+    """Write the CPUs of the ranks that are bound, and why others are not.
+
+    For example ``group 1: 0 to CPU 2, 1 to CPU 3; none on n2 (...)``.
+    """
+    found: dict[int, list[str]] = {}
+    for place in job.ranks:
+        if place.cpus:
+            cpus = f"CPU{'s' * (len(place.cpus) > 1)} {ProcSet.of(place.cpus)}"
+            found.setdefault(place.group, []).append(f"{place.rank} to {cpus}")
+    parts = [f"group {group}: {', '.join(ranks)}" for group, ranks in found.items()]
+    parts += [f"none on {node} ({why})" for node, why in job.unbound.items()]
+    return "; ".join(parts) or "-"
 
 
 def service_text(info: Info) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,7 @@ from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 from scheduler.sites.two_groups import TwoGroupSite
 
 Value: TypeAlias = bool | int | float | str | None
+Binding: TypeAlias = Literal["hosts", "all", "none"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -149,6 +150,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_per_node, shared_penalty : what the processes of a node share, from a machine file.
     listen : ``HOST:PORT`` of a TCP socket besides that in the service directory; None: none.
     ssh : command for nodes with the launcher ssh, with options such as ``-F FILE``.
+    binding : nodes on which ranks are bound to the CPUs of their processors: "hosts", those on
+        other hosts than the service; "all"; "none". See `scheduler.service.components.placements`.
     """
 
     nodes: Annotated[tuple[NodeConfig, ...], msgspec.Meta(min_length=1)]
@@ -171,6 +174,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_penalty: PenaltyRule = "excess"
     listen: str | None = None
     ssh: Annotated[str, msgspec.Meta(min_length=1)] = "ssh"
+    binding: Binding = "hosts"
 
     @property
     def by_node(self) -> dict[str, int]:

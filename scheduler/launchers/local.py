@@ -20,6 +20,7 @@ from scheduler.launchers.prctl import die_with_parent
 
 _STARTER = str(Path(__file__).with_name("starter.py"))
 _SPANNING = str(Path(__file__).with_name("spanning.py"))
+_BIND = str(Path(__file__).with_name("bind.py"))
 
 
 class OutputFile(NamedTuple):
@@ -37,6 +38,11 @@ class OutputFile(NamedTuple):
     def mode(self) -> str:
         """The argument MODE of `starter.py`."""
         return "truncate" if self.truncate else "append"
+
+
+def bound(argv: Sequence[str]) -> list[str]:
+    """Return a command that binds a rank as the variable RESHAPE_CPUS says, then runs another."""
+    return [sys.executable, "-I", "-S", _BIND, *argv]
 
 
 class MpiexecStart:

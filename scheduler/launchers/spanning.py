@@ -11,7 +11,7 @@ on their hosts. From then on it copies what mpiexec prints, which is the output 
 as mpiexec does.
 
 Hydra gives the environment of mpiexec to all processes of a job, on top of that of their proxy. The
-variable RESHAPE_AGENT differs between hosts, so only the proxies have it.
+variables RESHAPE_AGENT and RESHAPE_CPUS differ between hosts, so only the proxies have them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import subprocess
 import sys
 from types import FrameType
 
-_AGENT = "RESHAPE_AGENT"
+_OF_HOST = ("RESHAPE_AGENT", "RESHAPE_CPUS")
 _LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
 #: Seconds that the proxy may take to end after mpiexec.
 _PROXY_S = 5.0
@@ -34,7 +34,7 @@ def main() -> None:
     """Run mpiexec as the arguments say."""
     proxies, command = int(sys.argv[1]), sys.argv[2:]
     os.set_inheritable(proxies, False)
-    environment = {name: value for name, value in os.environ.items() if name != _AGENT}
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_HOST}
     mpiexec = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -34,9 +34,11 @@ from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
 from reshape.wire.client import use_keys
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other_release, start_of
+from scheduler.launchers.cores import binding_text, cores
 from scheduler.launchers.local import (
     MpiexecStart,
     OutputFile,
+    bound,
     start_mpiexec,
     start_proxy,
     start_spanning_mpiexec,
@@ -98,6 +100,7 @@ class Agent:
         self.node = node
         self._remote = directory if isinstance(directory, HostPlace) else None
         self._incarnation = secrets.token_hex(8)
+        self._cores = cores()
         self._heartbeat_s = HEARTBEAT_S
         self._address = address
         if self._remote is not None:
@@ -224,6 +227,7 @@ class Agent:
             address=self._address,
             ends=ends,
             max_memory_mib=self._memory_use.report(),
+            cores=self._cores,
         )
         try:
             self._socket.send_multipart(encode(hello), zmq.NOBLOCK)
@@ -304,6 +308,7 @@ class Agent:
             return
         own = {AGENT_VARIABLE: self.mark}
         numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
+        cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
         spans = isinstance(order, m.StartGroup) and bool(order.hosts)
         is_proxy = isinstance(order, m.StartProxy)
         tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy)
@@ -311,16 +316,17 @@ class Agent:
             if lack := mpi_memory.lack_of_room(order.size):
                 raise ReshapeError(lack)
             self.directory.make_job_folder(order.job)
-            tree.start = start(own | numbers)
+            tree.start = start(own | numbers | cpus)
         except (OSError, ValueError, ReshapeError) as error:
             self._refuse_start(*key, f"cannot start: {error}")
             return
-        self.groups[key] = GroupProcesses(*key, tree)
+        self.groups[key] = GroupProcesses(*key, tree, cpus=order.cpus)
         self._changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
     def _start_mpiexec(self, order: m.StartGroup, marks: dict[str, str]) -> MpiexecStart:
-        environment, argv = order.environment | marks, order.argv
+        environment = order.environment | marks
+        argv = bound(order.argv) if order.binds else order.argv
         output = OutputFile(order.output, order.truncate)
         if not order.hosts:
             return start_mpiexec(environment, order.size, argv, cwd=order.cwd, output=output)

@@ -156,6 +156,7 @@ class GroupProcesses:
     ----------
     gone : whether all processes of the group have ended.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
+    cpus : CPUs to which its ranks on this node were bound, by rank.
     """
 
     job: int
@@ -166,6 +167,7 @@ class GroupProcesses:
     signal: int = 0
     why: str = ""
     kill_at: float | None = None
+    cpus: dict[int, list[int]] = field(default_factory=dict)
 
     def report(self) -> m.GroupStatus:
         """Status of the group for the service."""
@@ -178,6 +180,7 @@ class GroupProcesses:
             signal=self.signal,
             why=self.why,
             proxies=[] if self.tree.start is None else self.tree.start.proxies,
+            cpus=self.cpus,
         )
 
 

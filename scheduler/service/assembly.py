@@ -68,7 +68,7 @@ def assemble(
     monitor = SystemMonitor(
         directory, config.nodes, send, reserved(config), journal, config.deadlines, config.ssh
     )
-    startup = JobStartup(core, monitor, directory, launches)
+    startup = JobStartup(core, monitor, directory, launches, config.binding)
     transactions = Transactions(journal, clock)
     remap = RemapScheduler(core, transactions, monitor, startup, config.deadlines, send, clock)
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)

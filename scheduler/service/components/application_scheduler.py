@@ -206,6 +206,7 @@ class ApplicationScheduler:
         info, launch = self.info(job), self._launches.get(job.id)
         if launch is not None and job.state not in FINAL:
             info.ranks = self._remap.startup.placements.table(job, launch.submission.placement)
+            info.unbound = self._remap.startup.placements.unbound(job, launch.submission)
         return info
 
     def _describe(self, job: Job) -> m.JobInfo:

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 
 from reshape.wire import messages as m
+from scheduler.config.settings import Binding
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.placements import Placements
@@ -47,6 +48,7 @@ class JobStartup:
     Parameters
     ----------
     launches : job number -> how the job is started.
+    binding : nodes on which ranks are bound.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class JobStartup:
         monitor: SystemMonitor,
         directory: ServiceDirectory,
         launches: dict[int, Launch],
+        binding: Binding = "none",
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._launches = launches
-        self.placements = Placements(core, monitor)
+        self.placements = Placements(core, monitor, binding)
         # A process of a job finds the same path on every host.
         has_hosts = self.placements.has_hosts
         self._server = str(directory.job_access) if has_hosts else directory.endpoint
@@ -146,12 +149,14 @@ class JobStartup:
     def _start_proxy(self, job: Job, group: int, node: str, command: list[str]) -> None:
         launch = self._launches[job.id].submission
         ranks = self.placements.ranks(job, group, launch.placement)
+        cpus = self.placements.cpus(job, group, launch)
         order = m.StartProxy(
             job=job.id,
             group=group,
             size=sum(where == node for where, _ in ranks),
             command=command,
             cwd=launch.cwd,
+            cpus=cpus.get(node, {}),
         )
         self._command(node, job.id, group, order)
 
@@ -242,6 +247,7 @@ class JobStartup:
             }
             | world
         )
+        cpus = self.placements.cpus(job, group, launch.submission)
         order = m.StartGroup(
             job=job.id,
             group=group,
@@ -256,6 +262,8 @@ class JobStartup:
             else [],
             address=self._monitor.agents[hosts[0]].address if spans else "",
             truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
+            binds=bool(cpus),
+            cpus=cpus.get(hosts[0], {}),
         )
         self._command(self.node_of(job, group), job.id, group, order)
 

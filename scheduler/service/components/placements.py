@@ -2,6 +2,10 @@
 
 A group has one mpiexec, on the host of its first processor; the agents of its other hosts start the
 proxies of that mpiexec. All nodes with the launcher local are on one host, that of the service.
+
+A rank is bound to the CPUs of its processor: a core, or one CPU where the service has more
+processors on the host than there are cores. Where it has more processors than there are CPUs, no
+rank is bound.
 """
 
 from __future__ import annotations
@@ -9,16 +13,23 @@ from __future__ import annotations
 from itertools import chain, zip_longest
 
 from reshape.wire import messages as m
+from scheduler.config.settings import Binding
+from scheduler.launchers.cores import cpus_of_processors
 from scheduler.model.job import Job
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.sites.site import Site
 
 
 class Placements:
-    """Maps the processors of groups to hosts and ranks."""
+    """Maps the processors of groups to hosts, ranks and CPUs.
 
-    def __init__(self, core: Site, monitor: SystemMonitor) -> None:
-        self._core, self._monitor = core, monitor
+    Parameters
+    ----------
+    binding : nodes on which ranks are bound: "hosts", those on other hosts than the service.
+    """
+
+    def __init__(self, core: Site, monitor: SystemMonitor, binding: Binding = "none") -> None:
+        self._core, self._monitor, self._binding = core, monitor, binding
         self.has_hosts = any(map(monitor.is_remote, monitor.nodes))
 
     def node_of(self, job: Job, group: int) -> str:
@@ -31,7 +42,7 @@ class Placements:
             return [self.node_of(job, group)]
         found: dict[str, str] = {}  # host -> its first node
         for node in self._core.machine.by_node(job.groups[group]):
-            found.setdefault(node if self._monitor.is_remote(node) else "", node)
+            found.setdefault(self._host(node), node)
         return list(found.values())
 
     def ranks(self, job: Job, group: int, placement: m.Placement) -> list[tuple[str, int]]:
@@ -44,8 +55,8 @@ class Placements:
         """
         by_host: dict[str, list[tuple[str, int]]] = {}
         for node, held in self._core.machine.by_node(job.groups[group]).items():
-            host = node if self._monitor.is_remote(node) else ""
-            by_host.setdefault(host, []).extend((node, number) for number in held)
+            here = by_host.setdefault(self._host(node), [])
+            here.extend((node, number) for number in held)
         if placement == "cyclic":
             turns = chain.from_iterable(zip_longest(*by_host.values()))
             return [rank for rank in turns if rank is not None]
@@ -53,18 +64,76 @@ class Placements:
 
     def rank_hosts(self, job: Job, group: int, placement: m.Placement) -> list[int]:
         """Return the position in `nodes_of` of the host of each rank."""
-        hosts = {
-            node if self._monitor.is_remote(node) else "": position
-            for position, node in enumerate(self.nodes_of(job, group))
-        }
-        ranks = self.ranks(job, group, placement)
-        return [hosts[node if self._monitor.is_remote(node) else ""] for node, _ in ranks]
+        nodes = enumerate(self.nodes_of(job, group))
+        hosts = {self._host(node): position for position, node in nodes}
+        return [hosts[self._host(node)] for node, _ in self.ranks(job, group, placement)]
 
     def table(self, job: Job, placement: m.Placement) -> list[m.RankPlace]:
         """Describe where each rank of each group of a job is."""
-        numbers = {name: list(node.numbers) for name, node in self._core.machine.nodes.items()}
-        return [
-            m.RankPlace(group=group, rank=rank, node=node, core=numbers[node].index(processor))
-            for group in job.groups
-            for rank, (node, processor) in enumerate(self.ranks(job, group, placement))
-        ]
+        numbers = self._numbers()
+        found = []
+        for group in job.groups:
+            nodes = self.nodes_of(job, group)
+            parts = [self._monitor.status(node, job.id, group) for node in nodes]
+            bound = {rank: c for part in parts if part is not None for rank, c in part.cpus.items()}
+            for rank, (node, processor) in enumerate(self.ranks(job, group, placement)):
+                core = numbers[node].index(processor)
+                found.append(m.RankPlace(group, rank, node, core, bound.get(rank, [])))
+        return found
+
+    def cpus(
+        self, job: Job, group: int, submission: m.Submission
+    ) -> dict[str, dict[int, list[int]]]:
+        """Return the CPUs of the ranks that are bound, by node of `nodes_of` and by rank."""
+        if self._binding == "none" or not submission.bind:
+            return {}
+        numbers = self._numbers()
+        found: dict[str, dict[int, list[int]]] = {}
+        starters = {self._host(node): node for node in self.nodes_of(job, group)}
+        for rank, (node, processor) in enumerate(self.ranks(job, group, submission.placement)):
+            if cpus := self._cpus_of(node):
+                own = cpus[numbers[node].index(processor)]
+                found.setdefault(starters[self._host(node)], {})[rank] = own
+        return found
+
+    def unbound(self, job: Job, submission: m.Submission) -> dict[str, str]:
+        """Say why ranks of a job are not bound, by node; empty where binding is off."""
+        if self._binding == "none" or not submission.bind:
+            return {}
+        nodes = {node for group in job.groups for node, _ in self.ranks(job, group, "block")}
+        return {node: why for node in sorted(nodes) if (why := self._why_unbound(node))}
+
+    def _why_unbound(self, node: str) -> str:
+        agent = self._monitor.agents.get(node)
+        if agent is None or not self._binds(node) or self._cpus_of(node):
+            return ""
+        cpus, processors = sum(map(len, agent.cores)), sum(self._on_host(node).values())
+        return f"its agent may use {cpus} CPUs for {processors} processors"
+
+    def _binds(self, node: str) -> bool:
+        return self._binding == "all" or self._monitor.is_remote(node)
+
+    def _host(self, node: str) -> str:
+        """Name the host of a node; empty: that of the service."""
+        return node if self._monitor.is_remote(node) else ""
+
+    def _on_host(self, node: str) -> dict[str, int]:
+        """Return the number of processors of each node on the host of a node."""
+        if self._monitor.is_remote(node):
+            return {node: self._monitor.configured[node].processors}
+        there = self._monitor.configured.items()
+        return {name: each.processors for name, each in there if not self._monitor.is_remote(name)}
+
+    def _cpus_of(self, node: str) -> list[list[int]]:
+        """Return the CPUs of each processor of a node; empty if its ranks are not bound."""
+        agent = self._monitor.agents.get(node)
+        if agent is None or not self._binds(node):
+            return []
+        there = self._on_host(node)
+        cpus = cpus_of_processors(agent.cores, sum(there.values()))
+        first = sum(list(there.values())[: list(there).index(node)])
+        return cpus[first : first + there[node]]
+
+    def _numbers(self) -> dict[str, list[int]]:
+        """Return the processor numbers of each node."""
+        return {name: list(node.numbers) for name, node in self._core.machine.nodes.items()}

@@ -52,6 +52,7 @@ class AgentState:
     restart_points: set[int] = field(default_factory=set)
     folders: set[int] = field(default_factory=set)
     max_memory_mib: dict[int, int] = field(default_factory=dict)
+    cores: list[list[int]] = field(default_factory=list)
 
 
 class SystemMonitor:
@@ -271,6 +272,7 @@ class SystemMonitor:
             restart_points,
             folders,
             hello.max_memory_mib,
+            hello.cores,
         )
         if hello.max_memory_mib != before.max_memory_mib:
             self._note_memory(before.max_memory_mib, hello.max_memory_mib)
