@@ -110,7 +110,7 @@ WRONG = [
     ("processors: true", 1, "processors", "must be a whole number >= 1, got True"),
     ("processor: 4", 1, "processor", "unknown field; did you mean processors?"),
     ("verify: true\nscenaro: easy", 2, "scenaro", "unknown field; did you mean scenario?"),
-    ("qqq: 1", 1, "qqq", "unknown field; known are deadlines, "),
+    ("qqq: 1", 1, "qqq", "unknown field; known are binding, deadlines, "),
     ("verify: maybe", 1, "verify", "must be true or false, got 'maybe'"),
     ("scenario: [easy]", 1, "scenario", "must be text, got ['easy']"),
     ("deadlines:\n  join: 3", 2, "deadlines.join", "unknown field; did you mean join_s?"),
