@@ -42,7 +42,7 @@ class Placements:
             return [self.node_of(job, group)]
         found: dict[str, str] = {}  # host -> its first node
         for node in self._core.machine.by_node(job.groups[group]):
-            found.setdefault(self._host(node), node)
+            found.setdefault(self.host_of(node), node)
         return list(found.values())
 
     def ranks(self, job: Job, group: int, placement: m.Placement) -> list[tuple[str, int]]:
@@ -55,7 +55,7 @@ class Placements:
         """
         by_host: dict[str, list[tuple[str, int]]] = {}
         for node, held in self._core.machine.by_node(job.groups[group]).items():
-            here = by_host.setdefault(self._host(node), [])
+            here = by_host.setdefault(self.host_of(node), [])
             here.extend((node, number) for number in held)
         if placement == "cyclic":
             turns = chain.from_iterable(zip_longest(*by_host.values()))
@@ -65,8 +65,8 @@ class Placements:
     def rank_hosts(self, job: Job, group: int, placement: m.Placement) -> list[int]:
         """Return the position in `nodes_of` of the host of each rank."""
         nodes = enumerate(self.nodes_of(job, group))
-        hosts = {self._host(node): position for position, node in nodes}
-        return [hosts[self._host(node)] for node, _ in self.ranks(job, group, placement)]
+        hosts = {self.host_of(node): position for position, node in nodes}
+        return [hosts[self.host_of(node)] for node, _ in self.ranks(job, group, placement)]
 
     def table(self, job: Job, placement: m.Placement) -> list[m.RankPlace]:
         """Describe where each rank of each group of a job is."""
@@ -89,11 +89,11 @@ class Placements:
             return {}
         numbers = self._numbers()
         found: dict[str, dict[int, list[int]]] = {}
-        starters = {self._host(node): node for node in self.nodes_of(job, group)}
+        starters = {self.host_of(node): node for node in self.nodes_of(job, group)}
         for rank, (node, processor) in enumerate(self.ranks(job, group, submission.placement)):
             if cpus := self._cpus_of(node):
                 own = cpus[numbers[node].index(processor)]
-                found.setdefault(starters[self._host(node)], {})[rank] = own
+                found.setdefault(starters[self.host_of(node)], {})[rank] = own
         return found
 
     def unbound(self, job: Job, submission: m.Submission) -> dict[str, str]:
@@ -113,7 +113,7 @@ class Placements:
     def _binds(self, node: str) -> bool:
         return self._binding == "all" or self._monitor.is_remote(node)
 
-    def _host(self, node: str) -> str:
+    def host_of(self, node: str) -> str:
         """Name the host of a node; empty: that of the service."""
         return node if self._monitor.is_remote(node) else ""
 
