@@ -136,7 +136,7 @@ class Application:
         if len(who.groups) > 1:
             from reshape.resizing.assembly import assemble
 
-            assemble(job, who.groups)
+            assemble(job, who.groups, self._link)
         if self._role == "first":
             from reshape.resizing.transaction import begin_anew
 

@@ -2,31 +2,25 @@
 
 A group is one world and can only leave as a whole. A job therefore restarts with the groups that
 it had; otherwise it could not contract. The first group accepts the others in turn, and those that
-have joined accept with it. The names of the ports are files in the shared-memory folder of the job,
-beside the restart point.
+have joined accept with it. The groups may be on different hosts, so the names of the ports go
+through the service.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
+
+from mpi4py import MPI
 
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_file, open_folder, remove_file
 from reshape.resizing.agree import wait_on_first_rank
 from reshape.resizing.transaction import accept, connect
-
-_PORT_FILE = "port-of-group-"
-_LOOK_S = 0.02
-#: Seconds that a group waits for the port of the others, which start at the same time.
-PORT_S = 120.0
+from reshape.wire.link import Link
+from reshape.wire.messages import Abandon
 
 
-def assemble(job: JobContext, sizes: Mapping[int, int]) -> None:
+def assemble(job: JobContext, sizes: Mapping[int, int], link: Link) -> None:
     """Collective over the job.comm of all groups. Make job.comm that of the whole job.
 
     If a group ends, the service ends the others.
@@ -37,11 +31,9 @@ def assemble(job: JobContext, sizes: Mapping[int, int]) -> None:
 
     Raises
     ------
-    ReshapeError : a group has another number of processes, no group accepts this one within
-        `PORT_S`, or the folder cannot be used.
+    ReshapeError : a group has another number of processes, or the service does not need it.
     """
-    assert job.folder is not None
-    folder, own = job.folder, job.comm
+    own = job.comm
     if sizes.get(job.group) != own.size:
         raise ReshapeError(
             f"group {job.group} restarts with {own.size} processes, expected {sizes}: mpi4py is"
@@ -52,46 +44,18 @@ def assemble(job: JobContext, sizes: Mapping[int, int]) -> None:
         is_earlier = job.group in ranks
         ranks += [group] * size
         if group == job.group and group != ranks[0]:
-            port = wait_on_first_rank(own, partial(_await_port, folder, group))
-            merged = connect(job, port)
+            merged = connect(job, _await_port(own, link))
         elif is_earlier:
-            merged = accept(job, group, partial(_write_port, folder))
+            merged = accept(job, group, link.announce_group)
         else:
             continue
         job.comm.Free()
         job.comm, job.groups = merged, tuple(ranks)
-    if job.comm.rank == 0:
-        _remove_ports(folder)
 
 
-def _write_port(folder: Path, group: int, port: str) -> None:
-    with open_folder(folder, create=True) as directory:
-        draft, name = f"{_PORT_FILE}{group}.new", f"{_PORT_FILE}{group}"
-        remove_file(directory, draft)
-        descriptor = open_file(directory, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(port)
-        os.replace(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
-
-
-def _await_port(folder: Path, group: int) -> str:
-    until = time.monotonic() + PORT_S
-    while time.monotonic() < until:
-        try:
-            with open_folder(folder) as directory:
-                descriptor = open_file(directory, f"{_PORT_FILE}{group}", os.O_RDONLY)
-                with os.fdopen(descriptor) as file:
-                    return file.read()
-        except FileNotFoundError:
-            time.sleep(_LOOK_S)
-    raise ReshapeError(
-        f"cannot restart: no group of the job accepts group {group} within {PORT_S:g} s; the groups"
-        " of a job that restarts must be on one host"
-    )
-
-
-def _remove_ports(folder: Path) -> None:
-    with open_folder(folder) as directory:
-        for name in os.listdir(directory):
-            if name.startswith(_PORT_FILE):
-                remove_file(directory, name)
+def _await_port(comm: MPI.Intracomm, link: Link) -> str:
+    """Collective over comm. Wait for the port on which the earlier groups accept this one."""
+    answer = wait_on_first_rank(comm, lambda: link.wait_for_port(comm.size))
+    if isinstance(answer, Abandon):
+        raise ReshapeError(f"this group cannot restart: {answer.why}")
+    return answer.port

@@ -57,12 +57,19 @@ class AtResizePoint(MessageBase):
 
 
 class JoinPort(MessageBase):
-    """The job has opened an MPI port, on which it is about to accept the group."""
+    """The job has opened an MPI port, on which it is about to accept a group.
+
+    Attributes
+    ----------
+    serial : number of the resize; 0 at a restart.
+    group : group that is accepted at a restart; 0 in a resize.
+    """
 
     job: int
     token: str
     serial: int
     port: str
+    group: int = 0
 
 
 class Facts(MessageBase):
@@ -74,7 +81,7 @@ class Facts(MessageBase):
 
 
 class GroupReady(MessageBase):
-    """A joining group has started and registered its arrays, and waits for a port."""
+    """A group waits for a port: it has registered its arrays and joins, or the job restarts."""
 
     job: int
     group: int

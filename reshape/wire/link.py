@@ -162,6 +162,27 @@ class Link:
         message = JoinPort(job=self._who.job, token=self._who.token, serial=serial, port=port)
         self._client.request(message, PORT_LIMIT_S)
 
+    def announce_group(self, group: int, port: str) -> None:
+        """Announce the port on which another group of a job that restarts is accepted.
+
+        There is no time limit, as for `wait_for_port`.
+
+        Raises
+        ------
+        ReshapeError : the service refuses.
+        """
+        message = JoinPort(
+            job=self._who.job, token=self._who.token, serial=0, port=port, group=group
+        )
+        while True:
+            try:
+                self._client.request(message, READY_EVERY_S)
+            except ServiceUnavailable as error:
+                log.warning("job %d restarts and waits: %s", self._who.job, error)
+                time.sleep(READY_EVERY_S / 10)
+                continue
+            return
+
     def report(self, outcome: ResizeOutcome) -> None:
         """Report the outcome of a resize."""
         self._keep(

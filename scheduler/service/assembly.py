@@ -17,6 +17,7 @@ from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
+from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transactions
 from scheduler.service.record.clock import Clock
@@ -70,7 +71,10 @@ def assemble(
     )
     startup = JobStartup(core, monitor, directory, launches, config.binding)
     transactions = Transactions(journal, clock)
-    remap = RemapScheduler(core, transactions, monitor, startup, config.deadlines, send, clock)
+    ports = RestartPorts(journal, send, clock)
+    remap = RemapScheduler(
+        core, transactions, monitor, startup, config.deadlines, send, clock, ports
+    )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     applications = ApplicationScheduler(
         core, journal, remap, launches, clock, Admission(config, errors.report)

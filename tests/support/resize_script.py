@@ -17,7 +17,7 @@ of the script::
     @TIME agent NODE restart-point | no-restart-point
     @TIME job hello [n=N]
     @TIME job point ITERATION seconds=S [epoch=N] [bytes=N]
-    @TIME job port PORT serial=N
+    @TIME job port PORT serial=N | port PORT group=N
     @TIME job committed SERIAL | rolled-back SERIAL [WORD ...]
     @TIME group GROUP ready [n=N]
     @TIME tick                            deadlines are checked, commands without effect repeated
@@ -67,7 +67,7 @@ NAMES = {
     "agent ended": {"exit", "signal"},
     "job hello": {"n"},
     "job point": {"seconds", "epoch", "bytes"},
-    "job port": {"serial"},
+    "job port": {"serial", "group"},
     "group ready": {"n"},
 }
 
@@ -263,7 +263,10 @@ class Script:
                     iteration_s=float(values["seconds"]),
                 )
             case ["job", "port", port]:
-                return "job", m.JoinPort(job=JOB, token=token, serial=number, port=port)
+                group = int(values.get("group", 0))
+                return "job", m.JoinPort(
+                    job=JOB, token=token, serial=number, port=port, group=group
+                )
             case ["job", "committed", serial]:
                 return "job", m.ResizeReport(job=JOB, token=token, serial=int(serial), ok=True)
             case ["job", "rolled-back", serial, *why]:

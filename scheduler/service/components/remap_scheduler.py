@@ -26,6 +26,7 @@ from scheduler.config.settings import Deadlines
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.service.components.job_startup import JobStartup
+from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transaction, Transactions
 from scheduler.sites.site import Site
@@ -54,6 +55,7 @@ class RemapScheduler:
     ----------
     send : queues a message for a peer, named by its socket identity.
     clock : the service's clock, Unix seconds.
+    restart_ports : connects the groups of jobs that restart.
     """
 
     core: Site
@@ -63,6 +65,7 @@ class RemapScheduler:
     deadlines: Deadlines
     send: Callable[[bytes, m.Message], None]
     clock: Callable[[], float]
+    restart_ports: RestartPorts
     progress: dict[int, ReportedProgress] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ from the application
@@ -136,7 +139,9 @@ class RemapScheduler:
             self.monitor.send_to(node, watch)
 
     def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Message | None:
-        """Note that a new group waits; None as long as there is no port for it."""
+        """Note that a group waits; None as long as there is no port for it."""
+        if self.restart_ports.concerns(job, message.group):
+            return self.restart_ports.on_group_ready(job, peer, message)
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.group != message.group:
             return m.Abandon(id=message.id, why="the job does not need this group any more")
@@ -151,7 +156,11 @@ class RemapScheduler:
         return None
 
     def on_port(self, job: Job, message: m.JoinPort) -> None:
-        """Send the job's port to the new group that waits for it, if that is still alive."""
+        """Send the job's port to the group that waits for it, if that is still alive."""
+        if message.group:
+            if self.restart_ports.concerns(job, message.group):
+                self.restart_ports.on_port(job, message.group, message.port)
+            return
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.serial != message.serial:
             # The resize was given up meanwhile; the job must not wait for the group.
@@ -284,6 +293,7 @@ class RemapScheduler:
     def on_tick(self) -> list[Event]:
         """Return the events of phases that have passed their deadlines."""
         events: list[Event] = []
+        self.restart_ports.keep_only(self.core.live)
         for number in self.transactions.jobs():
             job = self.core.jobs.get(number)
             if job is None:

@@ -5,6 +5,7 @@
                 joining    the job writes its restart point, accepts the group and moves its data
                 accepting  (journal only) the port on which the job accepts; empty: no port is open
                 committed
+    restart     reconnecting (journal only) the port on which a group is accepted
     contract    leaving    the data moves off the groups that leave
                 committed  their processes end
 
