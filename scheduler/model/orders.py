@@ -35,7 +35,8 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
     @property
     def sentence(self) -> str:
         """The text with the facts filled in; a noun directly after the number 1 is singular."""
-        return _ONE.sub(r"1 \1", self.text.format(**self.facts))
+        text = self.text.format(**self.facts)
+        return _ONE.sub(r"1 \1", text) if "1 " in text else text
 
     def __str__(self) -> str:
         """The sentence, then the rule in brackets."""

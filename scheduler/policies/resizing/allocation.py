@@ -110,7 +110,7 @@ def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: floa
     by_class = benefit.rank_by == "class"
     priority = job.spec.priority if by_class else view.priority(job)
     next_point = view.now + (job.history.predict_s(job.size) or 0.0)
-    kept = 0
+    potential_of, kept = benefit.potential, 0
     for other in view.resizable:
         history = other.history
         rank = other.spec.priority if by_class else view.priority(other)
@@ -118,8 +118,8 @@ def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: floa
             continue
         if rank == priority and history.next_point_at >= next_point:
             continue
-        theirs = benefit.potential(other)
-        if not benefit.passes(theirs) or (rank == priority and theirs <= potential):
+        theirs = potential_of(other)
+        if (rank == priority and theirs <= potential) or not benefit.passes(theirs):
             continue
         to = None if _at_sweet_spot(other) else view.next_larger(other)
         if to is not None and _gains(other, to):
