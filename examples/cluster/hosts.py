@@ -116,6 +116,19 @@ class Hosts:
         """Join a host to the network again."""
         self._in_switch("ip", "link", "set", f"v{name}", "up")
 
+    def ssh(self) -> Path:
+        """Write a command that runs another one in a host, with the arguments of ssh."""
+        lines = [f"{host.address}) pid={host.init};;" for host in self.hosts.values()]
+        path = self._folder / "ssh"
+        path.write_text(
+            '#!/bin/sh\nwhile [ "$1" = -o ]; do shift 2; done\n[ "$1" = -- ] && shift\n'
+            f'case "$1" in\n{chr(10).join(lines)}\n'
+            '*) echo "ssh: could not resolve $1" >&2; exit 255;;\nesac\nshift\n'
+            'exec nsenter -t "$pid" -n -u -i -m -p --wd="$PWD" -- sh -c "$*"\n'
+        )
+        path.chmod(0o755)
+        return path
+
     def _make(self) -> None:
         names = {f"n{i}": f"{NETWORK}.{i}" for i in range(1, self.count + 1)}
         table = self._folder / "hosts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 import click
 import msgspec
@@ -17,6 +17,8 @@ from reshape.cli.helptext import example
 from reshape.cli.options import FiniteRange
 from reshape.doctor import checks
 from reshape.doctor.checks import Check
+from reshape.doctor.hosts import examine_hosts
+from reshape.doctor.hosts_file import read_hosts
 from reshape.doctor.launcher import Launcher
 from reshape.doctor.service_directory import check_service_directory
 from reshape.errors import ReshapeError
@@ -149,31 +151,60 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
     type=click.Path(path_type=Path),
     help="Check owners, modes and keys of this service directory instead.",
 )
+@click.option(
+    "--hosts",
+    "hosts_file",
+    type=click.Path(path_type=Path),
+    help="Check the hosts of this machine file or configuration file instead, and MPI over them.",
+)
+@click.option(
+    "--ssh",
+    metavar="COMMAND",
+    help="How to reach the hosts.  [default: that of the file, else ssh]",
+)
+@click.option(
+    "--shared",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Folder that all hosts are to share.  [default: the working directory]",
+)
 @click.pass_context
-@example("reshape doctor --limit 20", "reshape doctor --dir ~/.reshape")
+@example("reshape doctor", "reshape doctor --dir ~/.reshape", "reshape doctor --hosts cluster.yaml")
 def doctor(
     ctx: click.Context,
     as_json: bool,
     mpiexec: Path | None,
     limit_s: float,
     directory: Path | None,
+    hosts_file: Path | None,
+    ssh: str | None,
+    shared: Path,
 ) -> None:
     """Check whether jobs can run and be resized with the MPI of this machine.
 
     The checks start small MPI programs, and end all of them. The exit code is 0 if jobs can be run
     and resized, otherwise 1. With --dir no MPI program is started, and the exit code is 0 if
-    nothing is wrong with the directory.
+    nothing is wrong with the directory. With --hosts small MPI programs run on the hosts, and the
+    exit code is 0 if jobs can span and join them.
     """
     if directory is not None:
-        checks = check_service_directory(directory.expanduser().absolute())
-        if as_json:
-            click.echo(msgspec.json.format(msgspec.json.encode({"checks": checks}), indent=2))
-        else:
-            print_checks(checks, Console())
-        ctx.exit(int(any(check.status == "fault" for check in checks)))
+        _conclude(ctx, check_service_directory(directory.expanduser().absolute()), as_json)
+    if hosts_file is not None:
+        hosts, ssh_of_file = read_hosts(hosts_file)
+        found = examine_hosts(hosts, ssh or ssh_of_file, shared.absolute(), limit_s)
+        _conclude(ctx, found, as_json)
     diagnosis = diagnose(mpiexec and mpiexec.absolute(), limit_s)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))
     else:
         print_diagnosis(diagnosis, Console())
     ctx.exit(0 if diagnosis.ready else 1)
+
+
+def _conclude(ctx: click.Context, checks: Sequence[Check], as_json: bool) -> NoReturn:
+    """Print checks and exit, with code 1 if one of them found a fault."""
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode({"checks": checks}), indent=2))
+    else:
+        print_checks(checks, Console())
+    ctx.exit(int(any(check.status == "fault" for check in checks)))

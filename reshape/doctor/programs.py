@@ -18,6 +18,9 @@ from mpi4py import MPI
 
 from reshape.errors import ReshapeError
 
+#: Exchanges of short messages and of long ones, and the length of the long ones, bytes.
+_EXCHANGES, _LARGE_EXCHANGES, _LARGE = 500, 5, 1 << 24
+
 
 def library() -> None:
     """Print the MPI library that mpi4py is bound to."""
@@ -82,6 +85,31 @@ def spawned() -> None:
     _merge_once(MPI.Comm.Get_parent(), joining=True)
 
 
+def pair() -> None:
+    """Collective over COMM_WORLD of two ranks. Measure the messages between them.
+
+    Prints the latency, half the median time of an exchange of 8 bytes (s), and the bandwidth of
+    messages of 16 MiB (bytes/s).
+    """
+    comm, other = MPI.COMM_WORLD, 1 - MPI.COMM_WORLD.rank
+    small = sorted(_exchange_s(comm, other, bytearray(8)) for _ in range(_EXCHANGES))
+    large = min(_exchange_s(comm, other, bytearray(_LARGE)) for _ in range(_LARGE_EXCHANGES))
+    if comm.rank == 0:
+        _print(latency_s=small[len(small) // 2] / 2, bytes_per_s=2 * _LARGE / large)
+
+
+def _exchange_s(comm: MPI.Intracomm, other: int, buffer: bytearray) -> float:
+    """Collective over two ranks. Send a buffer to and fro; return the time of that, seconds."""
+    began = MPI.Wtime()
+    if comm.rank == 0:
+        comm.Send(buffer, other)
+        comm.Recv(buffer, other)
+    else:
+        comm.Recv(buffer, other)
+        comm.Send(buffer, other)
+    return MPI.Wtime() - began
+
+
 def _join(comm: MPI.Intracomm, port_file: Path, accept: bool) -> MPI.Intercomm:
     """Collective over comm. Accept a group or connect to one; the port is in a file."""
     if not accept:
@@ -121,7 +149,7 @@ def _print(**facts: object) -> None:
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    program.__name__: program for program in (library, world, groups, spawn, spawned)
+    program.__name__: program for program in (library, world, groups, pair, spawn, spawned)
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""Runs on each host for `reshape doctor --hosts`: prints facts as JSON, then the time on request.
+
+    python -m reshape.doctor.host_facts SHARED WORD
+
+SHARED is a folder of the file system that all hosts are to share; the file WORD in it has the text
+WORD. Each line on the standard input is answered by the time of this host, Unix seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("reshape-mpi", "mpi4py", "mpich")
+_MEMORY = "/dev/shm"
+
+
+def main() -> None:
+    """Print the facts, and answer questions for the time until the standard input ends."""
+    shared, word = Path(sys.argv[1]), sys.argv[2]
+    print(json.dumps(facts(shared, word)), flush=True)
+    for _ in sys.stdin:
+        print(repr(time.time()), flush=True)
+
+
+def facts(shared: Path, word: str) -> dict[str, object]:
+    """Collect the facts of this host.
+
+    Returns
+    -------
+    ``host``, ``python`` and ``releases``; ``cpus`` that this process may use; ``shm_free``, bytes,
+    -1 if /dev/shm cannot be written to; ``shared``, why the folder is not shared, or empty.
+    """
+    return {
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "releases": {name: _release(name) for name in _PACKAGES},
+        "cpus": len(os.sched_getaffinity(0)),
+        "shm_free": _free_memory(),
+        "shared": _shared_fault(shared, word),
+    }
+
+
+def _release(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _free_memory() -> int:
+    if not os.access(_MEMORY, os.W_OK):
+        return -1
+    space = os.statvfs(_MEMORY)
+    return space.f_bavail * space.f_frsize
+
+
+def _shared_fault(shared: Path, word: str) -> str:
+    """Read the file of the host that asks, and write one for it."""
+    try:
+        if (shared / word).read_text() != word:
+            return f"{shared / word} has another content here"
+        (shared / f"{word}-{socket.gethostname()}").write_text(word)
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return ""
+
+
+if __name__ == "__main__":
+    main()
