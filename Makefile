@@ -11,11 +11,12 @@ COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model
   $(wildcard scheduler/policies/backfill/*.py scheduler/virtual_clock/*.py) \
   simulator/engine/rigid_jobs.py simulator/engine/job_programs.py
 
-.PHONY: help demo demo-cluster test lint clean
+.PHONY: help demo demo-cluster demo-slurm test lint clean
 
 help:
 	@echo "make demo   run a workload of resizable MPI jobs; ARGS='--seed 1' adds options"
 	@echo "make demo-cluster   the same on three hosts made of namespaces; needs root"
+	@echo "make demo-slurm     the same inside a Slurm on four such hosts; needs root, installs Slurm by apt"
 	@echo "make test   run all tests;                       ARGS='-k topology' adds options"
 	@echo "make lint   check style, types and spelling: ruff, mypy, codespell"
 	@echo "make clean  remove .venv and all generated files"
@@ -25,6 +26,9 @@ demo: $(READY)
 
 demo-cluster: $(READY)
 	$(BIN)/python examples/cluster/demo.py $(ARGS)
+
+demo-slurm: $(READY)
+	$(BIN)/python examples/cluster/slurm_demo.py $(ARGS)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)

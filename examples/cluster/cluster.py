@@ -178,8 +178,7 @@ class Cluster:
         submission = m.Submission(
             argv=list(argv),
             processors=processors,
-            walltime_s=600.0,
-            **fields,  # type: ignore[arg-type]
+            **{"walltime_s": 600.0, **fields},  # type: ignore[arg-type]
         )
         answer = self.ask(m.Submit(submission=submission))
         assert isinstance(answer, m.Submitted)

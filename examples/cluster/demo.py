@@ -61,11 +61,8 @@ class Demo:
         """Print what happens, with the time since the beginning."""
         print(f"{time.monotonic() - self.began:6.1f} s  {text}", flush=True)
 
-    def submit(
-        self, argv: list[str], processors: int, sizes: str = "", *, requeue: bool = False
-    ) -> int:
+    def submit(self, argv: list[str], processors: int, sizes: str = "", **more: object) -> int:
         """Submit a job; with `sizes` it is resizable."""
-        more: dict[str, object] = {"requeue": requeue}
         if sizes:
             most = int(sizes.rpartition(",")[2])
             more |= {"max_processors": most, "topology": Topology.parse(f"list:{sizes}")}

@@ -237,8 +237,8 @@ class SlurmCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _print_logs(self) -> None:
-        for log in sorted([*self.folder.glob("*.log"), *self.folder.glob("*.out")]):
-            print(f"--- {log}\n{log.read_text(errors='replace')[-4000:]}")
+        for log in sorted(self.folder.glob("*.log")):
+            print(f"--- {log}\n{log.read_text(errors='replace')[-1000:]}")
 
 
 def install() -> None:

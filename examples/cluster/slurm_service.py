@@ -31,15 +31,25 @@ class SlurmService(Cluster):
         folder: Path,
         slurm: SlurmCluster,
         nodes: int,
-        time_limit: str = "10",
+        time_limit: str = "60",
         config: str = "",
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(folder, 0, launcher="slurm", options=["--slurm", *options])
         self.slurm, self.hosts = slurm, slurm.hosts
-        self._config, self._nodes, self._time_limit = config, nodes, time_limit
+        self._config = config
+        self.request(nodes, time_limit)
         self._variables: dict[str, str] = {}
         self._allocation: subprocess.Popen[bytes] | None = None
+
+    def request(self, nodes: int, time_limit: str) -> None:
+        """Set how many nodes the next allocation has, and its time limit."""
+        self._nodes, self._time_limit = nodes, time_limit
+
+    @property
+    def allocation(self) -> str:
+        """Id of the allocation in Slurm."""
+        return self._variables["SLURM_JOB_ID"]
 
     def environment(self) -> dict[str, str]:
         """Environment of a shell in the allocation."""
@@ -68,7 +78,7 @@ class SlurmService(Cluster):
     def release(self) -> None:
         """Give the allocation back; Slurm ends what runs in it."""
         if self._allocation is not None:
-            self.slurm.run("scancel", self._variables["SLURM_JOB_ID"], check=False)
+            self.slurm.run("scancel", self.allocation, check=False)
             self._allocation.wait(_GRANT_S)
             self._allocation = None
 

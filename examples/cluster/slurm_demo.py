@@ -1,0 +1,181 @@
+"""Resizable jobs inside a real Slurm, beside ordinary Slurm jobs: ``make demo-slurm``.
+
+The Slurm has four hosts of four processors, which are namespaces of this machine (`slurm_cluster`).
+``reshape serve --slurm`` runs in an allocation of three of them. A job grows from one host onto
+another one and leaves the first one. A job that could not end before the end of the allocation
+waits. The allocation is cancelled while a job runs; an ordinary Slurm job then gets the hosts. In
+the next allocation the service continues: the job that ran restarts from its last checkpoint, and
+the one that waited starts. Every program verifies its own result.
+
+The last line of the output is JSON: jobs, verified, hosts_used, moved_between_hosts, restarted,
+lost, allocations, returned, expired_with_loss. The exit code is 0 if all jobs are verified, 1 if
+not, 77 if no Slurm can run here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from demo import CANNOT_RUN, Demo, program, summary, table
+from hosts import NoHosts
+from slurm_cluster import SlurmCluster
+from slurm_service import SlurmService
+
+HOSTS, PROCESSORS = 4, 4
+CONFIG = "deadlines: {node_lost_s: 4, heartbeat_s: 0.5}"
+_QUEUED_S = 60.0
+
+
+class OrdinaryJob:
+    """A Slurm job that has nothing to do with the service: each task names its host.
+
+    Parameters
+    ----------
+    nodes : number of nodes, all processors of which it uses.
+    seconds : run time.
+    """
+
+    def __init__(self, slurm: SlurmCluster, folder: Path, nodes: int, seconds: float) -> None:
+        self._slurm, self._nodes = slurm, nodes
+        script = f"#!/bin/sh\nsrun hostname\nsleep {seconds}\necho done\n"
+        options = [f"--nodes={nodes}", f"--ntasks-per-node={PROCESSORS}", "--exclusive"]
+        self._output = folder / f"ordinary-{nodes}.out"
+        where = [f"--output={self._output}", f"--chdir={folder}", "--job-name=ordinary"]
+        sbatch = ["sbatch", "--parsable", "--time=10", *options, *where]
+        self.number = slurm.run(*sbatch, stdin=script).stdout.strip()
+
+    @property
+    def state(self) -> str:
+        """State in Slurm."""
+        return self._slurm.run(
+            "squeue", "--noheader", "--states=all", f"--jobs={self.number}", "--format=%T"
+        ).stdout.strip()
+
+    def wait(self) -> None:
+        """Wait for its end.
+
+        Raises
+        ------
+        TimeoutError : it has not ended in time.
+        """
+        end = time.monotonic() + _QUEUED_S
+        while self.state not in ("COMPLETED", "FAILED", "CANCELLED"):
+            if time.monotonic() > end:
+                raise TimeoutError(f"ordinary Slurm job {self.number} is {self.state}")
+            time.sleep(0.2)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether it has ended and has had all processors of its nodes."""
+        lines = self._output.read_text().split()
+        hosts = {name: lines.count(name) for name in self._slurm.names if name in lines}
+        right = list(hosts.values()) == [PROCESSORS] * self._nodes
+        return self.state == "COMPLETED" and right and lines[-1] == "done"
+
+
+class SlurmDemo(Demo):
+    """The steps of the demonstration.
+
+    Attributes
+    ----------
+    cancelled, returned, expired_with_loss : allocations that were cancelled, that were given back,
+        and jobs that lost processes by the end of an allocation.
+    """
+
+    def __init__(self, slurm: SlurmCluster, service: SlurmService, length: float) -> None:
+        super().__init__(service, length)
+        self.slurm, self.service = slurm, service
+        self.ordinary: list[OrdinaryJob] = []
+        self.allocations = self.returned = self.expired_with_loss = 0
+
+    def run(self) -> None:
+        """Run all steps."""
+        self.allocated()
+        self.compete(1, 20 * self.length)
+        self.move()
+        self.cancel_allocation()
+        for each in self.ordinary:
+            each.wait()
+            self.say(f"ordinary Slurm job {each.number}: {each.state}")
+        self.continue_queue()
+        self.service.release()
+        self.returned += 1
+        self.say("the allocation is given back")
+
+    def submit(self, argv: list[str], processors: int, sizes: str = "", **more: object) -> int:
+        """Submit a job that can end before the end of the allocation, unless `more` says so."""
+        return super().submit(argv, processors, sizes, **{"walltime_s": 300.0, **more})
+
+    def allocated(self) -> None:
+        """Note that the service has an allocation."""
+        self.allocations += 1
+        self.say(f"Slurm allocation of {', '.join(self.service.names)}")
+
+    def compete(self, nodes: int, seconds: float) -> OrdinaryJob:
+        """Submit an ordinary Slurm job."""
+        job = OrdinaryJob(self.slurm, self.service.folder, nodes, seconds)
+        self.ordinary.append(job)
+        self.say(f"ordinary Slurm job {job.number} of {nodes} nodes is submitted")
+        return job
+
+    def cancel_allocation(self) -> None:
+        """Cancel the allocation while a job runs, another one waits, and a Slurm job waits."""
+        argv = program("jacobi", "--n", "512", "--sweeps", "10", "--checkpoint", "20")
+        iterations = ["--iterations", str(round(150 * self.length))]
+        running = self.submit(argv + iterations, 4, requeue=True)
+        waiting = self.submit(program("lu", "--n", "256", "--block", "32"), 4, walltime_s=900.0)
+        larger = self.compete(3, 3.0)
+        self.cluster.until(lambda: self.cluster.job(running).iteration >= 25, timeout=60.0)
+        self.say(f"job {waiting} waits: {self.cluster.job(waiting).reason}")
+        if self.cluster.job(waiting).state != "PENDING" or larger.state != "PENDING":
+            raise RuntimeError("a job runs that can only run in the next allocation")
+        self.slurm.run("scancel", self.service.allocation)
+        self.say("the allocation is cancelled")
+        self.service.kill_service()
+        self.service.release()
+
+    def continue_queue(self) -> None:
+        """Continue with the queue in another allocation."""
+        self.service.request(nodes=3, time_limit="60")  # long enough for all jobs
+        self.service.prepare_hosts()
+        self.service.start_service()
+        self.allocated()
+        for job in self.jobs:
+            if self.cluster.job(job).state not in ("COMPLETED", "NODE_FAIL", "FAILED"):
+                self.wait(job)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the demonstration; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--length", type=float, default=1.0, help="factor of iterations (1)")
+    options = parser.parse_args(words)
+    with tempfile.TemporaryDirectory(prefix="reshape-slurm-demo-") as folder:
+        try:
+            with SlurmCluster(HOSTS, PROCESSORS) as slurm:
+                service = SlurmService(Path(folder), slurm, 3, "10", CONFIG, ["--verify"])
+                with service:
+                    demo = SlurmDemo(slurm, service, options.length)
+                    demo.run()
+                    jobs = [service.job(job) for job in demo.jobs]
+                others = all(each.is_verified for each in demo.ordinary)
+        except NoHosts as reason:
+            print(f"the demonstration cannot run here: {reason}", file=sys.stderr)
+            return CANNOT_RUN
+    found = summary(jobs) | {
+        "allocations": demo.allocations,
+        "returned": demo.returned,
+        "expired_with_loss": demo.expired_with_loss,
+    }
+    print(f"\n{table(jobs)}\n\n{json.dumps(found)}")
+    right = found["verified"] == found["jobs"] and not found["lost"] and others
+    return 0 if right and not found["expired_with_loss"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The demonstration inside Slurm, in a short form."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import slurm_demo
+from hosts import NoHosts
+from paths import ROOT
+from slurm_cluster import SlurmCluster
+
+
+@pytest.mark.timeout(240)
+def test_all_jobs_are_verified_in_a_slurm() -> None:
+    try:
+        with SlurmCluster(1):
+            pass
+    except NoHosts as reason:
+        pytest.skip(str(reason))
+    command = [sys.executable, str(ROOT / "examples" / "cluster" / "slurm_demo.py")]
+    done = subprocess.run(
+        [*command, "--length", "0.6"], capture_output=True, text=True, check=False, timeout=220
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "jobs": 5,
+        "verified": 5,
+        "hosts_used": 3,
+        "moved_between_hosts": 1,
+        "restarted": 1,
+        "lost": 0,
+        "allocations": 2,
+        "returned": 1,
+        "expired_with_loss": 0,
+    }
+    assert "expiry of node" in done.stdout
+
+
+def test_where_no_slurm_can_run_it_says_so() -> None:
+    drop = "os.setgroups([]); os.setresgid(*[65534] * 3); os.setresuid(*[65534] * 3);"
+    drops = drop if os.geteuid() == 0 else ""
+    script = f"import os, sys, slurm_demo; {drops} sys.exit(slurm_demo.main([]))"
+    path = os.pathsep.join([str(ROOT / "examples" / "cluster"), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.returncode == slurm_demo.CANNOT_RUN, done.stderr
+    assert "the demonstration cannot run here: only root can make hosts" in done.stderr
