@@ -162,13 +162,15 @@ def _note_access(ctx: click.Context, param: click.Parameter, value: str | None) 
     path = Path(value).expanduser()
     if not path.is_file():
         raise click.BadParameter(f"there is no access file {path}", ctx, param)
-    ctx.meta[_ACCESS] = (path, _is_given(ctx, "access"))
+    ctx.meta[_ACCESS] = (path, is_given(ctx, "access"))
 
 
 def _choose_service(ctx: click.Context, param: click.Parameter, value: str) -> Path:
     """Return the access file or the directory; what the command line names overrides variables."""
     access, access_given = ctx.meta.get(_ACCESS, (None, False))
-    directory_given = _is_given(ctx, "directory")
+    directory_given = is_given(ctx, "directory")
+    if directory_given and Path(value).expanduser().is_file():
+        raise click.BadParameter(f"{value} is a file; an access file needs --access", ctx, param)
     if access_given and directory_given:
         raise click.UsageError("--access and --dir both name a service; remove one", ctx)
     if access is None or directory_given:
@@ -176,7 +178,8 @@ def _choose_service(ctx: click.Context, param: click.Parameter, value: str) -> P
     return Path(access)
 
 
-def _is_given(ctx: click.Context, name: str) -> bool:
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether the command line has the option or argument of this parameter."""
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 

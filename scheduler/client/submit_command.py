@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -21,6 +20,7 @@ from scheduler.client.options import (
     ResourceAmounts,
     TopologyText,
     Walltime,
+    is_given,
     json_option,
     service_option,
     sites_option,
@@ -177,7 +177,7 @@ def submit(
     see docs/sites.md. Exit code 3: no site takes it; 4: it is not known whether the site accepted
     it, and --retry KEY finds out.
     """
-    _check_sites_options(sites, {"--max-cost": max_cost, "--key": key, "--retry": retry})
+    _check_sites_options(sites)
     if retry is not None and sites is not None:
         if argv or processors is not None:
             raise click.UsageError("--retry repeats a submission: leave out -n and PROGRAM")
@@ -230,11 +230,11 @@ def submit(
         end_with([wait_until(directory, answer.job, None)], as_json)
 
 
-def _check_sites_options(sites: Path | None, given: Mapping[str, object]) -> None:
+def _check_sites_options(sites: Path | None) -> None:
     """Refuse options that need --sites."""
-    for option, value in given.items():
-        if sites is None and value is not None:
-            raise click.UsageError(f"{option} needs --sites FILE")
+    for name in ("metric", "max_cost", "key", "retry"):
+        if sites is None and is_given(click.get_current_context(), name):
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --sites FILE")
 
 
 def _accepted(accepted: AcceptedJob, waits: bool, as_json: bool) -> None:

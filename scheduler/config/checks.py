@@ -22,6 +22,7 @@ def check(tree: Located, config: ServeConfig) -> None:
     ------
     ConfigError : the first error found, with its origin and a way to correct it.
     """
+    _check_listen(tree, config)
     _check_launchers(tree, config)
     base = _build_scenario(tree, (), config.scenario, config.parameters)
     _check_redirection(tree, config, base)
@@ -61,6 +62,31 @@ def check(tree: Located, config: ServeConfig) -> None:
         wrong: FieldPath = ("parameters", str(error.field)) if given else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""
         tree.fail(wrong, f"{error.message}{hint}")
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Split ``HOST:PORT``; a numeric IPv6 host is in brackets, ``*`` means every interface.
+
+    Raises
+    ------
+    ConfigError : it has another form, or the port is not between 1 and 65535.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ConfigError(
+            f"must be HOST:PORT with a port from 1 to 65535, such as 0.0.0.0:7077, got {text!r}",
+            field="listen",
+        )
+    return host, int(port)
+
+
+def _check_listen(tree: Located, config: ServeConfig) -> None:
+    """Check the form of the TCP address of the service."""
+    if config.listen is not None:
+        try:
+            parse_listen(config.listen)
+        except ConfigError as error:
+            tree.fail(("listen",), error.message)
 
 
 def _check_launchers(tree: Located, config: ServeConfig) -> None:

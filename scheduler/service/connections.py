@@ -24,6 +24,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from reshape.errors import ConfigError
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES
+from scheduler.config.checks import parse_listen
 from scheduler.node.access_keys import AccessKeys, ServerKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.bounded_log import BoundedLog
@@ -49,22 +50,6 @@ _EVENTS = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 )
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; a numeric IPv6 host is in brackets, ``*`` means every interface.
-
-    Raises
-    ------
-    ConfigError : it has another form, or the port is not between 1 and 65535.
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
-        raise ConfigError(
-            f"must be HOST:PORT with a port from 1 to 65535, such as 0.0.0.0:7077, got {text!r}",
-            field="listen",
-        )
-    return host, int(port)
 
 
 class Connections:

@@ -44,6 +44,7 @@ def test_create_list_and_revoke(directory: Path, tmp_path: Path) -> None:
     assert "ann" not in run("access", "list", "--dir", directory).output
     done = run("access", "revoke", "--dir", directory, "4", code=1)
     assert "there is no key 4" in done.output
+    assert "there is no service directory" in run("access", "list", "--dir", path, code=1).output
 
 
 def test_what_cannot_be_created(directory: Path, tmp_path: Path) -> None:
@@ -75,5 +76,7 @@ def test_which_service_a_command_uses(directory: Path, tmp_path: Path) -> None:
     assert by_directory in run("queue", "--dir", empty, code=1, **both).output
     done = run("queue", "--dir", empty, "--access", broken, code=2)
     assert "--access and --dir both name a service" in done.output
+    done = run("queue", "--dir", broken, code=2)
+    assert f"{broken} is a file; an access file needs --access" in done.output
     done = run("queue", "--access", tmp_path / "missing.json", code=2)
     assert "there is no access file" in done.output

@@ -69,6 +69,7 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["submit", "-n", "2", "--walltime", "1:2:3:4", "--", "true"], "'1:2:3:4' is not a time"),
         (["submit", "-n", "2", "--walltime", "0", "--", "true"], "must be above 0, got '0'"),
         (["submit", "-n", "2", "--wall", "5", "--", "true"], "--walltime"),
+        (["submit", "-n", "2", "--metric", "wait", "--", "true"], "--metric needs --sites FILE"),
         (["explain", "three"], "'three' is not a job: give a job number or 'last'"),
         (["explain", "0"], "'0' is not a job"),
         (["wait"], "Missing argument"),

@@ -108,6 +108,10 @@ WRONG = [
     ("processors: 0", 1, "processors", "must be a whole number >= 1, got 0"),
     ("\nprocessors: many", 2, "processors", "must be a whole number >= 1, got 'many'"),
     ("processors: true", 1, "processors", "must be a whole number >= 1, got True"),
+    *(
+        (f"verify: true\nlisten: '{text}'", 2, "listen", "must be HOST:PORT with a port from 1")
+        for text in ("7077", ":7077", "host:", "host:0", "host:70777", "host:x")
+    ),
     ("processor: 4", 1, "processor", "unknown field; did you mean processors?"),
     ("verify: true\nscenaro: easy", 2, "scenaro", "unknown field; did you mean scenario?"),
     ("qqq: 1", 1, "qqq", "unknown field; known are binding, deadlines, "),

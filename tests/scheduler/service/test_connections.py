@@ -27,7 +27,7 @@ from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.assembly import assemble
-from scheduler.service.connections import Connections, parse_listen
+from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.requests import RequestHandler
 
@@ -348,12 +348,6 @@ def test_another_user_of_the_machine_has_no_access(station: Station) -> None:
         [sys.executable, "-c", attack, *paths], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("text", ["7077", ":7077", "host:", "host:0", "host:70777", "host:x"])
-def test_a_wrong_address_is_explained(text: str) -> None:
-    with pytest.raises(ConfigError, match="listen: must be HOST:PORT"):
-        parse_listen(text)
 
 
 def test_a_port_that_is_taken_is_explained(tmp_path: Path) -> None:
