@@ -106,8 +106,8 @@ def revoke(directory: Path, user: str | None, keys: tuple[int, ...]) -> None:
 def _keys_of(directory: Path) -> AccessKeys:
     if not directory.is_dir():
         raise ReshapeError(
-            f"there is no service directory {directory}: name it with --dir, or start a service with"
-            " keys by reshape serve --listen HOST:PORT"
+            f"there is no service directory {directory}: name it with --dir, or start the service"
+            " with reshape serve --listen HOST:PORT"
         )
     place = ServiceDirectory(directory)
     return AccessKeys(place.path, place.owner)

@@ -18,6 +18,7 @@ from scheduler.client.asking import ask, list_jobs
 from scheduler.forecasts.forecast import JobForecast
 from scheduler.forecasts.quotes import Quote, Waiting
 from scheduler.model.job import JobState
+from scheduler.text.counts import counted
 from scheduler.text.tables import Table
 from scheduler.text.times import format_moment, format_time
 
@@ -175,7 +176,8 @@ def waiting_lines(found: Waiting) -> list[str]:
         lines.append(f"expected start, P10, P50 and P90: {times}")
     for change in found.changes:
         if change.start is not None and (start is None or change.start < start):
-            request = f"{change.processors} processors and {format_time(change.walltime_s)}"
+            size = counted(change.processors, "processor")
+            request = f"{size} and {format_time(change.walltime_s)}"
             lines.append(f"with {request} it would start at {moment(change.start)}")
     return lines
 

@@ -155,7 +155,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
         "Restarts": f"{job.restarts}, requeued {counted(job.requeues, 'time')}",
         "Held": held_text(job),
-        "Resizes": f"{job.resize_count}, which stopped it for {job.pause_s:.3f} s",
+        "Resizes": f"{job.resize_count}, paused for {job.pause_s:.3f} s in all",
         "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "-",
         "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
         "Command": " ".join(job.argv),

@@ -13,7 +13,16 @@ from scheduler.model.events import ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import ACTIVE, RESIZING, Job, JobState, Resize
 from scheduler.model.machine import leaving
-from scheduler.model.orders import Continue, Contract, Expand, Facts, Kill, Reason, Start
+from scheduler.model.orders import (
+    RESIZE_UNDER_WAY,
+    Continue,
+    Contract,
+    Expand,
+    Facts,
+    Kill,
+    Reason,
+    Start,
+)
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
 from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
@@ -68,7 +77,7 @@ class Resizes:
             resize = job.resize
             assert resize is not None
             text = "from {old} to {new}"
-            return _continue(job.id, "resize under way", text, old=resize.old, new=resize.new)
+            return _continue(job.id, RESIZE_UNDER_WAY, text, old=resize.old, new=resize.new)
         policy = self.scenario.resizing_of(job.spec.queue)
         if policy is None:
             return _continue(job.id, "static", "{name} resizes no job", name=self.scenario.name)

@@ -11,6 +11,8 @@ import msgspec
 from scheduler.model.procset import ProcSet
 
 Facts: TypeAlias = Mapping[str, int | float | str]
+#: Rule of a `Continue` while a resize of the job is under way.
+RESIZE_UNDER_WAY = "resize under way"
 #: The number 1 with a plural noun.
 _ONE = re.compile(r"(?<![\w.,-])1 (processor|job|group|node|iteration)s\b")
 

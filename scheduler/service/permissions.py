@@ -79,8 +79,8 @@ def check_role(sender: Sender, message: m.Message) -> None:
     if not allowed & sender.roles:
         roles = " or ".join(sorted(allowed)) or "no role"
         raise PermissionDenied(
-            f"the key of {sender.user} has the role {'/'.join(sorted(sender.roles))}, but only"
-            f" {roles} may send {type(message).__name__}"
+            f"the key of {sender.user} has the role {'/'.join(sorted(sender.roles))};"
+            f" {type(message).__name__} needs the role {roles}"
         )
 
 

@@ -18,7 +18,17 @@ from scheduler.model.events import (
     ResizeFailed,
 )
 from scheduler.model.job import Job
-from scheduler.model.orders import Continue, Contract, Expand, Kill, Order, Reason, Requeue, Start
+from scheduler.model.orders import (
+    RESIZE_UNDER_WAY,
+    Continue,
+    Contract,
+    Expand,
+    Kill,
+    Order,
+    Reason,
+    Requeue,
+    Start,
+)
 from scheduler.model.procset import ProcSet
 from scheduler.replay.journal_reader import Phase
 from scheduler.text.counts import noun
@@ -54,6 +64,8 @@ def explanation_lines(
     last_continue = ""
     for at, what in _merged(events, orders):
         if isinstance(what, Continue):
+            if what.reason.rule == RESIZE_UNDER_WAY:  # the lines of the resize say so
+                continue
             if because(what.reason) != last_continue:
                 lines.append(m.Story(at=at, text=f"continues: {because(what.reason)}"))
             last_continue = because(what.reason)

@@ -255,4 +255,4 @@ def test_the_account_of_a_job_with_several_sizes() -> None:
     )
     text = tables.job_text(info, 200.0)
     assert "68.0 processor-seconds: 20.0 on size 2, 48.0 on size 4" in text
-    assert "1, which stopped it for 0.250 s" in text
+    assert "1, paused for 0.250 s in all" in text

@@ -1,0 +1,30 @@
+"""Explanations: one line for what happened, none for what other lines say."""
+
+from __future__ import annotations
+
+from scheduler.core.core import Core
+from scheduler.model.events import Event, JobSpec, JobStarted, JobSubmitted, ResizePoint
+from scheduler.model.machine import Machine
+from scheduler.model.orders import Order
+from scheduler.policies.scenarios import scenario
+from scheduler.service.record.explanations import explanation_lines
+
+
+def test_resize_points_during_a_resize_have_no_lines() -> None:
+    core = Core(scenario("fcfs-pr"), Machine([("n1", 4)]))
+    spec = JobSpec(1, 600.0, max_processors=4)
+    events: list[Event] = [
+        JobSubmitted(0.0, 1, spec),
+        JobStarted(1.0, 1),
+        *(ResizePoint(float(at), 1, at, 1.0) for at in range(2, 6)),
+    ]
+    orders: list[tuple[float, Order]] = [
+        (event.at, order) for event in events for order in core.handle([event])
+    ]
+    texts = [line.text.split(":")[0] for line in explanation_lines(events, orders, [])]
+    assert texts == [
+        "submitted for 1 to 4 processors, 600 s",
+        "starts on processors 0",
+        "is running",
+        "is to expand to 2 with processors 1",
+    ]
