@@ -193,6 +193,7 @@ class Core:
         self._pass: SchedulingPass = backfill.scheduling_pass(self.state, self._start_job)
         # Fast path of `handle`: passes follow from events alone, not from the time.
         time_matters = self.predictor is not None or self.state.queue.ages
+        time_matters = time_matters or self.state.excluding
         self._simple = not time_matters and backfill.moments == "always"
 
     # Events in, orders out.
@@ -232,6 +233,8 @@ class Core:
             at = event.at
             if at > state.now:
                 state.now = at
+        if state.excluding:
+            self._handlers.advance_exclusions()
         if self._backfills_on_contact:
             state.backfill_allowed = any(type(event) in _CONTACTS for event in events)
             if state.backfill_allowed:

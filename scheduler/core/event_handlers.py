@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scheduler.core import reservations
 from scheduler.core.alarms import Alarms
 from scheduler.core.requeueing import is_death, reason_to_requeue
 from scheduler.core.resizing import Resizes
@@ -23,13 +24,15 @@ from scheduler.model.events import (
     NodeJoined,
     NodeLost,
     NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
     Wakeup,
 )
 from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
-from scheduler.model.orders import Kill, Reason, Requeue
+from scheduler.model.orders import Kill, Reason, Refuse, Requeue
 from scheduler.model.procset import ProcSet
 from scheduler.predictions.predictor import Predictor
 from scheduler.state.exclusions import Exclusion, expiry_of
@@ -327,14 +330,31 @@ class EventHandlers:
         depths = [depth for depth in (limit, self.max_jobs) if depth is not None]
         self.state.depth = min(depths, default=None)
 
+    def on_reservation_requested(self, event: ReservationRequested) -> None:
+        """Grant an advance reservation, or refuse it."""
+        state = self.state
+        decision = reservations.decide(state, self._resizes.scenario, event)
+        if isinstance(decision, Refuse):
+            state.orders.append(decision)
+            return
+        self.exclude(decision)
+        state.orders.append(reservations.granted(decision))
+
+    def on_reservation_cancelled(self, event: ReservationCancelled) -> None:
+        """Make the processors of an advance reservation available to all jobs."""
+        self.include(event.name)
+
     def on_wakeup(self, event: Wakeup) -> None:
         """End overdue jobs, extend predictions, ask for the next wake-up."""
+        if self.alarms.wake():
+            self.state.request_pass()
+
+    def advance_exclusions(self) -> None:
+        """Schedule by the exclusions of the present time."""
         state = self.state
         if state.exclusions.advance(state.now):
             state.exclusions_changed()
             self._exclusions_changed()
-        if self.alarms.wake():
-            state.request_pass()
 
 
 def _is_under_way(job: Job, serial: int) -> bool:
@@ -353,6 +373,8 @@ HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
     JobCancelled: EventHandlers.on_job_cancelled,
     NodeJoined: EventHandlers.on_node_joined,
     NodeLost: EventHandlers.on_node_lost,
+    ReservationRequested: EventHandlers.on_reservation_requested,
+    ReservationCancelled: EventHandlers.on_reservation_cancelled,
     NodeRemoved: EventHandlers.on_node_removed,
     Wakeup: EventHandlers.on_wakeup,
 }

@@ -1,9 +1,9 @@
 """The order of the events of one instant, and which of them share a scheduling pass.
 
 Events are handled in this order, equal ones by job number, then as they came: nodes, ends, resizes
-that are done or failed, starts, submissions, cancellations, wake-ups; then one scheduling pass;
-then resize points. So a job that is submitted may use the processors of one that ends in the same
-second. A change of the depth of passes comes with the nodes.
+that are done or failed, starts, advance reservations, submissions, cancellations, wake-ups; then
+one scheduling pass; then resize points. So a job that is submitted may use the processors of one
+that ends in the same second. A change of the depth of passes comes with the nodes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from scheduler.model.events import (
     NodeJoined,
     NodeLost,
     NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
@@ -38,6 +40,8 @@ _RANK: dict[type[Event], int] = {
     ResizeDone: 2,
     ResizeFailed: 3,
     JobStarted: 4,
+    ReservationCancelled: 5,
+    ReservationRequested: 5,
     JobSubmitted: 5,
     JobCancelled: 6,
     Wakeup: 7,
@@ -45,7 +49,16 @@ _RANK: dict[type[Event], int] = {
 }
 
 #: Events that concern no single job; in the sequential order they precede all submissions.
-_KNOWN = (NodeJoined, NodeLost, NodeRemoved, Wakeup, DepthChanged, DrainChanged)
+_KNOWN = (
+    NodeJoined,
+    NodeLost,
+    NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
+    Wakeup,
+    DepthChanged,
+    DrainChanged,
+)
 
 
 def instant_order(event: Event) -> tuple[int, int]:

@@ -10,6 +10,7 @@ Events of one instant are handled together, in the order of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import TypeAlias
 
 import msgspec
@@ -239,6 +240,39 @@ class DepthChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     jobs: int | None = None
 
 
+class ReservationRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """An administrator or operator requests an advance reservation.
+
+    It is of `processors`, or of all processors of `nodes`, from `begin` (s) for `duration_s`. The
+    jobs of `users` may be submitted to it; () stands for all users. The core answers with `Reserve`
+    or `Refuse`.
+    """
+
+    at: float
+    name: str
+    begin: float
+    duration_s: float
+    processors: int = 0
+    nodes: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not 0 < self.duration_s < inf:
+            raise ValueError(f"duration_s must be > 0 and finite, got {self.duration_s}")
+        if not self.begin < inf:
+            raise ValueError(f"begin must be finite, got {self.begin}")
+        if (self.processors > 0) == bool(self.nodes):
+            raise ValueError("a reservation is either of processors or of nodes")
+
+
+class ReservationCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """An advance reservation is cancelled; its processors are available to all jobs again."""
+
+    at: float
+    name: str
+
+
 Event: TypeAlias = (
     JobSubmitted
     | JobStarted
@@ -253,4 +287,6 @@ Event: TypeAlias = (
     | DepthChanged
     | DrainChanged
     | NodeRemoved
+    | ReservationRequested
+    | ReservationCancelled
 )

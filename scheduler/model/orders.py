@@ -114,4 +114,25 @@ class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
     at: float
 
 
-Order: TypeAlias = Start | Expand | Contract | Continue | Kill | Requeue | WakeAt
+class Reserve(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """An advance reservation is granted, of these processors, from `begin` to `end` (s)."""
+
+    name: str
+    processors: ProcSet
+    begin: float
+    end: float
+    reason: Reason
+
+
+class Refuse(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """An advance reservation is refused.
+
+    It could be granted from `earliest` (s) on, by the present estimates; None: at no time.
+    """
+
+    name: str
+    earliest: float | None
+    reason: Reason
+
+
+Order: TypeAlias = Start | Expand | Contract | Continue | Kill | Requeue | WakeAt | Reserve | Refuse

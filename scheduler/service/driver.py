@@ -21,11 +21,13 @@ from scheduler.model.events import (
     NodeJoined,
     NodeLost,
     NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
     ResizePoint,
     Wakeup,
 )
 from scheduler.model.job import FINAL
-from scheduler.model.orders import Continue, Order, Requeue, WakeAt
+from scheduler.model.orders import Continue, Order, Refuse, Requeue, Reserve, WakeAt
 from scheduler.service.assembly import Components
 from scheduler.service.components.pass_depth import PassDepth
 
@@ -39,7 +41,18 @@ NOTE_TICKS = 20
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 #: Events after which the processes of no job differ from what its state requires, unless an order
 #: says so.
-CHANGE_NO_PROCESSES = (JobSubmitted, ResizePoint, Wakeup, DepthChanged, DrainChanged, NodeRemoved)
+CHANGE_NO_PROCESSES = (
+    JobSubmitted,
+    ResizePoint,
+    Wakeup,
+    DepthChanged,
+    DrainChanged,
+    NodeRemoved,
+    ReservationRequested,
+    ReservationCancelled,
+)
+#: Events that a client has to be able to rely on when it has received the answer.
+DURABLE = (JobSubmitted, JobCancelled, ReservationRequested, ReservationCancelled)
 
 
 class Driver:
@@ -77,7 +90,7 @@ class Driver:
 
     def restore_alarms(self) -> None:
         """Wake a recovered core at once, so that it asks for the wake-ups it needs."""
-        if self._core.live:
+        if self._core.live or len(self._core.exclusions):
             self._alarms = [self._clock()]
         change = self._depth.initial_change(self._clock())
         if change is not None:
@@ -121,13 +134,16 @@ class Driver:
 
     def decide(self, events: list[Event]) -> list[Order]:
         """Hand events to the core now, and note events and orders in the journal."""
-        durable = any(isinstance(event, JobSubmitted | JobCancelled) for event in events)
+        durable = any(isinstance(event, DURABLE) for event in events)
         orders = self._handle(events)
         self._journal.record(self._policy_errors.noted(events), orders, durable=durable)
         self._note_changes(events, orders)
         for order in orders:
             if isinstance(order, WakeAt):
                 heapq.heappush(self._alarms, order.at)
+                continue
+            if isinstance(order, Reserve | Refuse):
+                log.info("%s: %s", order.name, order.reason)
                 continue
             if isinstance(order, Requeue):
                 self._remap.progress.pop(order.job, None)  # the next start begins with iteration 0

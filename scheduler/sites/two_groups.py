@@ -35,6 +35,8 @@ from scheduler.model.events import (
     NodeJoined,
     NodeLost,
     NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
     ResizePoint,
     Wakeup,
 )
@@ -46,6 +48,7 @@ from scheduler.policies.redirection import Counted, Counters
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import of_redirection_group
 from scheduler.sites.two_group_machine import TwoGroupMachine
+from scheduler.state.exclusions import Exclusions
 from scheduler.state.records import SiteRecord
 from scheduler.text.counts import noun
 
@@ -203,6 +206,11 @@ class TwoGroupSite:
         return self.principal.state.examined + self.redirection.state.examined
 
     @property
+    def exclusions(self) -> Exclusions:
+        """Advance reservations, which get processors of the principal group, and expiring nodes."""
+        return self.principal.state.exclusions
+
+    @property
     def counters(self) -> Counters | None:
         """Counts of the running jobs of the principal group; None without a redirection rule."""
         return self._counters
@@ -318,6 +326,9 @@ class TwoGroupSite:
         if isinstance(event, Wakeup | NodeLost | NodeRemoved | DepthChanged | DrainChanged):
             mine.append(event)
             theirs.append(event)
+            return
+        if isinstance(event, ReservationRequested | ReservationCancelled):
+            mine.append(event)
             return
         if isinstance(event, NodeJoined):
             rest, group = _divided(event.resources, event.reserved, event.processors)

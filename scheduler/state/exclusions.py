@@ -30,6 +30,7 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     processors : which ones.
     begin, end : s; `end` itself is outside.
     admits : whether jobs that name the exclusion (`JobSpec.reservation`) may hold them.
+    users : whose jobs may name it; (): those of all users.
 
     Raises
     ------
@@ -41,6 +42,7 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     begin: float
     end: float = inf
     admits: bool = False
+    users: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the interval."""
@@ -53,6 +55,10 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     def expires(self) -> bool:
         """Whether it stands for a node that expires."""
         return not self.admits and self.end == inf
+
+    def is_open_to(self, user: str) -> bool:
+        """Whether jobs of a user may name it."""
+        return self.admits and (not self.users or user in self.users)
 
     def overlaps(self, start: float, until: float) -> bool:
         """Whether a job that runs from `start` to `until` (s) runs in the interval."""

@@ -123,12 +123,20 @@ class SchedulerState:
     # Queries of scheduling passes.
 
     def can_run(self, job: Job) -> bool:
-        """Whether the machine could run a job if every node was up and idle."""
+        """Whether the machine could run a job if every node was up and idle.
+
+        A job of an advance reservation can run in its interval alone.
+        """
         if job.demand > self.installed:
             return False
-        if job.spec.reservation and not self.reservation_suffices(job):
+        if job.spec.reservation and not self._is_in_reservation(job):
             return False
         return self.machine.can_place(self.selection, job.processors)
+
+    def _is_in_reservation(self, job: Job) -> bool:
+        """Whether the reservation of a job has begun and suffices for it."""
+        own = self.exclusions.get(job.spec.reservation)
+        return own is not None and own.begin <= self.now and self.reservation_suffices(job)
 
     def reservation_suffices(self, job: Job) -> bool:
         """Whether the reservation of a job has enough processors and time left for it."""

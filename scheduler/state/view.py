@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from reshape.topology import Topology
+from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import JobView
 from scheduler.model.priority import Prioritised, running_priority
@@ -86,6 +87,19 @@ class View:
         if not self._state.excluding:
             return machine.free_count
         return machine.free_count - (machine.free & self._state.kept_from(job)).count()
+
+    def helps(self, head: JobView, job: JobView, to: int) -> bool:
+        """Whether the head can use any processors that a contraction of a job releases.
+
+        Without exclusions it can. Otherwise it is assumed that the newest groups leave.
+        """
+        state = self._state
+        if not state.excluding:
+            return True
+        assert isinstance(head, Job)
+        groups = leaving_groups(job.groups, job.size - to)
+        kept = state.kept_from(head)
+        return any(bool(job.groups[group] - kept) for group in groups or ())
 
     @property
     def freeing(self) -> int:

@@ -24,6 +24,8 @@ from scheduler.model.events import (
     NodeJoined,
     NodeLost,
     NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
@@ -121,6 +123,7 @@ class AnyLife(RuleBasedStateMachine):
         topology=st.sampled_from([None, Topology(), Topology("nearly-square")]),
         resources=st.sampled_from([{}, {}, {"memory": 3}, {"memory": 6, "disk": 1}]),
         requeue=st.booleans(),
+        reservation=st.sampled_from(["", "", "", "r", "s"]),
     )
     def submit(
         self,
@@ -130,6 +133,7 @@ class AnyLife(RuleBasedStateMachine):
         topology: Topology | None,
         resources: dict[str, int],
         requeue: bool,
+        reservation: str,
     ) -> None:
         job = len(self.submitted) + 1
         self.submitted.add(job)
@@ -141,6 +145,7 @@ class AnyLife(RuleBasedStateMachine):
             topology,
             resources=resources,
             requeue=requeue,
+            reservation=reservation,
         )
         self.waiting.append(JobSubmitted(self.time, job, spec))
 
@@ -209,6 +214,23 @@ class AnyLife(RuleBasedStateMachine):
     def expiring_node(self, node: str, seconds: float) -> None:
         until = self.time + seconds
         self.waiting.append(msgspec.structs.replace(self.joined(node), until=until))
+
+    @rule(
+        name=st.sampled_from(["r", "s", "t"]),
+        processors=st.integers(0, 5),
+        after=st.sampled_from([-1.0, 0.0, 2.0, 8.0]),
+        duration_s=st.sampled_from([2.0, 10.0, 30.0]),
+    )
+    def reserve(self, name: str, processors: int, after: float, duration_s: float) -> None:
+        nodes = () if processors else ("n1",)
+        begin = self.time + after
+        self.waiting.append(
+            ReservationRequested(self.time, name, begin, duration_s, processors, nodes)
+        )
+
+    @rule(name=st.sampled_from(["r", "s", "t"]))
+    def cancel_reservation(self, name: str) -> None:
+        self.waiting.append(ReservationCancelled(self.time, name))
 
     @rule(node=st.sampled_from([*sorted(NODES), "unknown"]), drains=st.booleans())
     def drain(self, node: str, drains: bool) -> None:

@@ -31,13 +31,15 @@ from scheduler.model.events import (
     NodeJoined,
     NodeLost,
     NodeRemoved,
+    ReservationCancelled,
+    ReservationRequested,
     ResizeDone,
     ResizeFailed,
     ResizePoint,
     Wakeup,
 )
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Contract, Expand, Order, Start, WakeAt
+from scheduler.model.orders import Contract, Expand, Order, Refuse, Reserve, Start, WakeAt
 from scheduler.policies.scenarios import scenario
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
@@ -118,6 +120,8 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "lose": (set(), set()),
     "drain": (set(), set()),
     "resume": (set(), set()),
+    "reserve": (set(), {"begin", "for", "n", "nodes"}),
+    "unreserve": (set(), set()),
     "remove": (set(), set()),
 }
 
@@ -153,6 +157,15 @@ def read_event(line: str) -> Event:
     if what in ("lose", "remove"):
         (node,) = words
         return (NodeLost if what == "lose" else NodeRemoved)(time, node)
+    if what == "reserve":
+        (name,) = words
+        nodes = tuple(named["nodes"].split(",")) if "nodes" in named else ()
+        begin, duration_s = float(named["begin"]), float(named["for"])
+        count = int(named.get("n", 0))
+        return ReservationRequested(time, name, begin, duration_s, count, nodes)
+    if what == "unreserve":
+        (name,) = words
+        return ReservationCancelled(time, name)
     numbers = [float(word) for word in words if word not in flags]
     job, *others = [int(number) for number in numbers] or [0]
     if what == "submit" and not others:
@@ -194,6 +207,10 @@ def order_line(order: Order) -> str:
     name = type(order).__name__.lower()
     if isinstance(order, WakeAt):
         return f"wake at {order.at:g}"
+    if isinstance(order, Reserve):
+        return f"reserve {order.name} on {order.processors} | {order.reason}"
+    if isinstance(order, Refuse):
+        return f"refuse {order.name} | {order.reason}"
     if isinstance(order, Start):
         what = f"group {order.group} on {order.processors}"
         name = "restart" if order.restart else name

@@ -85,6 +85,8 @@ class TablePass(SchedulingPass):
         ahead = [job.id for job in waiting[: len(self._reserved)]]
         is_current = state.version == self._version and not state.releases.any_by(state.now)
         is_current = is_current and not state.was_limited
+        if state.excluding and any(job.spec.reservation for job in waiting):
+            is_current = False
         in_order = not self._is_full or not self._most
         if not is_current or ahead != self._reserved or in_order:
             self._begin()
@@ -127,17 +129,25 @@ class TablePass(SchedulingPass):
         return () if shared is None else shared.demand(job.spec.shared)
 
     def _place_in_order(self, waiting: list[Job]) -> None:
-        """Start jobs or make reservations until there are enough."""
-        now = self.state.now
+        """Start jobs or make reservations until there are enough.
+
+        The jobs of each advance reservation wait in a line of their own.
+        """
+        now, most = self.state.now, self._most
+        heads: dict[str, int] = {}  # waiting jobs by advance reservation
         for job in waiting:
-            allocation = self._find(job, now if self._most == 0 else inf)
+            line = job.spec.reservation
+            count = heads.get(line, 0)
+            if count and count >= most:
+                if not self.state.excluding:
+                    return
+                continue
+            allocation = self._find(job, now if most == 0 else inf)
             if allocation is not None and allocation.begin <= now and self._start(job, allocation):
                 continue
-            if self._most == 0:
-                return
-            self._reserve(job, allocation)
-            if self._is_full:
-                return
+            heads[line] = count + 1
+            if most:
+                self._reserve(job, allocation)
 
     def _backfill(self) -> None:
         """Start jobs behind the reservations."""

@@ -92,7 +92,7 @@ def fcfs_contract_priority(
     head = view.head
     if head is None:
         return None
-    there = view.free + view.freeing
+    there = view.free_for(head) + view.freeing
     if contract_for == "queue" and not view.queue_demand_exceeds(there):
         return None
     if contract_for == "head" and head.processors <= there:
@@ -106,6 +106,8 @@ def fcfs_contract_priority(
     if not job.smaller:
         return None
     to = job.smaller[0]
+    if not view.helps(head, job, to):
+        return None
     facts = _facts(job, head, view, to) | {"queued": len(view.queue)}
     text = (
         "job {head}, first in a queue of {queued}, requests {needed}; {free} are free and"
@@ -137,7 +139,7 @@ def least_impact_priority(
     head = view.head
     if head is None or not job.smaller:
         return None
-    wanted = head.processors - view.free - view.freeing
+    wanted = head.processors - view.free_for(head) - view.freeing
     outranked = ranks.outranked_by(head, view)
     if wanted <= 0 or not outranked(job):
         return None
@@ -157,6 +159,8 @@ def least_impact_priority(
         " come from the running jobs with the least impact (of {jobs}), and this one,"
         " {impact:.3g} % slower on {to} than on {size}, is among them"
     )
+    if not view.helps(head, job, to):
+        return None
     return Shrink(to, Reason(f"{rule}, Least-Impact-Priority", text, facts))
 
 
