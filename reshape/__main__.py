@@ -25,6 +25,9 @@ SUBCOMMANDS = {
     "history": Entry("scheduler.client.commands:history", "List ended jobs and their sizes."),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
     "node": Entry("scheduler.client.nodes:node", "List, drain, resume and remove nodes."),
+    "reserve": Entry(
+        "scheduler.client.reservations:reserve", "Create, list and cancel advance reservations."
+    ),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),

@@ -33,6 +33,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     requeue : whether the job goes back to the queue when its processes die.
     performance : performance model, as `reshape.speedup.named` reads it; "": none.
     shared : what each process demands of the shared resources of its node, by name.
+    reservation : advance reservation in which alone the job runs; "": none.
     key : submission key, a name that the client uses once; "": none. A submission with the key of
         an earlier one of the same user creates no job and is answered with the earlier one.
     """
@@ -57,6 +58,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     requeue: bool = False
     performance: str = ""
     shared: dict[str, int] = {}
+    reservation: str = ""
 
 
 class Submit(MessageBase):
@@ -369,6 +371,74 @@ class RemoveNode(MessageBase):
     """
 
     node: str
+
+
+class CreateReservation(MessageBase):
+    """Request an advance reservation; answered by Reservations with this one, or by Failure.
+
+    It is either of a number of processors or of all processors of nodes.
+
+    Attributes
+    ----------
+    name : "": the name of the user and a number.
+    start : Unix seconds; None: now.
+    duration_s : seconds.
+    users : whose jobs may use it; none: those of all users.
+    """
+
+    duration_s: float
+    name: str = ""
+    start: float | None = None
+    processors: int = 0
+    nodes: list[str] = []
+    users: list[str] = []
+
+
+class CancelReservation(MessageBase):
+    """Cancel an advance reservation; answered by Done."""
+
+    name: str
+
+
+class ListReservations(MessageBase):
+    """List the advance reservations that have not ended; answered by Reservations."""
+
+
+class ReservationInfo(msgspec.Struct, frozen=True):
+    """An advance reservation.
+
+    Attributes
+    ----------
+    state : ACTIVE or INACTIVE, as in Slurm.
+    begin, end : Unix seconds.
+    processors, numbers : how many, and their numbers as intervals.
+    nodes : nodes that they are on.
+    users : whose jobs may use it; none: those of all users.
+    running, queued : numbers of the jobs that name it.
+    """
+
+    name: str
+    state: str
+    begin: float
+    end: float
+    processors: int
+    nodes: list[str]
+    numbers: str
+    users: list[str]
+    running: list[int]
+    queued: list[int]
+
+
+class Reservations(MessageBase):
+    """Advance reservations, in order of their begins.
+
+    Attributes
+    ----------
+    now : time of the service, Unix seconds.
+    """
+
+    now: float
+    reservations: list[ReservationInfo]
 
 
 class Stop(MessageBase):

@@ -12,7 +12,8 @@ malformed message, is :class:`Failure`.
                               AgentStop
     from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, ListJobs,
                               Explain, Wait, ServerInfo, ListNodes, ChangeNode,
-                              RemoveNode, Stop
+                              RemoveNode, CreateReservation, CancelReservation,
+                              ListReservations, Stop
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ from reshape.wire.application_messages import (
 )
 from reshape.wire.command_messages import (
     Cancel,
+    CancelReservation,
     ChangeNode,
+    CreateReservation,
     Explain,
     Explanation,
     ForecastJob,
@@ -60,6 +63,7 @@ from reshape.wire.command_messages import (
     Jobs,
     ListJobs,
     ListNodes,
+    ListReservations,
     NodeInfo,
     Nodes,
     OpenMode,
@@ -67,6 +71,8 @@ from reshape.wire.command_messages import (
     RankPlace,
     RemoveNode,
     RequestQuote,
+    ReservationInfo,
+    Reservations,
     ResizeInfo,
     ServerInfo,
     Stop,
@@ -131,6 +137,10 @@ Message: TypeAlias = (
     | Nodes
     | ChangeNode
     | RemoveNode
+    | CreateReservation
+    | CancelReservation
+    | ListReservations
+    | Reservations
     | Stop
     | Done
     | Failure
@@ -145,8 +155,10 @@ __all__ = [
     "AtResizePoint",
     "Cancel",
     "CancelAccept",
+    "CancelReservation",
     "ChangeNode",
     "Connect",
+    "CreateReservation",
     "Done",
     "Explain",
     "Explanation",
@@ -168,6 +180,7 @@ __all__ = [
     "Leave",
     "ListJobs",
     "ListNodes",
+    "ListReservations",
     "Message",
     "NodeInfo",
     "Nodes",
@@ -177,6 +190,8 @@ __all__ = [
     "RankPlace",
     "RemoveNode",
     "RequestQuote",
+    "ReservationInfo",
+    "Reservations",
     "ResizeInfo",
     "ResizeReport",
     "ServerInfo",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime
 from math import isfinite
@@ -115,6 +116,19 @@ class Moment(click.ParamType[float]):
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError):
             self.fail(f"{value!r} is not a date: write 2026-05-01 or 2026-05-01T12:00", param, ctx)
+
+
+class LaterMoment(Moment):
+    """A local date and time, `now`, or a time after now as in ``now+1:00:00``, in Unix seconds."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse the text of an option."""
+        if not isinstance(value, str) or not value.startswith("now"):
+            return super().convert(value, param, ctx)
+        _, plus, after = value.partition("+")
+        return time.time() + (Walltime().convert(after, param, ctx) if plus else 0.0)
 
 
 class JobNumber(click.ParamType[int]):

@@ -40,6 +40,7 @@ def prepare(
     cwd: Path | None = None,
     requeue: bool = False,
     restart_from: Path | None = None,
+    reservation: str = "",
 ) -> Submission:
     """Build a submission and check all that can be checked without the service.
 
@@ -52,6 +53,7 @@ def prepare(
     cwd : working directory of the job; that of this process if None.
     bind : whether ranks may be bound to the CPUs of their processors.
     requeue : whether the job goes back to the queue when its processes die.
+    reservation : advance reservation in which the job runs; "": none.
     restart_from : directory of checkpoints, or a checkpoint, from which the program restarts.
 
     Raises
@@ -99,6 +101,7 @@ def prepare(
         requeue=requeue,
         performance=performance,
         shared=dict(shared or {}),
+        reservation=reservation,
     )
 
 

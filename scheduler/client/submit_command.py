@@ -69,6 +69,12 @@ from scheduler.client.submission import OUTPUT, prepare
     metavar="NAME",
     help="Queue.  [default: the first one of the service]",
 )
+@click.option(
+    "--reservation",
+    default="",
+    metavar="NAME",
+    help="Run in this advance reservation; see reshape reserve.",
+)
 @click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
 @click.option(
     "--placement",
@@ -151,6 +157,7 @@ def submit(
     open_mode: m.OpenMode,
     priority: float | str | None,
     queue_name: str,
+    reservation: str,
     resources: dict[str, int] | None,
     placement: m.Placement,
     bind: bool,
@@ -198,6 +205,7 @@ def submit(
         open_mode=open_mode,
         priority=priority,
         queue=queue_name,
+        reservation=reservation,
         resources=resources,
         placement=placement,
         bind=bind,

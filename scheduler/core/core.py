@@ -35,6 +35,7 @@ from scheduler.model.space import NONE
 from scheduler.policies.backfill.in_order import SchedulingPass
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
+from scheduler.state.exclusions import Exclusions
 from scheduler.state.learned_demands import LearnedDemands
 from scheduler.state.queue import Queue
 from scheduler.state.records import CoreRecord
@@ -124,6 +125,11 @@ class Core:
     def reservations(self) -> dict[int, float]:
         """Start times reserved for queued jobs as of the last pass, by job number, s."""
         return self.state.reservations
+
+    @property
+    def exclusions(self) -> Exclusions:
+        """Advance reservations and nodes that expire."""
+        return self.state.exclusions
 
     @property
     def predictor(self) -> Predictor | None:

@@ -260,7 +260,7 @@ class ReservationRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
         """Check the numbers."""
         if not 0 < self.duration_s < inf:
             raise ValueError(f"duration_s must be > 0 and finite, got {self.duration_s}")
-        if not self.begin < inf:
+        if not -inf < self.begin < inf:
             raise ValueError(f"begin must be finite, got {self.begin}")
         if (self.processors > 0) == bool(self.nodes):
             raise ValueError("a reservation is either of processors or of nodes")

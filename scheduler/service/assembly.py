@@ -12,6 +12,7 @@ from reshape.wire import messages as m
 from scheduler.config.settings import ServeConfig, reserved
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.admission import Admission
+from scheduler.service.components.advance_reservations import AdvanceReservations
 from scheduler.service.components.application_scheduler import ApplicationScheduler
 from scheduler.service.components.job_ends import JobEnds
 from scheduler.service.components.job_startup import JobStartup
@@ -50,6 +51,7 @@ class Components:
     applications: ApplicationScheduler
     policy_errors: PolicyErrors
     nodes: NodeStates
+    reservations: AdvanceReservations
 
 
 def assemble(
@@ -93,4 +95,5 @@ def assemble(
         applications,
         errors,
         NodeStates(core, monitor),
+        AdvanceReservations(core),
     )

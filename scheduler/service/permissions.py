@@ -41,6 +41,9 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ListNodes: _PEOPLE,
     m.ChangeNode: frozenset(("administrator",)),
     m.RemoveNode: frozenset(("administrator",)),
+    m.CreateReservation: frozenset(("administrator",)),
+    m.CancelReservation: frozenset(("administrator",)),
+    m.ListReservations: _PEOPLE,
     m.Stop: frozenset(("administrator",)),
 }
 #: Messages about a job that only its user and administrators may send.

@@ -262,6 +262,17 @@ class RequestHandler:
                 self._driver.events.append(removal)
                 self._answer_later(peer, message.id, m.Done)
                 return None
+            case m.CreateReservation():
+                now = self._components.clock()
+                request = self._components.reservations.requested(message, sender.user, now)
+                orders = self._driver.decide([request])
+                return self._components.reservations.answer(request.name, orders, now)
+            case m.CancelReservation(name=name):
+                now = self._components.clock()
+                self._driver.decide([self._components.reservations.cancelled(name, now)])
+                return m.Done()
+            case m.ListReservations():
+                return self._components.reservations.table(self._components.clock())
             case m.Stop():
                 return self._on_stop(peer, message)
         return m.Failure(message=f"the service does not answer a {type(message).__name__} message")

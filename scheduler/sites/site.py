@@ -16,6 +16,7 @@ from scheduler.model.machine import Node
 from scheduler.model.orders import Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenario import Scenario
+from scheduler.state.exclusions import Exclusions
 
 
 class SiteMachine(Protocol):
@@ -84,6 +85,10 @@ class Site(Driven, Protocol):
 
     @kill_at_walltime.setter
     def kill_at_walltime(self, kill: bool) -> None: ...
+
+    @property
+    def exclusions(self) -> Exclusions:
+        """Advance reservations and nodes that expire."""
 
     def reason_pending(self, job: int) -> Reason:
         """Return why a queued job does not run yet.

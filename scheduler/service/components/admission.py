@@ -20,7 +20,7 @@ from scheduler.text.times import format_time
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
-_TEXTS = ("name", "user", "queue", "output", "cwd", "performance", "key")
+_TEXTS = ("name", "user", "queue", "output", "cwd", "performance", "key", "reservation")
 _texts = attrgetter(*_TEXTS)
 
 
@@ -73,6 +73,7 @@ class Admission:
             executable=submission.argv[0].rpartition("/")[2],
             requeue=submission.requeue,
             performance=submission.performance,
+            reservation=submission.reservation,
         )
 
     def _check_sizes(self, submission: Submission) -> None:

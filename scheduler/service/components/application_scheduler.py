@@ -15,6 +15,7 @@ from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
 from scheduler.replay.journal_reader import Facts, lost_submission
 from scheduler.service.components.admission import Admission
+from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
 from scheduler.service.record.descriptions import describe, encode_summary
@@ -98,7 +99,10 @@ class ApplicationScheduler:
         ------
         ReshapeError : the job could never run, or may not.
         """
-        return self._admission.admit(submission)
+        spec = self._admission.admit(submission)
+        if spec.reservation:
+            check_reservation(spec, self._core.exclusions, self._clock())
+        return spec
 
     def cancel(self, number: int) -> Event:
         """Return the event that cancels a job.

@@ -54,6 +54,7 @@ def spec_of(submission: m.Submission) -> JobSpec | None:
             submission.max_processors,
             submission.topology,
             resources={name: amount for name, amount in submission.resources.items() if amount},
+            reservation=submission.reservation,
         )
     except ValueError:
         return None

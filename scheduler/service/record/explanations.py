@@ -34,6 +34,8 @@ from scheduler.replay.journal_reader import Phase
 from scheduler.text.counts import noun
 from scheduler.text.times import format_moment
 
+#: Facts of reasons that are times of the service, s.
+MOMENTS = ("at", "begin", "end", "earliest")
 Orders: TypeAlias = Sequence[tuple[float, Order]]
 
 
@@ -46,10 +48,14 @@ def _merged(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Ev
 
 
 def because(reason: Reason) -> str:
-    """Format a reason; a moment that it names becomes a date and time of day."""
-    at = reason.facts.get("at")
-    if isinstance(at, float):
-        reason = msgspec.structs.replace(reason, facts={**reason.facts, "at": format_moment(at)})
+    """Format a reason; moments that it names become dates and times of day."""
+    facts = dict(reason.facts)
+    for name in MOMENTS:
+        at = facts.get(name)
+        if isinstance(at, float):
+            facts[name] = format_moment(at)
+    if facts != reason.facts:
+        reason = msgspec.structs.replace(reason, facts=facts)
     return str(reason)
 
 

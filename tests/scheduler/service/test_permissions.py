@@ -39,6 +39,9 @@ ServerInfo     administrator  user  agent  .
 ListNodes      administrator  user  .  .
 ChangeNode     administrator  .  .  .
 RemoveNode     administrator  .  .  .
+CreateReservation  administrator  .  .  .
+CancelReservation  administrator  .  .  .
+ListReservations  administrator  user  .  .
 Stop           administrator  .  .  .
 """
 MAY = {line.split()[0]: set(line.split()[1:]) - {"."} for line in EXPECTED.strip().splitlines()}

@@ -1,0 +1,180 @@
+"""`reshape reserve`: advance reservations of processors for jobs of some users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.errors import ReshapeError, nearest
+from reshape.wire import messages as m
+from scheduler.client.asking import ask
+from scheduler.client.options import (
+    LaterMoment,
+    Walltime,
+    json_option,
+    parsable_option,
+    service_option,
+)
+from scheduler.text.tables import Table, render
+from scheduler.text.times import format_moment, format_time
+
+
+@click.group()
+def reserve() -> None:
+    """Create, list and cancel advance reservations.
+
+    The processors of a reservation are used only by jobs submitted to it (reshape submit
+    --reservation NAME), from its start to its end; see docs/reservations.md. Only administrators
+    create and cancel reservations.
+    """
+
+
+@reserve.command()
+@service_option
+@click.option("--name", default="", help="Name.  [default: your user name and a number]")
+@click.option("--processors", type=click.IntRange(min=1), help="Number of processors.")
+@click.option("--nodes", metavar="LIST", help="Nodes, with all their processors: n1,n2.")
+@click.option(
+    "--start",
+    type=LaterMoment(),
+    help="Local date and time, or a time from now on such as now+1:00:00.  [default: now]",
+)
+@click.option("--duration", type=Walltime(), required=True, help="M, M:S, H:M:S, D-H, D-H:M.")
+@click.option(
+    "--users",
+    "--user",
+    "users",
+    metavar="LIST",
+    help="Users whose jobs may use it.  [default: all]",
+)
+@json_option
+@example(
+    "reshape reserve create --nodes n1,n2 --start 2026-05-01T12:00 --duration 2:00:00 --users ann",
+    "reshape reserve create --name course --processors 8 --duration 1:30:00",
+)
+def create(
+    directory: Path,
+    name: str,
+    processors: int | None,
+    nodes: str | None,
+    start: float | None,
+    duration: float,
+    users: str | None,
+    as_json: bool,
+) -> None:
+    """Create a reservation of processors or of nodes.
+
+    It is refused, with the earliest time at which it could be granted, if other reservations or
+    running jobs have the processors at that time, by the estimates of the jobs.
+    """
+    if (processors is None) == (nodes is None):
+        raise click.UsageError("give either --processors or --nodes")
+    request = m.CreateReservation(
+        duration_s=duration,
+        name=name,
+        start=start,
+        processors=processors or 0,
+        nodes=_names(nodes),
+        users=_names(users),
+    )
+    answer = ask(directory, request)
+    assert isinstance(answer, m.Reservations)
+    _echo(answer.reservations, as_json=as_json)
+
+
+@reserve.command("list")
+@service_option
+@json_option
+@parsable_option
+@example("reshape reserve list")
+def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
+    """List the reservations that have not ended."""
+    answer = _all(directory)
+    if as_json:
+        click.echo(_json(answer.reservations))
+        return
+    heads = ("NAME", "STATE", "START", "END", "DURATION", "PROCS", "NODES", "USERS", "JOBS")
+    rows = [
+        (
+            each.name,
+            each.state,
+            format_moment(each.begin),
+            format_moment(each.end),
+            format_time(each.end - each.begin),
+            str(each.processors),
+            ",".join(each.nodes),
+            ",".join(each.users) or "all",
+            ",".join(map(str, each.running)) or "-",
+        )
+        for each in answer.reservations
+    ]
+    left = frozenset({"NAME", "STATE", "NODES", "USERS", "JOBS"})
+    click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+@reserve.command()
+@service_option
+@json_option
+@click.argument("name")
+@example("reshape reserve info course")
+def info(directory: Path, name: str, as_json: bool) -> None:
+    """Show a reservation with its processors and jobs."""
+    found = _all(directory).reservations
+    chosen = [each for each in found if each.name == name]
+    if not chosen:
+        known = [each.name for each in found]
+        raise ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
+    _echo(chosen, as_json=as_json)
+
+
+@reserve.command()
+@service_option
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@example("reshape reserve cancel course")
+def cancel(directory: Path, names: tuple[str, ...]) -> None:
+    """Cancel reservations.
+
+    Their running jobs continue. Jobs that wait for them stay in the queue until they are cancelled.
+    """
+    for name in names:
+        ask(directory, m.CancelReservation(name=name))
+        click.echo(f"reservation {name} is cancelled")
+
+
+def _all(directory: Path) -> m.Reservations:
+    answer = ask(directory, m.ListReservations())
+    assert isinstance(answer, m.Reservations)
+    return answer
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _json(reservations: list[m.ReservationInfo]) -> str:
+    return msgspec.json.format(msgspec.json.encode(reservations), indent=2).decode()
+
+
+def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
+    """Print reservations, one value on a line."""
+    if as_json:
+        click.echo(_json(reservations))
+        return
+    for each in reservations:
+        lines = {
+            "reservation": each.name,
+            "state": each.state,
+            "start": format_moment(each.begin),
+            "end": format_moment(each.end),
+            "duration": format_time(each.end - each.begin),
+            "processors": f"{each.processors} ({each.numbers})",
+            "nodes": ",".join(each.nodes),
+            "users": ",".join(each.users) or "all",
+            "running jobs": ",".join(map(str, each.running)) or "-",
+            "queued jobs": ",".join(map(str, each.queued)) or "-",
+        }
+        for label, value in lines.items():
+            click.echo(f"{label:<14}{value}")

@@ -1,0 +1,164 @@
+"""Advance reservations of a live service: requests, tables, and which jobs may name one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reshape.errors import ReshapeError, nearest
+from reshape.wire import messages as m
+from scheduler.model.events import JobSpec, ReservationCancelled, ReservationRequested
+from scheduler.model.orders import Order, Refuse
+from scheduler.service.record.explanations import because
+from scheduler.sites.two_groups import TwoGroupSite
+from scheduler.state.exclusions import Exclusion, Exclusions
+from scheduler.text.times import format_moment, format_time
+
+#: Characters of the name of a reservation, at most.
+LONGEST_NAME = 64
+
+
+class AdvanceReservations:
+    """Makes events from requests, and tables from the state of the core.
+
+    Parameters
+    ----------
+    core : the site that decides.
+    """
+
+    def __init__(self, core: TwoGroupSite) -> None:
+        self._core = core
+
+    def requested(
+        self, request: m.CreateReservation, user: str, now: float
+    ) -> ReservationRequested:
+        """Return the event of a request.
+
+        Parameters
+        ----------
+        user : who sends it; the name of a reservation without one is made of it, as in Slurm.
+
+        Raises
+        ------
+        ReshapeError : the request is malformed.
+        """
+        name = request.name or self._new_name(user)
+        if not name.isprintable() or len(name) > LONGEST_NAME:
+            raise ReshapeError(
+                f"the name {name!r} of a reservation must have at most {LONGEST_NAME} printable"
+                " characters"
+            )
+        start = now if request.start is None else request.start
+        if start + request.duration_s <= now:
+            raise ReshapeError(
+                f"the reservation would end before now: its start is {format_moment(start)}, its"
+                f" duration {format_time(request.duration_s)}"
+            )
+        for node in request.nodes:
+            if node not in self._core.machine.nodes:
+                raise ReshapeError(
+                    f"there is no node {node!r}{nearest(node, self._core.machine.nodes)}"
+                )
+        try:
+            return ReservationRequested(
+                now,
+                name,
+                start,
+                request.duration_s,
+                request.processors,
+                tuple(request.nodes),
+                tuple(request.users),
+            )
+        except ValueError as error:
+            raise ReshapeError(str(error)) from None
+
+    def _new_name(self, user: str) -> str:
+        number = 1
+        while self._core.exclusions.get(f"{user}_{number}") is not None:
+            number += 1
+        return f"{user}_{number}"
+
+    def answer(self, name: str, orders: Iterable[Order], now: float) -> m.Reservations:
+        """Return the reservation that was granted.
+
+        Raises
+        ------
+        ReshapeError : it was refused.
+        """
+        for order in orders:
+            if isinstance(order, Refuse) and order.name == name:
+                raise ReshapeError(f"reservation {name} is refused: {because(order.reason)}")
+        return m.Reservations(now=now, reservations=[self._info(self._of(name), now)])
+
+    def cancelled(self, name: str, now: float) -> ReservationCancelled:
+        """Return the event by which a reservation is cancelled.
+
+        Raises
+        ------
+        ReshapeError : there is no such reservation.
+        """
+        return ReservationCancelled(now, self._of(name).name)
+
+    def table(self, now: float) -> m.Reservations:
+        """Return all reservations that have not ended, in order of their begins."""
+        found = [each for each in self._core.exclusions if each.admits and each.end > now]
+        found.sort(key=lambda each: (each.begin, each.name))
+        return m.Reservations(now=now, reservations=[self._info(each, now) for each in found])
+
+    def _of(self, name: str) -> Exclusion:
+        found = self._core.exclusions.get(name)
+        if found is None or not found.admits:
+            raise no_reservation(name, self._core.exclusions)
+        return found
+
+    def _info(self, each: Exclusion, now: float) -> m.ReservationInfo:
+        core = self._core
+        naming = [job for job in core.jobs.values() if job.spec.reservation == each.name]
+        queue = core.principal.queue
+        return m.ReservationInfo(
+            name=each.name,
+            state="ACTIVE" if each.begin <= now < each.end else "INACTIVE",
+            begin=each.begin,
+            end=each.end,
+            processors=each.processors.count(),
+            nodes=list(core.machine.by_node(each.processors)),
+            numbers=str(each.processors),
+            users=list(each.users),
+            running=[job.id for job in naming if job.id in core.live],
+            queued=[job.id for job in naming if job.id in queue],
+        )
+
+
+def no_reservation(name: str, exclusions: Exclusions) -> ReshapeError:
+    """Error for a reservation that does not exist."""
+    known = [each.name for each in exclusions if each.admits]
+    return ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
+
+
+def check_reservation(spec: JobSpec, exclusions: Exclusions, now: float) -> None:
+    """Check that a job may name its reservation, and could run in it.
+
+    Raises
+    ------
+    ReshapeError : there is no such reservation, the job's user may not use it, or it is too small
+        or too short for the job.
+    """
+    name = spec.reservation
+    own = exclusions.get(name)
+    if own is None or not own.admits:
+        raise no_reservation(name, exclusions)
+    if not own.is_open_to(spec.user):
+        raise ReshapeError(
+            f"user {spec.user} may not use reservation {name}, only {', '.join(own.users)}"
+        )
+    count = own.processors.count()
+    if spec.processors > count:
+        raise ReshapeError(
+            f"the job requests {spec.processors} processors, reservation {name} has {count}:"
+            " request fewer"
+        )
+    left_s = own.end - max(own.begin, now)
+    if spec.walltime_s > left_s:
+        raise ReshapeError(
+            f"the walltime is {format_time(spec.walltime_s)}, and reservation {name} has only"
+            f" {format_time(left_s)}: request less"
+        )

@@ -1,0 +1,98 @@
+"""Advance reservations of a real service: commands, waiting jobs, recovery and replay."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from click.testing import CliRunner
+
+from reshape.__main__ import main
+from scheduler.text.times import format_moment
+
+SLEEP = ["python", "-c", "import time; time.sleep(0.5)"]
+
+
+def call(served: Any, *words: str, code: int = 0) -> str:
+    """Run a command of `reshape` for the service and return its output."""
+    place = ["--dir", str(served.directory)]
+    result = CliRunner().invoke(main, [words[0], *words[1:2], *place, *words[2:]])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def info_of(served: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call(served, "reserve", "info", name, "--json"))[0]
+    return found
+
+
+def test_a_reservation_keeps_its_processors_for_its_jobs(served: Any) -> None:
+    """Also after the service was killed, and the journal replays to the same decisions."""
+    served.start("--processors", "4", "--scenario", "easy")
+    start = (datetime.now() + timedelta(seconds=6)).isoformat()
+    created = call(
+        served, "reserve", "create", "--name", "course", "--processors", "3", "--start", start,
+        "--duration", "10:00", "--user", getpass.getuser(), "--json",
+    )  # fmt: skip
+    (reservation,) = json.loads(created)
+    assert (reservation["state"], reservation["processors"]) == ("INACTIVE", 3)
+    refused = call(served, "reserve", "create", "--processors", "2", "--duration", "5:00", code=1)
+    assert "because of reservation course; they are from 20" in refused
+
+    inside = served.submit(SLEEP, 3, walltime_s=60.0, reservation="course")
+    long = served.submit(SLEEP, 2, walltime_s=600.0)
+    short = served.submit(SLEEP, 2, walltime_s=2.0)
+    assert served.wait(short).state == "COMPLETED"
+    assert served.job(long).state == "PENDING"
+    assert "reservation course begins at 20" in served.story(inside)
+    assert "not available until it would end (course)" in served.story(long)
+    forecast = call(served, "queue", "--start")
+    assert format_moment(reservation["begin"]) in forecast
+    assert format_moment(reservation["end"]) in forecast, "start of the long job"
+
+    served.kill()
+    served.start()
+    assert info_of(served, "course")["queued"] == [inside]
+    job = served.wait(inside)
+    assert job.state == "COMPLETED"
+    assert job.started_at >= reservation["begin"]
+    assert served.job(long).state == "PENDING"
+    assert info_of(served, "course")["state"] == "ACTIVE"
+
+    call(served, "reserve", "cancel", "course")
+    assert served.wait(long).state == "COMPLETED"
+    assert "course" not in call(served, "reserve", "list")
+    served.end()
+    replayed = CliRunner().invoke(main, ["replay", str(served.directory)])
+    assert replayed.exit_code == 0, replayed.output
+    assert "identical" in replayed.output
+
+
+def test_submissions_to_a_reservation_are_checked(served: Any) -> None:
+    served.start("--processors", "4", "--scenario", "easy")
+    call(
+        served, "reserve", "create", "--name", "r", "--processors", "2", "--duration", "10:00",
+        "--users", "ann,bob", "--start", "now+1:00:00",
+    )  # fmt: skip
+    assert "r " in call(served, "reserve", "list")
+    for options, message in (
+        (("--reservation", "s"), "there is no reservation 's'"),
+        (("--reservation", "r"), "may not use reservation r, only ann, bob"),
+    ):
+        result = CliRunner().invoke(
+            main, ["submit", "--dir", str(served.directory), "-n", "1", *options, "--", "true"]
+        )
+        assert result.exit_code == 1
+        assert message in result.output
+    for words, message in (
+        (("--duration", "5:00"), "give either --processors or --nodes"),
+        (("--processors", "2", "--nodes", "local", "--duration", "5"), "give either"),
+    ):
+        assert message in call(served, "reserve", "create", *words, code=2)
+    missing = call(served, "reserve", "create", "--nodes", "x", "--duration", "5:00", code=1)
+    assert "there is no node 'x'" in missing
+    past = ("--processors", "1", "--duration", "5:00", "--start", "2020-01-01")
+    assert "would end before now" in call(served, "reserve", "create", *past, code=1)
+    assert "there is no reservation 'q'" in call(served, "reserve", "cancel", "q", code=1)
