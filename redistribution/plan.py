@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
@@ -43,11 +43,13 @@ class Plan(Routes):
         p. The two may overlap partly, fully or not at all.
     ordering : "rotation" or "circulant", the order of the messages of a rank; see
         `redistribution.plans.routes`.
+    hosts : number of the host of each rank of the communicator, if ranks of one host map each
+        other's source arrays (parameter ``sources`` of `run`). None: all other ranks get messages.
 
     Raises
     ------
     ValueError : the shapes differ, a rank is negative or occurs twice, the number of ranks is not
-        the number of processes, or the ordering is unknown.
+        the number of processes, a rank has no host, or the ordering is unknown.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class Plan(Routes):
         target_ranks: Sequence[int] | None = None,
         *,
         ordering: Ordering = "rotation",
+        hosts: Sequence[int] | None = None,
     ) -> None:
         super().__init__(
             source,
@@ -71,6 +74,7 @@ class Plan(Routes):
             rank_tuple(source_ranks, source.nprocs),
             rank_tuple(target_ranks, target.nprocs),
             ordering,
+            None if hosts is None else tuple(hosts),
         )
         self._last_run: PreparedMove | None = None
         self._last_gathers: dict[int, PreparedGather | None] = {}
@@ -97,12 +101,18 @@ class Plan(Routes):
         *,
         order: Order = "C",
         max_extra_bytes: int = DEFAULT_EXTRA_BYTES,
+        sources: Mapping[int, NDArray[Any]] | None = None,
     ) -> None:
         """Collective over comm. Fill ``b`` with this rank's part of the target layout.
 
         A rank sends one message to another, or several if it is large, in an order in which all
         ranks send to different ranks. Elements that stay on a rank are copied directly. Parts that
         are contiguous in memory are sent from and received into the arrays themselves.
+
+        If the plan has ``hosts``, messages go only from one host to another. A rank copies what it
+        receives from its own host out of ``sources`` while messages are under way. The caller
+        ensures, as for `gather`, that these arrays are complete before the call and do not change
+        until all ranks of the host have returned.
 
         Parameters
         ----------
@@ -116,6 +126,8 @@ class Plan(Routes):
             with any arrays; the memory order of the arrays is the fast one.
         max_extra_bytes : limit of the memory for messages on a rank, the same on every rank. With
             less memory there are more and shorter messages.
+        sources : local arrays of the source processes on other ranks of this host that have
+            elements of ``b``, by process. Not changed. Not used without ``hosts``.
 
         Raises
         ------
@@ -131,7 +143,7 @@ class Plan(Routes):
         all with the prepared copies, until four other plans have done so: moving the same arrays
         again takes half of the time.
         """
-        given = Arguments(self, comm, a, b, order, max_extra_bytes)
+        given = Arguments(self, comm, a, b, order, max_extra_bytes, sources)
         last = self._last_run
         if last is None or not last.run_again(given):
             self._last_run = None
@@ -149,13 +161,14 @@ class Plan(Routes):
         *,
         order: Order = "C",
         max_extra_bytes: int = DEFAULT_EXTRA_BYTES,
+        sources: Mapping[int, NDArray[Any]] | None = None,
     ) -> PreparedMove:
         """Collective over comm. Bind the plan to arrays that it will move again and again.
 
         Parameters and errors are those of `run`. The method ``run()`` of the result moves the
         present contents of ``a`` into ``b``.
         """
-        return self._prepared(Arguments(self, comm, a, b, order, max_extra_bytes))
+        return self._prepared(Arguments(self, comm, a, b, order, max_extra_bytes, sources))
 
     def gather(self, process: int, sources: Sources, b: NDArray[Any]) -> None:
         """Fill ``b`` with the part of target ``process`` directly from the source arrays.

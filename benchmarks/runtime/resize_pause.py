@@ -50,9 +50,11 @@ def wait_for(place: tuple[str, ...], job: int, count: int) -> list[dict[str, Any
     return done
 
 
-# On one node the runtime sends messages only if it does not find shared memory.
+# On one host the runtime sends messages only to ranks whose memory it cannot map.
 BY_MESSAGES = (
-    "import runpy, reshape.resizing.move as move; move.shared_epoch = lambda *_: None; "
+    "import runpy, reshape.resizing.move as move; reach = move.reach_of_ranks; "
+    "move.reach_of_ranks = lambda job, comm, source: "
+    "reach(job, comm, source)._replace(hosts=tuple(range(comm.size))); "
     "runpy.run_module('apps.synthetic', run_name='__main__', alter_sys=True)"
 )
 

@@ -67,7 +67,7 @@ def gather(
     target = array_region(b, "target")
     copies = []
     for transfer, a in zip(transfers, found, strict=True):
-        _check_source(routes, routes.source_process[transfer.peer], a, b)
+        check_source(routes, routes.source_process[transfer.peer], a, b)
         copies.append(Copy(transfer, array_region(a, "source"), target))
     for copy in bind(b.dtype.itemsize, *copies):
         copy()
@@ -89,7 +89,7 @@ def _check_target(routes: Routes, process: int, b: NDArray[Any]) -> None:
         raise ValueError(f"target process {process}: the target array is read-only")
 
 
-def _check_source(routes: Routes, process: int, a: NDArray[Any], b: NDArray[Any]) -> None:
+def check_source(routes: Routes, process: int, a: NDArray[Any], b: NDArray[Any]) -> None:
     """Raise ValueError if ``a`` cannot be the local array of a source process."""
     expected = routes.source.local_shape(process)
     if a.shape != expected:

@@ -28,7 +28,7 @@ class Agreement:
     """
 
     def __init__(self, given: Arguments) -> None:
-        routes, comm, a, b, order, max_extra_bytes = given
+        routes, comm, a, b, order, max_extra_bytes, _ = given
         array = a if a is not None else b
         fault = given.fault()
         word, kind = 0, "no array"  # a rank without arrays agrees with all others

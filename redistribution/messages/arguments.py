@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from redistribution.copies.gather import check_source
 from redistribution.plans.routes import Routes
-from redistribution.plans.transfers import Order
+from redistribution.plans.transfers import Order, Transfer
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -26,6 +28,29 @@ class Arguments(NamedTuple):
     b: NDArray[Any] | None
     order: Order = "C"
     max_extra_bytes: int = DEFAULT_EXTRA_BYTES
+    sources: Mapping[int, NDArray[Any]] | None = None
+
+    @property
+    def sends(self) -> list[Transfer]:
+        """What this rank sends in messages, in order."""
+        routes, rank = self.routes, self.comm.rank
+        return [t for t in routes.outgoing(rank) if not routes.is_near(rank, t.peer)]
+
+    @property
+    def receives(self) -> list[Transfer]:
+        """What this rank receives in messages, in order."""
+        routes, rank = self.routes, self.comm.rank
+        return [t for t in routes.incoming(rank) if not routes.is_near(rank, t.peer)]
+
+    @property
+    def copies(self) -> list[tuple[Transfer, NDArray[Any] | None]]:
+        """What this rank copies without messages, and the arrays to copy it from."""
+        routes, rank = self.routes, self.comm.rank
+        return [
+            (t, self.a if t.peer == rank else (self.sources or {})[routes.source_process[t.peer]])
+            for t in routes.incoming(rank)
+            if routes.is_near(rank, t.peer)
+        ]
 
     @property
     def itemsize(self) -> int:
@@ -35,7 +60,7 @@ class Arguments(NamedTuple):
 
     def fault(self) -> str | None:
         """Text of the first error in the arguments of this rank; None if they are valid."""
-        routes, comm, a, b, order, max_extra_bytes = self
+        routes, comm, a, b, order, max_extra_bytes, _ = self
         if comm.size < routes.size:
             return f"the plan needs {routes.size} ranks, the communicator has {comm.size}"
         if order not in ("C", "F"):
@@ -73,4 +98,20 @@ class Arguments(NamedTuple):
                 return f"rank {rank}: source and target arrays overlap in memory"
         if b is not None and not b.flags.writeable:
             return f"rank {rank}: the target array is read-only"
+        return self._fault_of_sources()
+
+    def _fault_of_sources(self) -> str | None:
+        routes, rank = self.routes, self.comm.rank
+        if routes.hosts is None or self.b is None:
+            return None
+        for transfer in routes.incoming(rank):
+            if transfer.peer == rank or not routes.is_near(rank, transfer.peer):
+                continue
+            process = routes.source_process[transfer.peer]
+            if self.sources is None or process not in self.sources:
+                return f"rank {rank}: sources lack the array of source process {process}"
+            try:
+                check_source(routes, process, self.sources[process], self.b)
+            except ValueError as error:
+                return f"rank {rank}: {error}"
         return None

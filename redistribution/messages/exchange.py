@@ -3,9 +3,10 @@
 A transfer travels in pieces. If a piece is made of long contiguous ranges, MPI takes it from the
 array, or puts it into it, by itself (`redistribution.messages.datatypes`). All other pieces are
 packed, one for each receiver at a time, together with a piece of the elements that stay: these are
-often between the others in memory and have come into the cache with them. While the receiver does
-not run, the sender packs ahead, up to the limit of memory for messages, because ranks that share
-cores also wait for one another's time slices.
+often between the others in memory and have come into the cache with them. Elements of other ranks
+of the same host are copied in the same way, out of the arrays of these ranks. While the receiver
+does not run, the sender packs ahead, up to the limit of memory for messages, because ranks that
+share cores also wait for one another's time slices.
 """
 
 from __future__ import annotations
@@ -93,13 +94,12 @@ class Exchange:
     """
 
     def __init__(self, given: Arguments) -> None:
-        routes, comm, a, b, order, max_extra_bytes = given
+        _, comm, a, b, order, max_extra_bytes, _ = given
         self.comm = comm
         self.backoff = Backoff()
         self.source, self.target = array_region(a, "source"), array_region(b, "target")
         self.itemsize = itemsize = given.itemsize
         self.order = order
-        rank = comm.rank
         self.longest = longest_message(max_extra_bytes)
         most = max(1, self.longest // itemsize)
         larger = max(0 if array is None else array.nbytes for array in (a, b))
@@ -111,15 +111,16 @@ class Exchange:
             rounds = zip_longest(*(pieces(t, most, order) for t in transfers))
             return (piece for each in rounds for piece in each if piece is not None)
 
-        outgoing, incoming = routes.outgoing(rank), routes.incoming(rank)
-        sent = [t for t in outgoing if t.peer != rank]
-        received = [t for t in incoming if t.peer != rank]
+        sent, copied = given.sends, given.copies
         self.receivers = len(sent)
-        self.staying = in_turn(t for t in outgoing if t.peer == rank)
+        self.near = {t.peer: array_region(array, "source") for t, array in copied}
+        self.copied = in_turn(t for t, _ in copied)
         self.outgoing = _MessageWindow(
             map(self.outgoing_message, in_turn(sent)), limit - receive_limit
         )
-        self.incoming = _MessageWindow(map(self.incoming_message, in_turn(received)), receive_limit)
+        self.incoming = _MessageWindow(
+            map(self.incoming_message, in_turn(given.receives)), receive_limit
+        )
         # The requests under way and, at the same positions, their messages.
         self.requests: list[MPI.Request] = []
         self.messages: list[tuple[_MessageWindow, _PieceMessage, Bytes | None]] = []
@@ -155,7 +156,7 @@ class Exchange:
             self.start(self.comm.Irecv, self.incoming, message, buffer)
 
     def start_sends(self) -> bool:
-        """Pack and send one piece to each receiver, as memory allows, and copy a piece that stays.
+        """Pack and send one piece to each receiver, as memory allows, and copy a near piece.
 
         Returns
         -------
@@ -168,15 +169,16 @@ class Exchange:
             for message, buffer in zip(started, taken, strict=True)
             if buffer is not None
         ]
-        kept = [Copy(piece, self.source, self.target) for piece in islice(self.staying, 1)]
-        # If nothing is packed, elements that stay are copied while MPI works on the messages.
+        near = islice(self.copied, 1)
+        copies = [Copy(piece, self.near[piece.peer], self.target) for piece in near]
+        # If nothing is packed, near elements are copied while MPI works on the messages.
         if packed:
-            copy(self.itemsize, *packed, *kept)
+            copy(self.itemsize, *packed, *copies)
         for message, buffer in zip(started, taken, strict=True):
             self.start(self.comm.Isend, self.outgoing, message, buffer)
         if not packed:
-            copy(self.itemsize, *kept)
-        return bool(started or kept)
+            copy(self.itemsize, *copies)
+        return bool(started or copies)
 
     def start(
         self,

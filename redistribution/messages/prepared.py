@@ -44,9 +44,7 @@ class PreparedMove:
         self.agreement.check()
         self.given = given
         self.arrays = KeptArrays(given.a, given.b)
-        routes, rank = given.routes, given.comm.rank
-        sends = [t for t in routes.outgoing(rank) if t.peer != rank]
-        receives = [t for t in routes.incoming(rank) if t.peer != rank]
+        sends, receives = given.sends, given.receives
         message_bytes = sum(t.elements for t in (*sends, *receives)) * given.itemsize
         # Other ranks must not split a message that this rank sends or receives as a whole.
         longest = exchange.longest_message(given.max_extra_bytes)
@@ -60,8 +58,15 @@ class PreparedMove:
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether the move and its arrays are small enough for a plan to keep them."""
-        return self.is_small and self.arrays.nbytes <= tuning.kept_run_bytes
+        """Whether the move and its arrays are small enough for a plan to keep them.
+
+        The source arrays of other ranks are not kept.
+        """
+        return (
+            self.given.sources is None
+            and self.is_small
+            and self.arrays.nbytes <= tuning.kept_run_bytes
+        )
 
     def run_again(self, given: Arguments) -> bool:
         """Collective over comm. Run if these are the arguments of this move, arrays unchanged.
@@ -74,9 +79,9 @@ class PreparedMove:
         ------
         ValueError : as in `redistribution.Plan.run`.
         """
-        _, comm, a, b, order, limit = given
-        _, own_comm, _, _, own_order, own_limit = self.given
-        same = own_order == order and own_limit == limit and own_comm == comm
+        _, comm, a, b, order, limit, sources = given
+        _, own_comm, _, _, own_order, own_limit, _ = self.given
+        same = sources is None and own_order == order and own_limit == limit and own_comm == comm
         if not (same and self.arrays.match(a, b)):
             return False
         self.agreement.check()
@@ -104,9 +109,8 @@ class PreparedMove:
 
     def _bind(self, sends: list[Transfer], receives: list[Transfer]) -> None:
         """Prepare all copies, and allocate the messages that are not contiguous in the arrays."""
-        routes, comm, a, b, order, _ = self.given
-        size, rank = self.given.itemsize, comm.rank
-        source, target = array_region(a, "source"), array_region(b, "target")
+        order, size = self.given.order, self.given.itemsize
+        source, target = array_region(self.given.a, "source"), array_region(self.given.b, "target")
         for t in sends:
             message, is_packed = _memory(t, size, contiguous_message(t, size, source, order))
             region = message_region(t, message, size, order)
@@ -120,9 +124,8 @@ class PreparedMove:
                 self._unpacking += bind(size, Copy(t, region, target))
         self._staying = [
             copy
-            for t in routes.outgoing(rank)
-            if t.peer == rank
-            for copy in bind(size, Copy(t, source, target))
+            for t, array in self.given.copies
+            for copy in bind(size, Copy(t, array_region(array, "source"), target))
         ]
 
 

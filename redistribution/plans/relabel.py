@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,17 +61,19 @@ def relabel(
 
 
 def shared_elements(routes: Routes, ranks: Sequence[int]) -> NDArray[np.int64]:
-    """Number of elements that the source process on each rank shares with each target process.
+    """Number of elements that each rank needs no message for, by the target process it may get.
+
+    These are the elements that the target process shares with the source process on the rank, or,
+    if the routes have hosts, with any source process on the host of the rank.
 
     Returns
     -------
-    (len(ranks), target.nprocs) int64; rows of ranks without a source process are 0.
+    (len(ranks), target.nprocs) int64; 0 for ranks without a source process near.
     """
-    # Processes are numbered row-major over the coordinates, and so is the Kronecker product.
-    shared = reduce(np.kron, (axis.elements for axis in routes.joint_axes))
-    shared = np.tile(shared, (routes.source.copies, routes.target.copies))
+    shared = routes.common_elements()
+    whole = shared.sum(axis=0) // max(1, routes.source.copies)  # elements of each target process
     found = np.zeros((len(ranks), routes.target.nprocs), dtype=np.int64)
     for position, rank in enumerate(ranks):
-        if rank in routes.source_process:
-            found[position] = shared[routes.source_process[rank]]
+        near = [p for p, other in enumerate(routes.source_ranks) if routes.is_near(rank, other)]
+        found[position] = np.minimum(shared[near].sum(axis=0), whole)
     return found

@@ -25,10 +25,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from operator import index
 from typing import TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from redistribution.layout import Layout
 from redistribution.plans.runs import JointAxis, Run, extent_of, joint_axis
@@ -50,11 +53,13 @@ class Routes:
     source_ranks, target_ranks : source process p is on rank ``source_ranks[p]`` of the
         communicator, target process q on ``target_ranks[q]``.
     ordering : the order of the messages of a rank.
+    hosts : number of the host of each rank of the communicator. A rank copies what it receives from
+        ranks of its own host out of their arrays, without messages. None: each rank is alone.
 
     Raises
     ------
     ValueError : the shapes differ, a rank is negative or occurs twice, the number of ranks is not
-        the number of processes, or the ordering is unknown.
+        the number of processes, a rank has no host, or the ordering is unknown.
     """
 
     source: Layout
@@ -62,6 +67,7 @@ class Routes:
     source_ranks: tuple[int, ...]
     target_ranks: tuple[int, ...]
     ordering: Ordering = "rotation"
+    hosts: tuple[int, ...] | None = None
     _outgoing: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
     _incoming: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
 
@@ -76,6 +82,8 @@ class Routes:
             raise ValueError(f"ordering must be one of {get_args(Ordering)}, got {self.ordering!r}")
         _check_ranks("source_ranks", self.source_ranks, self.source.nprocs)
         _check_ranks("target_ranks", self.target_ranks, self.target.nprocs)
+        if self.hosts is not None and len(self.hosts) < self.size:
+            raise ValueError(f"hosts must name the host of {self.size} ranks, got {self.hosts}")
 
     @cached_property
     def source_process(self) -> dict[int, int]:
@@ -131,8 +139,33 @@ class Routes:
                     found.setdefault(step, []).append((sender, transfer.peer))
         return [found[step] for step in sorted(found)]
 
+    def is_near(self, rank: int, other: int) -> bool:
+        """Whether two ranks exchange elements without messages: they are one, or on one host."""
+        return rank == other or (self.hosts is not None and self.hosts[rank] == self.hosts[other])
+
+    def common_elements(self) -> NDArray[np.int64]:
+        """Number of elements that each source process has in common with each target process.
+
+        Returns
+        -------
+        (source.nprocs, target.nprocs) int64; every copy of a replicated array counts.
+        """
+        # Processes are numbered row-major over the coordinates, and so is the Kronecker product.
+        shared = reduce(np.kron, (axis.elements for axis in self.joint_axes))
+        return np.tile(shared, (self.source.copies, self.target.copies))
+
+    def bytes_sent(self, itemsize: int) -> int:
+        """Bytes of all messages if elements have ``itemsize`` bytes."""
+        if self.hosts is None:
+            return self.bytes_moved(itemsize)
+        hosts = np.array(self.hosts)
+        sending = hosts[list(self.source_ranks)][:, np.newaxis]
+        copy = np.arange(self.source.nprocs)[:, np.newaxis] // math.prod(self.source.parts)
+        far = (sending != hosts[list(self.target_ranks)]) & (copy == np.array(self.source_copy))
+        return int(self.common_elements()[far].sum()) * itemsize
+
     def bytes_moved(self, itemsize: int) -> int:
-        """Bytes sent from one rank to another if elements have ``itemsize`` bytes."""
+        """Bytes that go from one rank to another if elements have ``itemsize`` bytes."""
         stays = 0
         for rank in self.source_process.keys() & self.target_process.keys():
             # A rank with a source process never receives from another copy of it.
@@ -147,16 +180,30 @@ class Routes:
         """Which copy of a replicated source each target process receives from.
 
         This is the copy on its own rank, if there is one. The other target processes are dealt
-        evenly over the copies.
+        evenly over the copies of their own host, or, if it has none, over all copies.
         """
-        copies, dealt, grid = [], 0, math.prod(self.source.parts)
+        copies, grid = list[int](), math.prod(self.source.parts)
+        dealt = Counter[tuple[int, ...]]()  # by the copies among which processes are dealt
         for rank in self.target_ranks:
             if rank in self.source_process:
                 copies.append(self.source_process[rank] // grid)
             else:
-                copies.append(dealt % self.source.copies)
-                dealt += 1
+                choice = self._copies_near(rank) or tuple(range(self.source.copies))
+                copies.append(choice[dealt[choice] % len(choice)])
+                dealt[choice] += 1
         return tuple(copies)
+
+    def _copies_near(self, rank: int) -> tuple[int, ...]:
+        """Copies of the source of which all parts are on the host of ``rank``."""
+        if self.hosts is None or self.source.copies == 1:
+            return ()
+        grid = math.prod(self.source.parts)
+        ranks = [self.source_ranks[c * grid : (c + 1) * grid] for c in range(self.source.copies)]
+        return tuple(
+            copy
+            for copy, holders in enumerate(ranks)
+            if all(self.is_near(rank, holder) for holder in holders)
+        )
 
     def _sent_by(self, rank: int) -> Iterator[Transfer]:
         """Transfers from the source process on ``rank``, if it has one, in no special order."""

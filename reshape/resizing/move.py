@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree
 from reshape.resizing.ragged_moves import next_cuts
 from reshape.resizing.rank_order import best_order
-from reshape.resizing.shared_memory import Find, shared_epoch, source_finder
+from reshape.resizing.shared_memory import Reach, Sources, map_sources, reach_of_ranks
 from reshape.wire.outcome import ResizeOutcome
 
 
@@ -33,14 +33,14 @@ class Move:
     Attributes
     ----------
     segment : this rank's next local part; None if it has none.
-    find : maps the source arrays of other processes; None: the data is sent in messages.
+    sources : local arrays of the source processes on this host that this rank needs elements of.
     """
 
     array: Array
     plan: Plan
     target: Layout
     segment: Segment | None = None
-    find: Find | None = None
+    sources: Sources = field(default_factory=dict)
 
 
 def relay(
@@ -63,20 +63,22 @@ def relay(
     moves: list[Move] = []
     try:
         with timed(outcome, "plan_s"):
-            epoch = shared_epoch(job, comm, comm.rank in sources) if job.arrays else None
             order = tuple(targets)
-            moves = plan(job, comm, sources, order)
-            if epoch is None and moves:
+            reach = Reach((0,) * comm.size, 0)
+            if job.arrays:
+                reach = reach_of_ranks(job, comm, comm.rank in sources)
+            moves = plan(job, comm, sources, order, reach)
+            if moves and not reach.is_one_host:
                 # The first rank of the group that has joined last is prepared for it.
                 joins = len(sources) < comm.size
                 root = len(sources) if joins else job.groups.index(job.groups[-1])
                 plans = [(move.plan, move.array.dtype.itemsize) for move in moves]
                 order = best_order(comm, plans, order, root)
                 for move in moves:
-                    move.plan = plan_of(comm, move.plan.source, move.target, sources, order)
+                    move.plan = plan_of(comm, move.plan.source, move.target, sources, order, reach)
         with timed(outcome, "move_s"):
             allocate(job, comm, moves, outcome.serial)
-            exchange(job, comm, moves, epoch)
+            exchange(job, comm, moves, reach)
             if job.verify:
                 verify(comm, moves)
             receive(job, comm, moves)
@@ -90,7 +92,11 @@ def relay(
 
 
 def plan(
-    job: JobContext, comm: MPI.Intracomm, sources: Sequence[int], targets: Sequence[int]
+    job: JobContext,
+    comm: MPI.Intracomm,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    reach: Reach,
 ) -> list[Move]:
     """Collective over comm. Plan the moves; only ragged data needs communication."""
     moves = []
@@ -98,7 +104,8 @@ def plan(
     for array in job.arrays.values():
         source = array.declaration.layout(len(sources), now)
         target = array.declaration.layout(len(targets), then)
-        moves.append(Move(array, plan_of(comm, source, target, sources, targets), target))
+        made = plan_of(comm, source, target, sources, targets, reach)
+        moves.append(Move(array, made, target))
     return moves
 
 
@@ -108,9 +115,10 @@ def plan_of(
     target: Layout,
     sources: Sequence[int],
     targets: Sequence[int],
+    reach: Reach,
 ) -> Plan:
     """Plan of one array, including the transfers of this rank."""
-    made = Plan(source, target, sources, targets)
+    made = Plan(source, target, sources, targets, hosts=reach.hosts)
     made.outgoing(comm.rank)
     made.incoming(comm.rank)
     return made
@@ -143,46 +151,40 @@ def new_segment(
     return segments.create(memory, declaration.name, shape, declaration.dtype, declaration.order)
 
 
-def exchange(
-    job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int | None
-) -> None:
-    """Collective over comm. Transfer the data.
-
-    Parameters
-    ----------
-    epoch : of the segments to read it from; None: the data is sent in messages.
+def exchange(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], reach: Reach) -> None:
+    """Collective over comm. Transfer the data: by shared memory within a host, else in messages.
 
     Raises
     ------
     RolledBackError : a rank cannot map a segment of another one.
     """
+    if not moves:
+        return
     why = ""
     try:
         for move in moves:
-            if epoch is not None:
-                move.find = source_finder(job, comm, move.array, move.plan, epoch)
-            run(comm, move)
+            move.sources = map_sources(job, comm, move.array, move.plan, reach.epoch)
     except (OSError, ReshapeError) as error:
-        if epoch is None:
-            raise
         why = f"rank {comm.rank} cannot map the data of other processes: {error}"
-    if epoch is not None:  # no rank waits for another before this point, so all can still agree
-        wait([comm.Ibarrier()])  # leaves the core to ranks that still read
-        agree(comm, why)
+    agree(comm, why)
+    for move in moves:
+        run(comm, move, reach)
+    wait([comm.Ibarrier()])  # leaves the core to ranks that still read
 
 
-def run(comm: MPI.Intracomm, move: Move) -> None:
-    """Move the data of one array; collective over comm if it is sent in messages."""
+def run(comm: MPI.Intracomm, move: Move, reach: Reach) -> None:
+    """Move the data of one array; collective over comm unless all ranks are on one host."""
     target, plan = None if move.segment is None else move.segment.array, move.plan
     try:
-        if move.find is None:
+        if not reach.is_one_host:
             source = move.array.segment if comm.rank in plan.source_process else None
-            order = move.array.declaration.order
-            plan.run(comm, None if source is None else source.array, target, order=order)
+            a, order = None if source is None else source.array, move.array.declaration.order
+            plan.run(comm, a, target, order=order, sources=move.sources)
         elif target is not None:
-            plan.gather(plan.target_process[comm.rank], move.find, target)
+            plan.gather(plan.target_process[comm.rank], move.sources, target)
     finally:
         plan.forget()  # the plan may stay cached, but not the memory of this configuration
+        move.sources.clear()
 
 
 def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:

@@ -1,9 +1,10 @@
 """The order of the ranks after a resize for which the fewest bytes are sent.
 
-A process may take any rank of the new layouts. It keeps the elements that its old and its new local
-parts have in common, summed over all registered arrays. The assignment of ranks that keeps the most
-bytes is computed exactly (linear sum assignment). Where moves read shared memory
-(`reshape.resizing.shared_memory`), all orders cost the same, and the order is not changed.
+A process may take any rank of the new layouts. It needs no message for the elements that its new
+local part has in common with the old local parts of its host, summed over all registered arrays.
+The assignment of ranks for which the most bytes need no message is computed exactly (linear sum
+assignment). On one host, where all moves read shared memory (`reshape.resizing.shared_memory`), all
+orders cost the same, and the order is not changed.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ def best_order(
     root : the rank that computes the order, preferably one that has called `prepare`.
     """
     given = tuple(ranks)
-    if sum(plan.bytes_moved(itemsize) for plan, itemsize in plans) < WORTH_BYTES:
+    if sum(plan.bytes_sent(itemsize) for plan, itemsize in plans) < WORTH_BYTES:
         return given
     order = given
     if comm.rank == root:
         from scipy.optimize import linear_sum_assignment
 
-        kept = np.zeros((len(given), len(given)), np.int64)  # bytes, by position and process
+        near = np.zeros((len(given), len(given)), np.int64)  # bytes, by position and process
         for plan, itemsize in plans:
-            kept += shared_elements(plan, given) * itemsize
-        positions, processes = linear_sum_assignment(kept, maximize=True)
-        if kept[positions, processes].sum() > kept.trace():
+            near += shared_elements(plan, given) * itemsize
+        positions, processes = linear_sum_assignment(near, maximize=True)
+        if near[positions, processes].sum() > near.trace():
             order = tuple(given[position] for position in positions[np.argsort(processes)])
     return tuple(comm.bcast(order, root))
 

@@ -1,17 +1,16 @@
-"""Moves without messages: each process maps the segments of the others.
+"""Moves without messages between the ranks of a host: each maps the segments of the others.
 
-On one node the local parts of a job are files that all its processes can map
-(`reshape.data.segments`). Then each target reads its share from the source segments
-(`redistribution.copies.gather`), which copies every element once.
+On one host the local parts of a job are files that all its processes can map
+(`reshape.data.segments`). There each target reads its share from the source segments, which copies
+every element once. Between hosts the data is sent in messages, in the same move.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mpi4py import MPI
 from numpy.typing import NDArray
@@ -22,22 +21,48 @@ from reshape.data.arrays import Array
 from reshape.data.job_context import JobContext
 from reshape.data.segments import RankMemory
 
-Find: TypeAlias = Callable[[int], NDArray[Any]]
-FolderIdentity: TypeAlias = tuple[str, int, int]
+#: Source arrays by process.
+Sources: TypeAlias = dict[int, NDArray[Any]]
 
 
-def shared_epoch(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> int | None:
-    """Collective over comm. Return the epoch of the source segments if all ranks can map them.
+class FolderIdentity(NamedTuple):
+    """Identity of a folder among those of all hosts.
+
+    Device and inode number files of one kernel only; another boot is another kernel.
+    """
+
+    boot: str
+    device: int
+    inode: int
+
+
+class Reach(NamedTuple):
+    """Which ranks can map each other's segments.
+
+    Attributes
+    ----------
+    hosts : for each rank, the lowest rank of its host that shares memory with it; a rank whose
+        segments cannot be mapped has its own number.
+    epoch : epoch of the source segments.
+    """
+
+    hosts: tuple[int, ...]
+    epoch: int
+
+    @property
+    def is_one_host(self) -> bool:
+        """Whether every rank can map the segments of every other."""
+        return not any(self.hosts)
+
+
+def reach_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> Reach:
+    """Collective over comm. Find which ranks can map each other's segments.
 
     Also a barrier: the source arrays are complete when it returns.
 
     Parameters
     ----------
     is_source : whether this rank holds parts of the arrays.
-
-    Returns
-    -------
-    None if a rank has another folder, or a part is in private memory.
     """
     can_be_mapped = all(
         array.segment is not None and array.segment.outlives
@@ -46,41 +71,48 @@ def shared_epoch(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> int |
     identity = folder_identity(job.folder) if can_be_mapped else None
     gathered: list[tuple[FolderIdentity | None, int | None]]
     gathered = comm.allgather((identity, job.epoch if is_source else None))
-    if identity is None or any(other != identity for other, _ in gathered):
-        return None
-    return next(epoch for _, epoch in gathered if epoch is not None)
+    first: dict[FolderIdentity | int, int] = {}
+    hosts = [
+        first.setdefault(rank if identity is None else identity, rank)
+        for rank, (identity, _) in enumerate(gathered)
+    ]
+    return Reach(tuple(hosts), next(epoch for _, epoch in gathered if epoch is not None))
 
 
-def source_finder(
+def map_sources(
     job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan, epoch: int
-) -> Find:
-    """Return the function by which `Plan.gather` gets the local array of a source process.
+) -> Sources:
+    """Map the local arrays of all source processes near this rank that it needs elements of.
 
-    The function raises OSError or ReshapeError if a segment cannot be mapped.
+    Raises
+    ------
+    OSError, ReshapeError : a segment cannot be mapped.
     """
-    declaration = array.declaration
-
-    def find(process: int) -> NDArray[Any]:
-        if plan.source_ranks[process] == comm.rank and array.segment is not None:
-            return array.segment.array
-        shape = plan.source.local_shape(process)
-        memory = RankMemory(job.folder, epoch, process)
-        return segments.view(memory, array.name, shape, declaration.dtype, declaration.order)
-
-    return find
+    declaration, sources = array.declaration, Sources()
+    for transfer in plan.incoming(comm.rank):
+        process = plan.source_process[transfer.peer]
+        if transfer.peer == comm.rank and array.segment is not None:
+            sources[process] = array.segment.array
+        elif plan.is_near(comm.rank, transfer.peer):
+            memory = RankMemory(job.folder, epoch, process)
+            shape = plan.source.local_shape(process)
+            sources[process] = segments.view(
+                memory, array.name, shape, declaration.dtype, declaration.order
+            )
+    return sources
 
 
 def folder_identity(folder: Path | None) -> FolderIdentity | None:
-    """Identity of a folder among those of all nodes; None if it does not exist."""
+    """Identity of a folder among those of all hosts; None if it does not exist."""
     try:
-        # Device and inode number files of one kernel only; another boot is another kernel.
         found = None if folder is None else folder.stat()
-        return None if found is None else (boot_id(), found.st_dev, found.st_ino)
     except OSError:
         return None
+    return None if found is None else FolderIdentity(boot_id(), found.st_dev, found.st_ino)
 
 
 @lru_cache
 def boot_id() -> str:
+    """Return what distinguishes this kernel from every other one."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else os.uname().nodename

@@ -143,10 +143,10 @@ class Driver:
             group.memory.clean()
         self._socket.close()
         self._context.term()
-        if self.shm.exists():
-            for path in self.shm.iterdir():
+        for folder in self.folders:
+            for path in folder.iterdir():
                 path.unlink()
-            self.shm.rmdir()
+            folder.rmdir()
         if error is not None:
             for group in self.groups.values():
                 print(f"--- group {group.number}, exit {group.process.returncode}\n{group.text}")
@@ -208,9 +208,14 @@ class Driver:
         )
 
     @property
+    def folders(self) -> list[Path]:
+        """Folders for the shared memory of the job, one for each host."""
+        return sorted(self.shm.parent.glob(f"{self.shm.name}*"))
+
+    @property
     def segments(self) -> list[str]:
-        """Names of the files in the shared memory of the job."""
-        return sorted(p.name for p in self.shm.iterdir()) if self.shm.exists() else []
+        """Names of the files in the shared memory of the job on all hosts."""
+        return sorted(path.name for folder in self.folders for path in folder.iterdir())
 
     # ------------------------------------------------------------ messages
 

@@ -79,6 +79,12 @@ def draw_ranks(integer: Integer, nprocs: int, ranks: int) -> tuple[int, ...]:
     return tuple(free.pop(integer(0, len(free) - 1)) for _ in range(nprocs))
 
 
+def on_hosts(plan: Plan, hosts: tuple[int, ...]) -> Plan:
+    """The same plan for ranks on these hosts."""
+    ranks = plan.source_ranks, plan.target_ranks
+    return Plan(plan.source, plan.target, *ranks, ordering=plan.ordering, hosts=hosts)
+
+
 def index_valued(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Global array of global linear indices plus 1, as far as the dtype can hold them."""
     linear = np.arange(np.prod(shape, dtype=int)).reshape(shape) + 1

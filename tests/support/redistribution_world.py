@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpi4py import MPI
-from redistribution_cases import draw_case, empty_part, index_valued, local_part
+from redistribution_cases import draw_case, empty_part, index_valued, local_part, on_hosts
 
 from redistribution import BlockCyclic, Cuts, Plan, checksum
 from redistribution.copies import buffers
@@ -66,6 +66,8 @@ def move(comm, rng, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
     is_small = bool(integer(0, 3)) or max_extra_bytes < DEFAULT_EXTRA_BYTES
     case = draw_case(integer, comm.size, largest=24 if is_small else 300)
     plan, rank = case.plan, comm.rank
+    if integer(0, 1):
+        plan = on_hosts(plan, tuple(integer(0, 2) for _ in range(comm.size)))
     array = index_valued(plan.source.shape, case.dtype)
     a = b = None
     own = np.random.default_rng([integer(0, 2**30), rank])
@@ -81,19 +83,38 @@ def move(comm, rng, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
         small_move_bytes=1 << 20 if small else 0,
     )
     before = after = 0
+    # Near elements have values that no message has, so that the test sees where they come from.
+    turned = array.reshape(-1)[::-1].reshape(array.shape)
+    near = {
+        process: local_part(plan.source, process, turned, case.a_kind)
+        for process, other in enumerate(plan.source_ranks)
+        if other != rank and plan.is_near(rank, other)
+    }
     if (p := plan.source_process.get(rank)) is not None:
         a = local_part(plan.source, p, array, case.a_kind)
         before = checksum(plan.source, p, a)
     if (q := plan.target_process.get(rank)) is not None:
         b = empty_part(plan.target, q, case.dtype, case.b_kind)
-    plan.run(comm, a, b, order=case.order, max_extra_bytes=max_extra_bytes)
+    plan.run(comm, a, b, order=case.order, max_extra_bytes=max_extra_bytes, sources=near)
     if q is not None:
         expected = array[np.ix_(*plan.target.global_indices(q))]
+        put_near_elements(plan, rank, turned, expected)
         np.testing.assert_array_equal(b, expected, err_msg=f"{name} on rank {rank}: {case}")
         after = checksum(plan.target, q, b)
     sums = comm.allreduce(np.array([before, after], np.uint64))
-    assert sums[0] == sums[1], f"{name}: checksums {sums} differ"
-    return plan.bytes_moved(case.dtype.itemsize)
+    assert plan.hosts or sums[0] == sums[1], f"{name}: checksums {sums} differ"
+    return plan.bytes_sent(case.dtype.itemsize)
+
+
+def put_near_elements(plan, rank, values, part):
+    """Put the elements that a rank copies from other ranks of its host into its part."""
+    own = plan.target.global_indices(plan.target_process[rank])
+    for transfer in plan.incoming(rank):
+        if transfer.peer != rank and plan.is_near(rank, transfer.peer):
+            there = plan.source.global_indices(plan.source_process[transfer.peer])
+            common = [np.isin(mine, other) for mine, other in zip(own, there, strict=True)]
+            indices = [mine[mask] for mine, mask in zip(own, common, strict=True)]
+            part[np.ix_(*common)] = values[np.ix_(*indices)]
 
 
 def prepared_moves_run_again(comm, rng, cases):
@@ -283,6 +304,16 @@ def errors_reach_every_rank(comm):
         mine = good.astype(np.float32 if is_last else np.float64)
         raises("ranks disagree on the plan, the dtype, the order", plan, mine, mine.copy())
         raises("ranks disagree", plan, good, good.copy(), "F" if is_last else "C")
+        together = on_hosts(plan, (0,) * comm.size)
+        raises("ranks disagree", together if is_last else plan, good, good.copy())
+        shifted = Plan(
+            plan.source, plan.target, None, [*range(1, comm.size), 0], hosts=(0,) * comm.size
+        )
+        if plan.source.local_shape(last) == plan.source.local_shape(0) and good.size:
+            raises("sources lack the array of source process", shifted, good, good.copy())
+            wrong = {process: np.zeros(9) for process in range(comm.size)}
+            with pytest.raises(ValueError, match=r"expected an array of shape .*, got \(9,\)"):
+                shifted.run(comm, good, good.copy(), sources=wrong)
         with pytest.raises(ValueError, match="ranks disagree"):
             plan.run(comm, good, good.copy(), max_extra_bytes=10 if is_last else 11)
         swapped = Plan(plan.source, plan.target, None, [1, 0, *range(2, comm.size)])

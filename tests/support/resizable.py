@@ -7,7 +7,8 @@ the seconds of an iteration. Environment variables inject faults and change the 
                 runtime is called
     KILL_FILE   path of a file that may contain the same and appear at any time
     FAULT       name of a step that fails
-    MESSAGES    all data is sent by messages, as between nodes
+    MESSAGES    all data is sent by messages, as between hosts
+    HOSTS       host of each rank of the group, as "1 1 2": each has its own shared memory
     RELABEL     the order of the ranks is optimized for any number of bytes
     REVERSE     the order of the ranks is reversed at each resize
     STOP_FILE   path of a file that ends the loop
@@ -92,7 +93,7 @@ def inject_faults(state: dict[str, Any]) -> None:
         wrap("new_segment", refuse, None)
     if fault == "corrupt" and GROUP == 1 and rank == 0:
 
-        def corrupt(comm: Any, moved: Any) -> None:
+        def corrupt(comm: Any, moved: Any, *_: Any) -> None:
             if moved.array.name == "a":
                 moved.segment.array[0, 0] += 1
 
@@ -100,7 +101,10 @@ def inject_faults(state: dict[str, Any]) -> None:
     if fault == "unmappable" and (GROUP, rank) == (1, 0):
         segments.view = refuse_to_map
     if "MESSAGES" in os.environ:
-        move.shared_epoch = lambda *_: None
+        reach_of_ranks = move.reach_of_ranks
+        move.reach_of_ranks = lambda job, comm, is_source: reach_of_ranks(
+            job, comm, is_source
+        )._replace(hosts=tuple(range(comm.size)))
     if "RELABEL" in os.environ:
         rank_order.WORTH_BYTES = 0
     if "REVERSE" in os.environ:
@@ -181,6 +185,12 @@ def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
 
 def main() -> None:
     total, seconds = int(sys.argv[1]), float(sys.argv[2])
+    if "HOSTS" in os.environ:
+        from mpi4py import MPI
+
+        host = os.environ["HOSTS"].split()[MPI.COMM_WORLD.rank]
+        os.environ["RESHAPE_SHM"] += f"-{host}"
+        os.makedirs(os.environ["RESHAPE_SHM"], 0o700, exist_ok=True)
     with reshape.application(topology="arbitrary", verify=True) as app:
         if "CHECKPOINT" in os.environ:
             every, directory = os.environ["CHECKPOINT"].split(":")

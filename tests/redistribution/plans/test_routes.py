@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redistribution_cases import draw_layout
+from redistribution_cases import draw_layout, draw_ranks
 
 from redistribution import BlockCyclic, Cuts, Plan
 
@@ -73,6 +73,41 @@ def test_the_schedule_of_sudarsan_and_ribbens_on_a_small_grid():
         [(0, 10), (1, 11), (2, 14), (3, 15)],
         [(0, 12), (1, 13), (2, 16), (3, 17)],
     ]
+
+
+@st.composite
+def plans_on_hosts(draw):
+    def integer(low, high):
+        return draw(st.integers(low, high))
+
+    shape = tuple(integer(0, 12) for _ in range(integer(1, 2)))
+    source, target = (draw_layout(integer, shape, ranks=8) for _ in range(2))
+    ranks = [draw_ranks(integer, layout.nprocs, 10) for layout in (source, target)]
+    return Plan(source, target, *ranks, hosts=[integer(0, 3) for _ in range(10)])
+
+
+@settings(max_examples=300, deadline=None)
+@given(plans_on_hosts())
+def test_only_what_comes_from_another_host_is_sent(plan):
+    sent = near = 0
+    for rank in plan.target_ranks:
+        on_host = {p for p in plan.source_ranks if plan.hosts[p] == plan.hosts[rank]}
+        for transfer in plan.incoming(rank):
+            assert (transfer.peer in on_host) == plan.is_near(rank, transfer.peer)
+            near += transfer.elements if transfer.peer in on_host else 0
+            sent += 0 if transfer.peer in on_host else transfer.elements
+            if plan.source.copies > 1 and on_host:
+                assert transfer.peer in on_host, "a copy on the own host comes first"
+    assert plan.bytes_sent(itemsize=3) == 3 * sent
+    assert near + sent == plan.target.copies * np.prod(plan.target.shape, dtype=int)
+    alone = Plan(plan.source, plan.target, plan.source_ranks, plan.target_ranks)
+    assert plan.bytes_sent(1) <= alone.bytes_sent(1) == alone.bytes_moved(1)
+
+
+def test_a_rank_without_a_host_is_an_error():
+    layout = Cuts.even((4,), 3)
+    with pytest.raises(ValueError, match=r"hosts must name the host of 3 ranks, got \(0, 0\)"):
+        Plan(layout, layout, hosts=[0, 0])
 
 
 def test_an_unknown_ordering_is_an_error():

@@ -43,6 +43,14 @@ for names in sys.argv[1].split(","):
     assert order[new_rank] == comm.rank
     if comm.rank == 0:
         print(names, moved(range(4)) - moved(order))
+    rank_order.WORTH_BYTES = 0
+    for hosts in [(0, 0, 1, 1), (0, 1, 1, 0), (0, 1, 0, 2)]:
+        on_hosts = [(Plan(a, b, olds, hosts=hosts), n) for a, b, n in chosen]
+        order = rank_order.best_order(comm, on_hosts, range(4), 0)
+        sent = lambda order: sum(
+            Plan(a, b, olds, order, hosts=hosts).bytes_sent(n) for a, b, n in chosen
+        )
+        assert sent(order) == min(map(sent, permutations(range(4)))), (names, hosts, order)
 """
 
 

@@ -36,7 +36,11 @@ def sizes(text: str) -> list[int]:
     return [int(word) for word in line.split()[1:-1]]
 
 
-@pytest.mark.parametrize("options", [{}, {"MESSAGES": "1"}], ids=["in memory", "messages"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"MESSAGES": "1"}, {"HOSTS": "1 2"}, {"HOSTS": "1 2", "RELABEL": "1", "REVERSE": "1"}],
+    ids=["in memory", "messages", "two hosts", "two hosts, another order"],
+)
 def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> None:
     """Sizes 2, 4, 6, 2; the first group has ended."""
     with job(tmp_path) as driver:
@@ -56,6 +60,24 @@ def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> N
         assert driver.facts == {"verified": True, "size": 2}
         assert driver.segments == []
         assert [hello.size for hello in driver.hellos] == [2]
+
+
+def test_a_job_moves_from_one_host_to_another(tmp_path: Path) -> None:
+    """In each move some data stays on its host, and some goes to another one."""
+    with job(tmp_path) as driver:
+        driver.start(2, "first", HOSTS="1 1")
+        assert driver.expand(3, HOSTS="1 2 2").ok
+        assert driver.expand(2, HOSTS="2 3").ok
+        assert driver.contract(0).ok
+        assert {folder.name[-2:] for folder in driver.folders if list(folder.iterdir())} == {
+            "-1",
+            "-2",
+            "-3",
+        }
+        assert driver.contract(1).ok
+        assert sizes(driver.finish()) == [2, 5, 7, 5, 2]
+        assert driver.facts == {"verified": True, "size": 2}
+        assert driver.segments == []
 
 
 def test_an_interior_group_leaves_and_another_joins(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The agreement of real processes on whether moves may read shared memory."""
+"""The agreement of real processes on which of them may read shared memory in a move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from mpi4py import MPI
 from reshape.data.arrays import Array, declare
-from reshape.resizing.shared_memory import shared_epoch
+from reshape.resizing.shared_memory import reach_of_ranks
 from reshape.data.job_context import JobContext
 from reshape.data import segments
 from reshape.data.segments import RankMemory
@@ -40,25 +40,29 @@ if comm.rank < 2:
     segment = segments.create(memory, "a", (2,), "f8", "C")
     array.place(array.declaration.layout(2), segment)
 assert comm.size == 3
-print(comm.gather(shared_epoch(job, comm, comm.rank < 2)) or "")
+reach = reach_of_ranks(job, comm, comm.rank < 2)
+assert comm.allgather(reach) == [reach] * 3
+assert reach.epoch == 5
+if comm.rank == 0:
+    print(*reach.hosts, reach.is_one_host)
 """
 
 
 @pytest.mark.parametrize(
-    ("case", "epoch"),
+    ("case", "expected"),
     [
-        ("one node", 5),
-        ("another folder", None),
-        ("another kernel", None),
-        ("no folder", None),
-        ("private memory", None),
+        ("one host", "0 0 0 True"),
+        ("another folder", "0 0 2 False"),
+        ("another kernel", "0 0 2 False"),
+        ("no folder", "0 0 2 False"),
+        ("private memory", "0 1 0 False"),
     ],
 )
-def test_all_ranks_agree_whether_they_share_memory(
-    tmp_path: Path, case: str, epoch: int | None
+def test_all_ranks_agree_which_of_them_share_memory(
+    tmp_path: Path, case: str, expected: str
 ) -> None:
     done = run(3, "-c", PROGRAM, str(tmp_path), case)
-    assert done.stdout.split("\n").count(str([epoch] * 3)) == 1, done
+    assert done.stdout == expected + "\n", done
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
