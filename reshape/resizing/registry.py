@@ -17,7 +17,7 @@ from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment
 from reshape.data.sparse import Csr
 from reshape.errors import ReshapeError
-from reshape.resizing.restart_point import RestartPoint
+from reshape.resizing.restart_ranks import restore_ranks
 from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
 
@@ -51,7 +51,7 @@ class SavedData(Protocol):
 
 
 class Registry:
-    """The registrations of a program, in order.
+    """The registrations of a program, in order. Collective over job.comm in a restart.
 
     Parameters
     ----------
@@ -71,12 +71,7 @@ class Registry:
             self._restore(job.folder)
 
     def _restore(self, folder: Path) -> None:
-        point = RestartPoint.read(folder)
-        if point.size != self.job.comm.size:
-            raise ReshapeError(
-                f"cannot restart on {self.job.comm.size} processes: the restart point in {folder} "
-                f"has the data of {point.size}; start that many"
-            )
+        point = restore_ranks(self.job, folder)
         self.job.epoch = point.epoch
         self.continue_from(point)
 

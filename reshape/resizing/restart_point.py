@@ -6,6 +6,9 @@ a resize is under way*: rank 0 writes it when all processes have stopped computi
 when the resize is committed or rolled back. If the processes die in between, or are killed because
 they hang, new processes start from it at the old size, and no result is lost.
 
+A job on several hosts has one such file, on the host of its rank 0, while each rank's segments are
+on the rank's own host. A single file makes the commit of a resize one step for all hosts.
+
 The file is a MessagePack object. It holds `app.state` pickled, as segments hold work items, so it
 is read only from a folder and a file that belong to this user alone
 (`reshape.private_folder`).
@@ -25,6 +28,7 @@ import msgspec
 from redistribution import Layout
 from reshape.data import segments
 from reshape.data.arrays import Declaration, RaggedCuts, difference
+from reshape.data.places import FolderPlace
 from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
@@ -81,9 +85,11 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
     Attributes
     ----------
     epoch : serial number of the last committed resize; the segments of this epoch hold the data.
+    places : where the segments of each rank lie.
     """
 
     epoch: int
+    places: tuple[FolderPlace, ...]
 
     def write(self, folder: Path) -> None:
         """Make this the restart point of the job, atomically.

@@ -7,9 +7,6 @@ every element once. Between hosts the data is sent in messages, in the same move
 
 from __future__ import annotations
 
-import os
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from mpi4py import MPI
@@ -19,21 +16,11 @@ from redistribution import Plan
 from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.job_context import JobContext
+from reshape.data.places import FolderPlace, place_of
 from reshape.data.segments import RankMemory
 
 #: Source arrays by process.
 Sources: TypeAlias = dict[int, NDArray[Any]]
-
-
-class FolderIdentity(NamedTuple):
-    """Identity of a folder among those of all hosts.
-
-    Device and inode number files of one kernel only; another boot is another kernel.
-    """
-
-    boot: str
-    device: int
-    inode: int
 
 
 class Reach(NamedTuple):
@@ -68,13 +55,13 @@ def reach_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> Rea
         array.segment is not None and array.segment.outlives
         for array in (job.arrays.values() if is_source else ())
     )
-    identity = folder_identity(job.folder) if can_be_mapped else None
-    gathered: list[tuple[FolderIdentity | None, int | None]]
-    gathered = comm.allgather((identity, job.epoch if is_source else None))
-    first: dict[FolderIdentity | int, int] = {}
+    place = place_of(job.folder) if can_be_mapped else None
+    gathered: list[tuple[FolderPlace | None, int | None]]
+    gathered = comm.allgather((place, job.epoch if is_source else None))
+    first: dict[FolderPlace | int, int] = {}
     hosts = [
-        first.setdefault(rank if identity is None else identity, rank)
-        for rank, (identity, _) in enumerate(gathered)
+        first.setdefault(rank if place is None else place, rank)
+        for rank, (place, _) in enumerate(gathered)
     ]
     return Reach(tuple(hosts), next(epoch for _, epoch in gathered if epoch is not None))
 
@@ -100,19 +87,3 @@ def map_sources(
                 memory, array.name, shape, declaration.dtype, declaration.order
             )
     return sources
-
-
-def folder_identity(folder: Path | None) -> FolderIdentity | None:
-    """Identity of a folder among those of all hosts; None if it does not exist."""
-    try:
-        found = None if folder is None else folder.stat()
-    except OSError:
-        return None
-    return None if found is None else FolderIdentity(boot_id(), found.st_dev, found.st_ino)
-
-
-@lru_cache
-def boot_id() -> str:
-    """Return what distinguishes this kernel from every other one."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text().strip() if boot.exists() else os.uname().nodename

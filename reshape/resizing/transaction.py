@@ -29,6 +29,7 @@ from mpi4py import MPI
 
 from reshape.data.arrays import Declaration, difference
 from reshape.data.job_context import JobContext
+from reshape.data.places import place_of
 from reshape.data.segments import sweep
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree
@@ -36,7 +37,6 @@ from reshape.resizing.move import Move, relay, timed
 from reshape.resizing.ragged_moves import pack_all
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import RestartPoint
-from reshape.resizing.shared_memory import folder_identity
 from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave
 from reshape.wire.outcome import ResizeOutcome
@@ -165,9 +165,9 @@ def stop(job: JobContext) -> bytes:
         array.segment is not None and array.segment.outlives for array in job.arrays.values()
     )
     # After this call no process changes its data; only then may rank 0 write the restart point.
-    # It can be used only where all processes have one folder, which is on one host.
-    places = job.comm.allgather(folder_identity(job.folder) if outlives else None)
-    outlives = places[0] is not None and places.count(places[0]) == len(places)
+    gathered = job.comm.allgather(place_of(job.folder) if outlives else None)
+    places = tuple(place for place in gathered if place is not None)
+    outlives = len(places) == job.comm.size
     state, why = b"", ""
     if job.comm.rank == 0:
         try:
@@ -181,14 +181,15 @@ def stop(job: JobContext) -> bytes:
                     signature=job.signature,
                     state=state,
                     cuts=cuts,
+                    places=places,
                 ).write(job.folder)
         except Exception as error:  # pickling runs code of the user's classes
             why = f"app.state or the restart point cannot be saved: {error}"
         if not outlives and not job.warned_no_restart:
             job.warned_no_restart = True
             log.warning(
-                "no restart point is written, because not all arrays are in the shared memory of "
-                "one host: if processes die within a resize, the job is lost"
+                "no restart point is written, because not all arrays are in shared memory: if "
+                "processes die within a resize, the job is lost"
             )
     agree(job.comm, why)
     return state

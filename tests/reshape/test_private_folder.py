@@ -19,7 +19,7 @@ from reshape.private_folder import open_file, open_folder
 from reshape.resizing.restart_point import RESTART_FILE, RestartPoint, has_restart_point
 
 OTHER_USER = 65534
-POINT = RestartPoint(epoch=1, iteration=2, size=1, signature=(), state=b"\x80\x04}.")
+POINT = RestartPoint(epoch=1, iteration=2, size=1, signature=(), state=b"\x80\x04}.", places=())
 
 
 @pytest.fixture

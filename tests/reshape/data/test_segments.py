@@ -23,7 +23,7 @@ from reshape.errors import ReshapeError
 from reshape.resizing.restart_point import RESTART_FILE, RestartPoint, has_restart_point
 from reshape.topology import nearly_square
 
-POINT = RestartPoint(epoch=3, iteration=17, size=4, signature=(), state=b"\x80\x04}.")
+POINT = RestartPoint(epoch=3, iteration=17, size=4, signature=(), state=b"\x80\x04}.", places=())
 
 
 @pytest.fixture

@@ -28,12 +28,12 @@ def await_failure(driver: Driver, group: Group) -> None:
     assert group.process.returncode != 0
 
 
-def restart(driver: Driver, size: int) -> Group:
+def restart(driver: Driver, size: int, **environment: str) -> Group:
     """Kill the remaining processes and restart the job, as an agent does at the deadline."""
     assert RESTART_FILE in driver.segments
     for group in driver.groups.values():
         driver.kill(group)
-    group = driver.start(size, "restart")
+    group = driver.start(size, "restart", **environment)
     driver.serve(lambda: RESTART_FILE not in driver.segments)
     return group
 
@@ -144,6 +144,35 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         assert driver.latest.epoch == report.serial
         assert finished(driver, again) == "sizes 1 3 right"
         assert driver.segments == []
+
+
+@pytest.mark.parametrize("victim", ["0:1:before:run", "1:1:before:commit"])
+def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, victim: str) -> None:
+    """The order of the ranks is reversed at each resize, and another one after the restart."""
+    kill = str(tmp_path / "kill")
+    options = {"KILL_FILE": kill, "REVERSE": "1"}
+    with job(tmp_path) as driver:
+        driver.start(2, "first", HOSTS="1 2", **options)
+        assert driver.expand(2, HOSTS="1 1", **options).ok
+        (tmp_path / "kill").write_text(victim)
+        group = driver.ready(2, HOSTS="3 2", **options)
+        driver.order_join(group)
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, driver.groups[int(victim[0])])
+        time.sleep(SETTLE_S)
+        assert driver.segments.count(RESTART_FILE) == 1
+        (tmp_path / "kill").unlink()
+        elsewhere = driver.start(4, "restart", HOSTS="1 1 3 1")
+        await_failure(driver, elsewhere)
+        assert (
+            "cannot restart: reaches the data of rank 2, which was in shared memory"
+            in elsewhere.text
+        )
+        restart(driver, 4, HOSTS="2 1 1 1", REVERSE="1")
+        driver.serve(lambda: driver.latest is not None and driver.latest.size == 4)
+        last = driver.ready(1, HOSTS="2", REVERSE="1")  # becomes rank 0
+        assert driver.join(last).ok
+        assert finished(driver, last) == "sizes 2 4 5 right"
 
 
 def test_a_joining_process_that_dies_in_an_abandoned_move_leaves_no_segment(
