@@ -6,6 +6,7 @@ the seconds of an iteration. Environment variables inject faults and change the 
     KILL        group:rank:when:function; kills that process before or after a function of the
                 runtime is called
     KILL_FILE   path of a file that may contain the same and appear at any time
+    STOP        group:rank:path; that process stops in its first move, and creates a file then
     FAULT       name of a step that fails
     MESSAGES    all data is sent by messages, as between hosts
     HOSTS       host of each rank of the group, as "1 1 2": each has its own shared memory
@@ -73,6 +74,15 @@ def inject_faults(state: dict[str, Any]) -> None:
         group, victim, when, name = os.environ["KILL"].split(":")
         if (GROUP, rank) == (int(group), int(victim)):
             wrap(name, *((kill_self, None) if when == "before" else (None, kill_self)))
+    if "STOP" in os.environ:
+        group, victim, path = os.environ["STOP"].split(":")
+        if (GROUP, rank) == (int(group), int(victim)):
+
+            def stop(*_: Any) -> None:
+                open(path, "w").close()
+                time.sleep(600)
+
+            wrap("run", stop, None)
     if "KILL_FILE" in os.environ:
         for name in ("run", "commit"):
             for when in ("before", "after"):

@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
 
 from reshape.wire import messages as m
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
@@ -172,15 +174,22 @@ class JobEnds:
         culprit = culprit or next((status for status in own if not _succeeded(status)), None)
         self._ending_since.pop(job.id, None)
         within_resize = job.state in RESIZING and self._monitor.has_restart_point(job.id)
-        if within_resize and job.resize is not None:
+        lost = self._hosts_without_data(job, own) if within_resize else []
+        if within_resize and job.resize is not None and not lost:
             why = _how(culprit) if culprit else "its processes ended within the resize"
             serial = job.resize.serial
             return [
                 ResizeFailed(at=self._clock(), job=job.id, serial=serial, why=why, restart=True)
             ]
+        if lost:
+            data = f"its data on {', '.join(lost)} is lost, so it cannot restart from the resize"
+            culprit = culprit or own[0]
+            culprit = replace(culprit, signal=signal.SIGKILL, why=_joined(culprit.why, data))
         if culprit is None:
             return [JobEnded(at=self._clock(), job=job.id)]
+        # Where a proxy is lost with its host, mpiexec ends with a code of its own.
         died = culprit.signal != 0 or culprit.exit_code in SIGNAL_CODES
+        died = died or job.cause is JobState.NODE_FAIL
         return [
             JobEnded(
                 at=self._clock(),
@@ -192,6 +201,15 @@ class JobEnds:
                 checkpoint=self._checkpoint_of(job.id) if died and job.spec.requeue else 0,
             )
         ]
+
+    def _hosts_without_data(self, job: Job, groups: Sequence[m.GroupStatus]) -> list[str]:
+        """Nodes of groups that report no shared memory of the job: a restart lacks that data."""
+        nodes = {node for each in groups for node in self._startup.nodes_of(job, each.group)}
+        return sorted(nodes - set(self._monitor.nodes_with_folder(job.id)))
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
 
 
 def _succeeded(status: m.GroupStatus) -> bool:

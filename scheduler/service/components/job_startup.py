@@ -120,11 +120,12 @@ class JobStartup:
             return not known and not before and job.state is JobState.PENDING
         if not before:
             self._forget_ended(job, known)
+        is_swept = self._sweep_left_hosts(job, known)
         alive = {status.group for _, status in known if status.alive}
         parts = len(alive)
         if self.placements.has_hosts:
             parts = sum(len(self.nodes_of(job, group)) for group in job.groups)
-        return alive == job.groups.keys() and len(known) == parts
+        return is_swept and alive == job.groups.keys() and len(known) == parts
 
     def _arrange_hosts(self, job: Job, group: int) -> None:
         """Start the processes of a group on its further hosts, and end all if some are missing."""
@@ -189,6 +190,25 @@ class JobStartup:
         if nodes and not any(status.alive for _, status in known):
             for node in sorted(nodes):
                 self._command(node, job, -1, m.SweepJob(job=job))
+
+    def _sweep_left_hosts(self, job: Job, known: list[tuple[str, m.GroupStatus]]) -> bool:
+        """Remove the shared memory of a running job on hosts that no group of it is on.
+
+        Groups that left normally have removed their segments; groups that were killed have not.
+
+        Returns
+        -------
+        whether there was none.
+        """
+        if not self.placements.has_hosts:
+            return True
+        host_of = self.placements.host_of
+        in_use = {host_of(node) for group in job.groups for node in self.nodes_of(job, group)}
+        in_use.update(host_of(node) for node, status in known if status.alive)
+        folders = self._monitor.nodes_with_folder(job.id)
+        left = {node for node in folders if host_of(node) not in in_use}
+        self._sweep(job.id, left, [])
+        return not left
 
     def is_removed(self, job: int) -> bool:
         """Whether no agent reports a process or a folder of a job."""

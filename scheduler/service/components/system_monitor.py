@@ -136,8 +136,7 @@ class SystemMonitor:
             replaced = self._journal.has_other_agent(hello.node, name)
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
-            points = tuple(hello.restart_points)
-            events.append(NodeLost(now, hello.node, points))  # its groups have ended, too
+            events.append(self._replaced(hello, now))
             self.agents.pop(hello.node, None)
             known = None
         if known is None:
@@ -156,6 +155,16 @@ class SystemMonitor:
             log.info("agent ends node=%s", hello.node)
             events.append(self._lose(hello.node, now, ()))
         return events
+
+    def _replaced(self, hello: m.AgentHello, now: float) -> NodeLost:
+        """Return the event of a node whose groups have ended with the agent before this one.
+
+        The segments of its jobs are still there. The restart point of a job on several hosts may be
+        on another one of them.
+        """
+        restart = set(hello.restart_points)
+        restart.update(job for job in hello.folders if self.has_restart_point(job))
+        return NodeLost(now, hello.node, tuple(sorted(restart)))
 
     def settings_for(self, arrival: m.AgentArrival, access: AccessFile) -> m.AgentSettings:
         """Return how an agent on another host serves its node.
