@@ -8,7 +8,7 @@ import msgspec
 
 
 class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
-    """Times of one resize, in seconds, and the bytes that were sent between processes.
+    """Times of one resize, in seconds, and the bytes that went from one process to another.
 
     The group starts in the background while the job computes, which takes `start_s`. The other four
     phases are the pause of the job.
@@ -19,7 +19,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False):
     join_s : stop of the iterations, restart point, accept and merge.
     plan_s, move_s : planning and moving the registered data.
     resume_s : commit, and forming the new communicator.
-    moved_bytes : bytes that were sent between processes.
+    moved_bytes : bytes that went from one process to another, by messages or shared memory.
     """
 
     start_s: float = 0.0

@@ -174,17 +174,17 @@ class JobEnds:
         culprit = culprit or next((status for status in own if not _succeeded(status)), None)
         self._ending_since.pop(job.id, None)
         within_resize = job.state in RESIZING and self._monitor.has_restart_point(job.id)
-        lost = self._hosts_without_data(job, own) if within_resize else []
-        if within_resize and job.resize is not None and not lost:
+        obstacle = self._obstacle_to_restart(job, own) if within_resize else ""
+        if within_resize and job.resize is not None and not obstacle:
             why = _how(culprit) if culprit else "its processes ended within the resize"
             serial = job.resize.serial
             return [
                 ResizeFailed(at=self._clock(), job=job.id, serial=serial, why=why, restart=True)
             ]
-        if lost:
-            data = f"its data on {', '.join(lost)} is lost, so it cannot restart from the resize"
+        if obstacle:
             culprit = culprit or own[0]
-            culprit = replace(culprit, signal=signal.SIGKILL, why=_joined(culprit.why, data))
+            why = "; ".join(filter(None, (culprit.why, f"it cannot restart: {obstacle}")))
+            culprit = replace(culprit, signal=signal.SIGKILL, why=why)
         if culprit is None:
             return [JobEnded(at=self._clock(), job=job.id)]
         # Where a proxy is lost with its host, mpiexec ends with a code of its own.
@@ -202,14 +202,21 @@ class JobEnds:
             )
         ]
 
-    def _hosts_without_data(self, job: Job, groups: Sequence[m.GroupStatus]) -> list[str]:
-        """Nodes of groups that report no shared memory of the job: a restart lacks that data."""
+    def _obstacle_to_restart(self, job: Job, groups: Sequence[m.GroupStatus]) -> str:
+        """Say why a job with a restart point cannot restart from it; empty if it can.
+
+        Parameters
+        ----------
+        groups : the groups that have its data.
+        """
         nodes = {node for each in groups for node in self._startup.nodes_of(job, each.group)}
-        return sorted(nodes - set(self._monitor.nodes_with_folder(job.id)))
-
-
-def _joined(*reasons: str) -> str:
-    return "; ".join(filter(None, reasons))
+        lost = sorted(nodes - set(self._monitor.nodes_with_folder(job.id)))
+        if lost:
+            return f"its data on {', '.join(lost)} is lost"
+        hosts = {self._startup.placements.host_of(node) for node in nodes}
+        if len(groups) > 1 and len(hosts) > 1:
+            return "several groups on several hosts cannot connect to each other again"
+        return ""
 
 
 def _succeeded(status: m.GroupStatus) -> bool:

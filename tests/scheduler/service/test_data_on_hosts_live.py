@@ -152,3 +152,21 @@ def test_a_job_whose_data_is_lost_with_a_host_restarts_from_its_checkpoint(tmp_p
         assert Path(str(info.facts["restarted_from"])).parent == tmp_path / "checkpoints"
         for host in ("n1", "n3"):
             cluster.until(lambda host=host: files(cluster, host, job) is None)
+
+
+def test_a_job_whose_segments_are_lost_says_why_it_cannot_restart(tmp_path: Path) -> None:
+    with Cluster(
+        tmp_path, hosts=3, processors=2, options=scripted("6"), policies=SUPPORT, config=DEADLINES
+    ) as cluster:
+        mark = tmp_path / "stopped"
+        job = submit(cluster, 3, STOP=f"1:2:{mark}")
+        cluster.until(mark.exists)
+        cluster.until(lambda: RESTART_FILE in (files(cluster, "n1", job) or []))
+        n2 = cluster.hosts["n2"]
+        n2.start("rm", "-r", str(cluster.place.shm(job))).wait(10)
+        n2.start("pkill", "-9", "-f", "resizable.py").wait(10)
+        info = cluster.wait(job)
+        assert (info.state, info.restarts) == ("FAILED", 0)
+        assert "cannot restart: its data on n2 is lost" in info.reason
+        for host in ("n1", "n2", "n3"):
+            cluster.until(lambda host=host: files(cluster, host, job) is None)
