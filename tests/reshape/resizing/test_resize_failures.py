@@ -165,7 +165,7 @@ def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, vict
         elsewhere = driver.start(4, "restart", HOSTS="1 1 3 1")
         await_failure(driver, elsewhere)
         assert (
-            "cannot restart: reaches the data of rank 2, which was in shared memory"
+            "no process of the job reaches the data of rank 2, which was in shared memory"
             in elsewhere.text
         )
         restart(driver, 4, HOSTS="2 1 1 1", REVERSE="1")
