@@ -211,12 +211,7 @@ class JobEnds:
         """
         nodes = {node for each in groups for node in self._startup.nodes_of(job, each.group)}
         lost = sorted(nodes - set(self._monitor.nodes_with_folder(job.id)))
-        if lost:
-            return f"its data on {', '.join(lost)} is lost"
-        hosts = {self._startup.placements.host_of(node) for node in nodes}
-        if len(groups) > 1 and len(hosts) > 1:
-            return "several groups on several hosts cannot connect to each other again"
-        return ""
+        return f"its data on {', '.join(lost)} is lost" if lost else ""
 
 
 def _succeeded(status: m.GroupStatus) -> bool:

@@ -114,6 +114,22 @@ def test_a_job_on_two_hosts_restarts_after_a_death_within_a_resize(
         assert "sizes 3 6 right" in cluster.output(job)
 
 
+def test_groups_on_several_hosts_restart_together(tmp_path: Path) -> None:
+    """A group that joined on another host dies when the next one joins."""
+    with Cluster(
+        tmp_path, hosts=3, processors=2, options=scripted("4 6 6"), policies=SUPPORT
+    ) as cluster:
+        kill = tmp_path / "kill"
+        job = submit(cluster, 2, 120, KILL_FILE=str(kill))
+        cluster.until(lambda: cluster.job(job).size == 4)
+        kill.write_text("2:1:before:run")
+        cluster.until(lambda: cluster.job(job).restarts == 1)
+        info = cluster.wait(job)
+        assert info.state == "COMPLETED", (info, cluster.output(job))
+        assert info.facts == {"verified": True, "size": 6}
+        assert "sizes 2 4 6 right" in cluster.output(job)
+
+
 def test_a_host_that_a_running_job_has_left_keeps_none_of_its_memory(tmp_path: Path) -> None:
     with Cluster(
         tmp_path, hosts=2, processors=2, options=scripted("4 2/1"), policies=SUPPORT
