@@ -20,6 +20,7 @@ from scheduler.text import json_text
 from scheduler.virtual_clock.collection import no_collection
 from simulator.commands.centres import simulate_centres
 from simulator.commands.options import rules_of
+from simulator.commands.pools import REFUSED, simulate_pools
 from simulator.commands.resizable_options import resizability
 from simulator.commands.simulate_options import (
     COUNT,
@@ -70,6 +71,7 @@ from simulator.workloads.resizable_trace import of_trace
     "reshape simulate fusion.swf --machine centres.yaml --assign less-waittime --dispatch ask=2",
     "reshape simulate trace.swf --statistic wait_s=mean,p95 --statistic queued_jobs=max",
     "reshape simulate demands.swf --machine nodes.yaml --sharing table --backfill-order sjf",
+    "reshape simulate trace.swf --pool nodes=0-16,processors=8,time_limit=12:00:00 --pool-wait 30",
 )
 @no_collection()
 def simulate(trace: Path, **options: Any) -> None:
@@ -81,6 +83,9 @@ def simulate(trace: Path, **options: Any) -> None:
     usage = Usage()
     of_file = trace.suffix in workload_file.ENDINGS
     check_kind(of_file, bool(options["resizable"]))
+    if options["pools"]:
+        _simulate_pools(trace, options, usage)
+        return
     at_centres = options["machine_file"] is not None and names_centres(options["machine_file"])
     check_statistics(options, priced=at_centres)
     if of_file or options["resizable"]:
@@ -156,6 +161,15 @@ def simulate(trace: Path, **options: Any) -> None:
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _simulate_pools(trace: Path, options: dict[str, Any], usage: Usage) -> None:
+    """Simulate a workload on the nodes of pools."""
+    for name, option in given().items():
+        if name in REFUSED:
+            raise click.UsageError(f"{option} does not apply to --pool; leave it out")
+    rules = rules_of(options, exact=options["estimates"] == EXACT)
+    simulate_pools(trace, options, chosen_scenario(options, rules), rules, usage)
 
 
 def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> None:

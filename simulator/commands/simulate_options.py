@@ -24,6 +24,7 @@ from simulator.commands.options import (
     scenario_of,
     set_fields,
 )
+from simulator.commands.pools import pool_options
 from simulator.commands.resizable_options import resizable_options
 from simulator.commands.statistics_options import statistics_options
 from simulator.traces.normalise import Rules
@@ -34,7 +35,7 @@ COUNT = "count"  #: Selection of machines whose processors are counted.
 OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
      "kill_at_reservation", "fields", "tau", "out", "as_json", "seed", "statistic", "sample",
-     "price")
+     "price", "pools", "pool_wait")
 )  # fmt: skip
 OF_CENTRES = frozenset(("assign", "dispatch"))
 OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
@@ -198,8 +199,8 @@ _RESULTS = (
 def simulate_options(command: F) -> F:
     """Add all options of ``reshape simulate`` to a command."""
     for add in reversed(
-        (*_SCENARIO, *_PLACES, *_SHARING, *_JOBS, statistics_options, resizable_options,
-         rule_options, lenient_option, *_RESULTS)
+        (*_SCENARIO, *_PLACES, *_SHARING, *_JOBS, statistics_options, pool_options,
+         resizable_options, rule_options, lenient_option, *_RESULTS)
     ):  # fmt: skip
         command = add(command)
     return command
@@ -237,7 +238,9 @@ def check_kind(of_file: bool, made_resizable: bool) -> None:
             raise click.UsageError(f"{option} and --resizable exclude each other; leave one out")
         if name in OF_SHARING and "sharing" not in on_line:
             raise click.UsageError(f"{option} needs --sharing; give it as well")
-        if name == "seed" and "demand_error" in on_line:
+        if name == "pool_wait" and "pools" not in on_line:
+            raise click.UsageError(f"{option} needs --pool; give it as well")
+        if name == "seed" and on_line.keys() & {"demand_error", "pools"}:
             continue
         if not of_file and not made_resizable and name in WITH_RESIZABLE:
             raise click.UsageError(f"{option} needs --resizable; give it as well")

@@ -137,9 +137,10 @@ class Programs(Physics):
             elif isinstance(event, JobStarted | ResizeDone) and (
                 self._agenda.next[event.job] is event
             ):
+                state = self._states[event.job]
+                state.size = self._site.jobs[event.job].size  # a resize may have been rolled back
                 resized = type(event) is ResizeDone
-                since = self._states[event.job].resumed_at if resized else self._agenda.now
-                self._compute(event.job, since)
+                self._compute(event.job, state.resumed_at if resized else self._agenda.now)
 
     def _collect(self, number: int) -> None:
         """Keep the outcome of a job that ended, and drop everything else about it."""
@@ -197,6 +198,8 @@ class Programs(Physics):
             return
         state = self._states[job]
         joining = state.joining
+        if joining is not None and not self._is_under_way(joining):
+            joining = state.joining = None
         if joining is not None and state.ready_at <= self._agenda.now:
             state.joining = None
             times = ResizeTimes(
@@ -207,6 +210,11 @@ class Programs(Physics):
             self._pause(job, joining.serial, joining.to, times)
         else:
             self._compute(job, self._agenda.now)
+
+    def _is_under_way(self, order: Expand) -> bool:
+        """Whether an expansion has not been rolled back, as when the node of its group was lost."""
+        resize = self._site.jobs[order.job].resize
+        return resize is not None and resize.serial == order.serial
 
     def _pause(
         self, job: int, serial: int, to: int, times: ResizeTimes, leave_s: float = 0.0

@@ -163,10 +163,23 @@ class TraceJobs(msgspec.Struct, frozen=True):
 
     def first(self, count: int) -> TraceJobs:
         """The first `count` jobs."""
+        return self.select(slice(count))
+
+    def select(self, places: Bools | slice) -> TraceJobs:
+        """Some of the jobs, in their order.
+
+        Parameters
+        ----------
+        places : (n,) bool, or a slice.
+        """
         fields = msgspec.structs.asdict(self).items()
-        labels = {name: column[:count] for name, column in self.labels.items()}
+        labels = {name: column[places] for name, column in self.labels.items()}
         others = {"names": self.names, "shared_names": self.shared_names, "labels": labels}
-        columns = {name: column[:count] for name, column in fields if name not in others}
+        columns = {
+            name: column[places] if len(column) == len(self) else column
+            for name, column in fields
+            if name not in others
+        }
         return TraceJobs(**columns | others)
 
     def run_times(self) -> list[float]:

@@ -1,0 +1,323 @@
+"""A pool: its allocations, what became of them, and when it may submit the next one.
+
+`Pool.consider` asks the policy and notes what it decided. The driver carries the decision out, live
+with a batch system or simulated, and reports what happens by the other methods. All state is in one
+record, which a service keeps in its journal.
+
+The nodes of a pool have fixed names, ``NAME-1`` to ``NAME-MAX``. An allocation takes free ones when
+it is submitted. The core knows all of them from the beginning as nodes that are down, so jobs that
+fit on the whole pool wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+import msgspec
+
+from scheduler.core.core import Core
+from scheduler.model.procset import ProcSet
+from scheduler.pools.options import PoolOptions
+from scheduler.pools.policy import PoolPolicy
+from scheduler.pools.view import (
+    WAITING,
+    AllocationState,
+    AllocationView,
+    CancelAllocation,
+    Demand,
+    PoolView,
+    ReleaseAllocation,
+    SubmitAllocation,
+)
+
+S = AllocationState
+#: Seconds until the next submission after so many failures in a row; one more pauses the pool.
+BACK_OFF_S = (0.0, 60.0, 900.0, 1800.0, 3600.0)
+#: Waits in the batch system that the pool remembers; it expects the longest of them.
+WAITS = 5
+
+
+class PoolAllocation(msgspec.Struct):
+    """Nodes that a batch system grants together; times in seconds.
+
+    Parameters
+    ----------
+    number : ascending in a pool from 1.
+    nodes : names of its nodes.
+    id : of the batch job; empty until the batch system has answered.
+    granted_at, ends_at : time at which the batch system started it, and of its expiry.
+    unneeded_since : since when it has not been needed; None: it is.
+    demanded : whether demand of the queue is assigned to it.
+    used : whether a job has ever held processors of it.
+    """
+
+    number: int
+    nodes: tuple[str, ...]
+    state: AllocationState
+    submitted_at: float
+    id: str = ""
+    granted_at: float | None = None
+    ends_at: float = inf
+    unneeded_since: float | None = None
+    demanded: bool = False
+    used: bool = False
+
+
+class PoolRecord(msgspec.Struct):
+    """State of a pool; times in seconds.
+
+    Parameters
+    ----------
+    allocations : those that have not ended, by number.
+    submitted : number of allocations so far.
+    failures : failed allocations in a row.
+    not_before : nothing is submitted before this time.
+    fault : what failed last; empty after an allocation has run.
+    paused : why the pool is paused; empty: it is not.
+    cancelled_at : time of the last cancellation of a queued allocation.
+    waits_s : latest waits in the batch system.
+    """
+
+    name: str
+    options: PoolOptions
+    allocations: dict[int, PoolAllocation] = {}
+    submitted: int = 0
+    failures: int = 0
+    not_before: float = -inf
+    fault: str = ""
+    paused: str = ""
+    cancelled_at: float = -inf
+    waits_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PoolSteps:
+    """What a driver is to carry out; `next_at` is when to ask again at the latest, seconds."""
+
+    submitted: tuple[PoolAllocation, ...] = ()
+    cancelled: tuple[PoolAllocation, ...] = ()
+    released: tuple[PoolAllocation, ...] = ()
+    next_at: float = inf
+
+
+class Pool:
+    """An elastic pool.
+
+    Parameters
+    ----------
+    record : its state, which the methods change.
+
+    Attributes
+    ----------
+    wanted : nodes that would be needed in addition, as of the last decision.
+    """
+
+    def __init__(self, record: PoolRecord) -> None:
+        self.record = record
+        self.wanted = 0
+        self._policy = PoolPolicy(record.options)
+
+    @property
+    def name(self) -> str:
+        """Name of the pool."""
+        return self.record.name
+
+    @property
+    def options(self) -> PoolOptions:
+        """Options of the pool."""
+        return self.record.options
+
+    @property
+    def allocations(self) -> list[PoolAllocation]:
+        """Allocations that have not ended, the oldest first."""
+        return list(self.record.allocations.values())
+
+    @property
+    def node_names(self) -> list[str]:
+        """Names of all nodes that the pool may have."""
+        return [f"{self.name}-{place}" for place in range(1, self.options.max_nodes + 1)]
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all allocations that have not ended."""
+        return sum(len(each.nodes) for each in self.record.allocations.values())
+
+    def consider(
+        self, core: Core, now: float, *, awaited_elsewhere: int = 0, closing: bool = False
+    ) -> PoolSteps:
+        """Ask the policy what to do now, and note it.
+
+        Parameters
+        ----------
+        core : the core for which the pool holds nodes.
+        now : seconds, not before the latest instant of the core.
+        awaited_elsewhere : processors that other pools await.
+        closing : whether the pool is to give everything back, its least nodes included.
+        """
+        view = self.view(core, now, awaited_elsewhere)
+        policy = self._policy
+        if closing:
+            policy = PoolPolicy(msgspec.structs.replace(self.options, min_nodes=0))
+        answer = policy.decide(view)
+        self.wanted = answer.wanted
+        allocations = self.record.allocations
+        for seen in view.allocations:
+            each = allocations[seen.number]
+            each.used = each.used or seen.held > 0
+            each.demanded = seen.number in answer.demanded
+            if seen.number not in answer.unneeded:
+                each.unneeded_since = None
+            elif each.unneeded_since is None:
+                each.unneeded_since = now
+        submitted: list[PoolAllocation] = []
+        cancelled: list[PoolAllocation] = []
+        released: list[PoolAllocation] = []
+        for action in answer.actions:
+            match action:
+                case SubmitAllocation(nodes):
+                    submitted.append(self._submit(nodes, now))
+                case CancelAllocation(number):
+                    self.record.cancelled_at = now
+                    cancelled.append(self._leave(number))
+                case ReleaseAllocation(number):
+                    released.append(self._leave(number))
+        return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
+
+    def view(self, core: Core, now: float, awaited_elsewhere: int = 0) -> PoolView:
+        """Describe the queue and the allocations for the policy."""
+        machine = core.machine
+        idle = machine.by_node(machine.free)
+        held = _held_by_node(core) if machine.draining else None
+        views: list[AllocationView] = []
+        own = own_idle = 0
+        for each in self.record.allocations.values():
+            there = [
+                machine.nodes[name]
+                for name in each.nodes
+                if name in machine.nodes and machine.nodes[name].up
+            ]
+            count = sum(len(node.processors) for node in there)
+            free = sum(len(idle.get(node.name, ())) for node in there)
+            busy = count - free
+            if held is not None:
+                busy = sum(len(held.get(node.name, ())) for node in there)
+            own, own_idle = own + count, own_idle + free
+            views.append(
+                AllocationView(
+                    each.number,
+                    each.state,
+                    len(each.nodes),
+                    each.submitted_at,
+                    each.ends_at,
+                    free,
+                    busy,
+                    each.unneeded_since,
+                )
+            )
+        return PoolView(
+            now,
+            (Demand(job.processors, job.estimate_s, job.queued_at) for job in core.queue),
+            views,
+            max(self.record.waits_s, default=0.0),
+            self.record.cancelled_at,
+            inf if self.record.paused else self.record.not_before,
+            machine.processors - own + awaited_elsewhere,
+            machine.free_count - own_idle + awaited_elsewhere,
+        )
+
+    # What a driver reports.
+
+    def queued(self, number: int, batch_id: str) -> None:
+        """Note that the batch system has accepted an allocation."""
+        each = self.record.allocations[number]
+        each.id = batch_id
+        if each.state is S.SUBMITTING:
+            each.state = S.QUEUED
+
+    def granted(self, number: int, now: float, ends_at: float) -> None:
+        """Note that the batch system has started an allocation; its agents have not reported."""
+        each = self.record.allocations[number]
+        each.ends_at = ends_at
+        if each.granted_at is None:
+            each.granted_at = now
+            waits_s = (*self.record.waits_s, max(0.0, now - each.submitted_at))
+            self.record.waits_s = waits_s[-WAITS:]
+        if each.state in WAITING:
+            each.state = S.STARTING
+
+    def joined(self, number: int) -> None:
+        """Note that all agents of an allocation have reported."""
+        each = self.record.allocations[number]
+        if each.state is S.STARTING:
+            each.state = S.RUNNING
+
+    def ended(self, number: int, now: float, why: str = "") -> PoolAllocation:
+        """Note that an allocation has ended, and return it.
+
+        An allocation that ended by itself is a failure if it did not become usable, or if jobs
+        waited for its nodes to the end and none of them ever ran there.
+
+        Parameters
+        ----------
+        why : why it ended, in the batch system's words.
+        """
+        each = self.record.allocations.pop(number)
+        by_itself = each.state is not S.LEAVING
+        if by_itself and each.state is not S.RUNNING:
+            self._failed(now, why or "an allocation ended before its agents had reported")
+        elif by_itself and each.demanded and not each.used:
+            self._failed(now, "no job started in an allocation although jobs waited for its nodes")
+        elif each.used:
+            self.record.failures, self.record.fault = 0, ""
+        each.state = S.ENDED
+        return each
+
+    def refused(self, number: int, now: float, why: str) -> PoolAllocation:
+        """Note that the batch system has refused an allocation, and return it."""
+        each = self.record.allocations.pop(number)
+        each.state = S.ENDED
+        self._failed(now, why)
+        return each
+
+    def leaves(self, number: int) -> None:
+        """Note that an allocation is being given back, as at the removal of the pool."""
+        self._leave(number)
+
+    def pause(self, why: str) -> None:
+        """Submit nothing until `resume`; allocations are given back as usual."""
+        self.record.paused = why
+
+    def resume(self) -> None:
+        """Submit again, at once."""
+        self.record.paused = ""
+        self.record.failures, self.record.not_before = 0, -inf
+
+    def _submit(self, nodes: int, now: float) -> PoolAllocation:
+        taken = {name for each in self.record.allocations.values() for name in each.nodes}
+        free = [name for name in self.node_names if name not in taken]
+        self.record.submitted += 1
+        number = self.record.submitted
+        each = PoolAllocation(number, tuple(free[:nodes]), S.SUBMITTING, now)
+        self.record.allocations[number] = each
+        return each
+
+    def _leave(self, number: int) -> PoolAllocation:
+        each = self.record.allocations[number]
+        each.state = S.LEAVING
+        return each
+
+    def _failed(self, now: float, why: str) -> None:
+        record = self.record
+        record.failures += 1
+        record.fault = why
+        if record.failures < len(BACK_OFF_S):
+            record.not_before = now + BACK_OFF_S[record.failures]
+        else:
+            self.pause(f"{record.failures} failures in a row, the last: {why}")
+
+
+def _held_by_node(core: Core) -> dict[str, ProcSet]:
+    groups: Iterable[ProcSet] = (held for job in core.live.values() for held in job.groups.values())
+    return core.machine.by_node(ProcSet.union(groups))

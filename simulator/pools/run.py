@@ -1,0 +1,199 @@
+"""Simulate a workload on the nodes of an elastic pool."""
+
+from __future__ import annotations
+
+from math import nan
+
+import msgspec
+import numpy as np
+
+from reshape.errors import ReshapeError
+from scheduler.core.core import Core
+from scheduler.model.machine import Machine
+from scheduler.policies.scenario import Scenario
+from scheduler.pools.options import PoolOptions
+from scheduler.pools.pool import Pool, PoolRecord
+from scheduler.text.counts import counted
+from scheduler.text.times import format_time
+from scheduler.virtual_clock.collection import no_collection
+from simulator.engine.engine import Engine
+from simulator.pools.pooled_site import EndedAllocation, PooledSite
+from simulator.pools.waits import BatchWaits
+from simulator.results.schedule import Schedule
+from simulator.run import predicts
+from simulator.traces.normalise import TraceJobs
+from simulator.workloads.workload import Workload
+
+#: Name of the simulated pool.
+NAME = "pool"
+
+
+class PoolMetrics(msgspec.Struct, frozen=True):
+    """What a pool cost; means are nan if there is nothing to average.
+
+    Parameters
+    ----------
+    allocations, cancelled, released, expired : allocations that were submitted; that were cancelled
+        while they were queued; that were given back; that lasted to their time limit.
+    unused_allocations : granted allocations in which no job ran.
+    node_hours : node-hours of all granted allocations.
+    used_share : processor-seconds that jobs held over those of the granted allocations.
+    most_nodes : largest number of nodes held at a time.
+    mean_allocation_wait_s : from the submission of a granted allocation to its start.
+    jobs_lost, jobs_lost_processor_s : jobs that were ended because a node expired, and what they
+        had held until then.
+    too_long : jobs that no allocation lasts long enough for, which were left out.
+    paused : why the pool was paused at the end; empty if it was not.
+    """
+
+    allocations: int
+    cancelled: int
+    released: int
+    expired: int
+    unused_allocations: int
+    node_hours: float
+    used_share: float
+    most_nodes: int
+    mean_allocation_wait_s: float
+    jobs_lost: int
+    jobs_lost_processor_s: float
+    too_long: int
+    paused: str
+
+
+class PoolRun(msgspec.Struct, frozen=True):
+    """A simulation on the nodes of a pool.
+
+    Parameters
+    ----------
+    schedule : of the jobs; its number of processors is that of the whole pool.
+    metrics : what the pool cost.
+    allocations : in the order of their ends.
+    """
+
+    schedule: Schedule
+    metrics: PoolMetrics
+    allocations: list[EndedAllocation]
+
+
+def run_pool(
+    workload: TraceJobs | Workload,
+    scenario: Scenario,
+    options: PoolOptions,
+    waits: BatchWaits,
+    seed: int = 0,
+) -> PoolRun:
+    """Simulate a workload on a machine of which all nodes belong to a pool.
+
+    Jobs that request more time than an allocation has are left out.
+
+    Parameters
+    ----------
+    workload : cleaned jobs of a trace, which fit on the nodes of the pool, or single jobs.
+    waits, seed : waits of allocations in the batch system, and how they are drawn.
+
+    Raises
+    ------
+    ReshapeError : no job is short enough, or the scenario needs a redirection group.
+    """
+    if scenario.redirection is not None:
+        raise ReshapeError("a pool has no redirection group: choose another --policy")
+    workload, too_long = _short_enough(workload, options)
+    kill = isinstance(workload, Workload) and workload.trace_jobs is None
+    core = Core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
+    pool = Pool(PoolRecord(NAME, options))
+    rng = np.random.default_rng(seed)
+    jobs = workload.jobs if isinstance(workload, Workload) else workload
+    site = PooledSite(core, pool, lambda: waits.draw(rng), len(jobs))
+    if isinstance(workload, Workload):
+        engine = Engine(
+            site,
+            workload.jobs,
+            cost=workload.cost,
+            start_s=workload.start_s,
+            end_s=workload.end_s,
+            estimates=predicts(scenario),
+        )
+        columns = workload.columns()
+    else:
+        engine = Engine(site, workload, allocations=True, estimates=predicts(scenario))
+        columns = workload
+    with no_collection():
+        result = engine.run()
+    schedule = msgspec.structs.replace(
+        Schedule.of(result, columns), processors=options.max_nodes * options.processors
+    )
+    metrics = pool_metrics(schedule, site.ended, options, too_long, pool.record.paused)
+    return PoolRun(schedule, metrics, site.ended)
+
+
+def pool_metrics(
+    schedule: Schedule,
+    ended: list[EndedAllocation],
+    options: PoolOptions,
+    too_long: int,
+    paused: str,
+) -> PoolMetrics:
+    """Compute what a pool cost from its allocations and the schedule of the jobs."""
+    granted = [each for each in ended if each.granted_at is not None]
+    node_s = sum(each.node_s for each in granted)
+    makespan = schedule.metrics().makespan_s
+    utilization = schedule.metrics().utilization
+    held_s = utilization * makespan * schedule.processors if makespan else 0.0
+    endings = [each.ending for each in ended]
+    waits = [each.granted_at - each.submitted_at for each in granted if each.granted_at is not None]
+    return PoolMetrics(
+        allocations=len(ended),
+        cancelled=endings.count("cancelled"),
+        released=endings.count("released"),
+        expired=endings.count("expired"),
+        unused_allocations=sum(not each.used for each in granted),
+        node_hours=node_s / 3600.0,
+        used_share=held_s / (node_s * options.processors) if node_s else nan,
+        most_nodes=_most_nodes(granted),
+        mean_allocation_wait_s=sum(waits) / len(waits) if waits else nan,
+        jobs_lost=sum(each.jobs_lost for each in ended),
+        jobs_lost_processor_s=sum(each.lost_processor_s for each in ended),
+        too_long=too_long,
+        paused=paused,
+    )
+
+
+def _most_nodes(granted: list[EndedAllocation]) -> int:
+    """Largest number of nodes held at a time; what ends at an instant ends before what begins."""
+    changes = [(each.ended_at, -each.nodes) for each in granted]
+    changes += [(each.granted_at or 0.0, each.nodes) for each in granted]
+    held = most = 0
+    for _, nodes in sorted(changes):
+        held += nodes
+        most = max(most, held)
+    return most
+
+
+def _short_enough(
+    workload: TraceJobs | Workload, options: PoolOptions
+) -> tuple[TraceJobs | Workload, int]:
+    """Leave out jobs that request more time than an allocation has, and count them."""
+    columns = workload.columns() if isinstance(workload, Workload) else workload
+    fits = columns.estimate <= options.longest_s
+    most = options.max_nodes * options.processors
+    if (columns.processors > most).any():
+        largest = int(columns.processors.max())
+        raise ReshapeError(
+            f"a job requests {largest} processors, and the pool has at most {most}: give it more"
+            " nodes, or more processors a node"
+        )
+    too_long = int((~fits).sum())
+    if not fits.any():
+        raise ReshapeError(
+            f"all {counted(too_long, 'job')} request more than the {format_time(options.longest_s)}"
+            " that an allocation has for them: give the pool a longer time_limit"
+        )
+    if not too_long:
+        return workload, 0
+    if not isinstance(workload, Workload):
+        return workload.select(fits), too_long
+    ordered = sorted(workload.jobs, key=lambda job: job.at)
+    jobs = [job for job, short in zip(ordered, fits.tolist(), strict=True) if short]
+    trace_jobs = None if workload.trace_jobs is None else workload.trace_jobs.select(fits)
+    return msgspec.structs.replace(workload, jobs=jobs, trace_jobs=trace_jobs), too_long

@@ -1,0 +1,281 @@
+"""The policy of a pool: its answers for given views, and invariants for any."""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.pools.options import PoolOptions, parse_pool_options
+from scheduler.pools.policy import PoolPolicy
+from scheduler.pools.view import (
+    WAITING,
+    AllocationState,
+    AllocationView,
+    CancelAllocation,
+    Demand,
+    PoolView,
+    ReleaseAllocation,
+    SubmitAllocation,
+)
+
+S = AllocationState
+HOUR = 3600.0
+OPTIONS = PoolOptions(max_nodes=8, time_limit_s=2 * HOUR, processors=4, idle_timeout_s=300.0)
+
+
+def running(number: int, *, idle: int = 4, nodes: int = 1, **fields: object) -> AllocationView:
+    view = AllocationView(
+        number, S.RUNNING, nodes, 0.0, ends_at=2 * HOUR, idle=idle, held=4 * nodes - idle
+    )
+    return AllocationView(**{**{f: getattr(view, f) for f in view.__match_args__}, **fields})
+
+
+def queued(number: int, **fields: object) -> AllocationView:
+    return AllocationView(number, S.QUEUED, 1, 0.0, **fields)  # type: ignore[arg-type]
+
+
+def decide(
+    queue: list[tuple[int, float]],
+    *allocations: AllocationView,
+    now: float = 0.0,
+    queued_at: float = 0.0,
+    options: PoolOptions = OPTIONS,
+    **fields: float,
+) -> tuple[object, ...]:
+    view = PoolView(now, [Demand(*job, queued_at) for job in queue], allocations, **fields)  # type: ignore[arg-type]
+    return PoolPolicy(options).decide(view).actions
+
+
+def test_a_waiting_job_gets_its_nodes_by_one_allocation() -> None:
+    assert decide([(10, HOUR)]) == (SubmitAllocation(3),)
+
+
+def test_an_idle_pool_submits_nothing() -> None:
+    assert decide([]) == ()
+
+
+def test_the_backlog_limits_the_queued_allocations() -> None:
+    assert decide([(4, HOUR)] * 3) == (SubmitAllocation(1),)
+    assert decide([(4, HOUR)] * 3, queued(1)) == ()
+    two = msgspec.structs.replace(OPTIONS, backlog=2)
+    assert decide([(4, HOUR)] * 3, queued(1), options=two) == (SubmitAllocation(1),)
+
+
+def test_small_allocations_are_combined_up_to_their_usual_size() -> None:
+    pairs = msgspec.structs.replace(OPTIONS, allocation_nodes=2)
+    assert decide([(4, HOUR)] * 3, options=pairs) == (SubmitAllocation(2),)
+    assert decide([(4, HOUR)], options=pairs) == (SubmitAllocation(1),)
+
+
+def test_jobs_that_share_a_node_need_one() -> None:
+    three = msgspec.structs.replace(OPTIONS, backlog=3)
+    assert decide([(1, HOUR)] * 4, options=three) == (SubmitAllocation(1),)
+
+
+def test_a_job_longer_than_an_allocation_needs_nothing() -> None:
+    assert decide([(4, 3 * HOUR)]) == ()
+    assert decide([(33, HOUR)]) == ()
+
+
+def test_idle_processors_serve_only_jobs_that_end_before_the_allocation() -> None:
+    assert decide([(4, HOUR)], running(1), now=HOUR) == ()
+    assert decide([(4, HOUR)], running(1), now=HOUR + 1) == (SubmitAllocation(1),)
+
+
+def test_idle_processors_that_a_wait_would_outlast_are_not_counted_for_a_larger_job() -> None:
+    assert decide([(8, HOUR)], running(1)) == (SubmitAllocation(1),)
+    assert decide([(8, HOUR)], running(1), now=1800.0, wait_s=1801.0) == (SubmitAllocation(2),)
+
+
+def test_a_job_for_which_there_is_no_room_keeps_what_it_can_use() -> None:
+    full = [running(number, idle=0, unneeded_since=None) for number in range(1, 8)]
+    idle = running(8, unneeded_since=0.0)
+    assert decide([(12, HOUR)], *full, idle, now=HOUR) == ()
+
+
+def test_a_large_job_that_waited_too_long_gets_its_nodes_before_those_behind_it() -> None:
+    busy = [running(number, idle=0) for number in range(1, 6)]
+    idle = running(6, unneeded_since=0.0, ends_at=2 * HOUR + 600)
+    jobs = [(32, HOUR), (4, 60.0)]
+    assert decide(jobs, *busy, idle, now=2 * HOUR) == ()
+    assert decide([*jobs, (4, 900.0)], *busy, idle, now=2 * HOUR) == (SubmitAllocation(1),)
+    # The large job has waited for longer than the time limit, so the short-lived node is given up.
+    assert decide(jobs, *busy, idle, now=2 * HOUR + 1) == (ReleaseAllocation(6),)
+
+
+def test_an_allocation_is_released_when_it_was_idle_for_the_timeout() -> None:
+    assert decide([], running(1, unneeded_since=100.0), now=399.0) == ()
+    assert decide([], running(1, unneeded_since=100.0), now=400.0) == (ReleaseAllocation(1),)
+    assert decide([], running(1, idle=3, unneeded_since=None), now=HOUR) == ()
+
+
+def test_queued_allocations_are_cancelled_before_running_ones_are_released() -> None:
+    idle, young = running(1, unneeded_since=0.0), queued(2, unneeded_since=380.0)
+    assert decide([], idle, young, now=400.0) == ()
+    assert decide([], idle, young, now=410.0) == (CancelAllocation(2), ReleaseAllocation(1))
+
+
+def test_nothing_is_submitted_just_after_a_cancellation() -> None:
+    assert decide([(4, HOUR)], now=100.0, cancelled_at=80.0) == ()
+    assert decide([(4, HOUR)], now=110.0, cancelled_at=80.0) == (SubmitAllocation(1),)
+
+
+def test_a_paused_pool_submits_nothing_and_still_releases() -> None:
+    answer = decide([(4, HOUR)], running(1, unneeded_since=0.0), now=1.9 * HOUR, not_before=inf)
+    assert answer == (ReleaseAllocation(1),)
+
+
+def test_the_least_number_of_nodes_is_kept() -> None:
+    least = msgspec.structs.replace(OPTIONS, min_nodes=1)
+    assert decide([], options=least) == (SubmitAllocation(1),)
+    idle = [running(number, unneeded_since=0.0) for number in (1, 2)]
+    assert decide([], *idle, now=HOUR, options=least) == (ReleaseAllocation(2),)
+
+
+def test_free_processors_outside_the_pool_serve_the_queue_first() -> None:
+    assert decide([(4, HOUR)], elsewhere=8, free_elsewhere=4) == ()
+    assert decide([(6, HOUR)], elsewhere=8, free_elsewhere=4) == (SubmitAllocation(1),)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"nodes": "8"}, "needs time_limit"),
+        ({"nodes": "0", "time_limit": "1:00:00"}, "max_nodes must be >= 1"),
+        ({"nodes": "3-2", "time_limit": "1:00:00"}, "min_nodes must be from 0"),
+        ({"nodes": "few", "time_limit": "1:00:00"}, "'few' is not MAX or MIN-MAX"),
+        ({"nodes": "8", "time_limit": "soon"}, "time_limit: 'soon' is not a time"),
+        ({"nodes": "8", "time_limits": "1:00:00"}, "did you mean"),
+        ({"nodes": "8", "time_limit": "1:00:00", "backlog": "-1"}, "'-1' is not a whole number"),
+        ({"nodes": "8", "time_limit": "1:00", "margin": "2:00"}, "time_limit_s must be > 0"),
+    ],
+)
+def test_a_wrong_option_is_named(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_pool_options(values)
+
+
+def test_options_are_read_from_texts() -> None:
+    texts = {"nodes": "1-8", "time_limit": "2:00:00", "idle_timeout": "5:00", "processors": "4"}
+    assert parse_pool_options(texts) == msgspec.structs.replace(OPTIONS, min_nodes=1)
+
+
+@st.composite
+def some_options(draw: st.DrawFn) -> PoolOptions:
+    most = draw(st.integers(1, 6))
+    return PoolOptions(
+        max_nodes=most,
+        min_nodes=draw(st.integers(0, most)),
+        time_limit_s=draw(st.sampled_from([600.0, HOUR])),
+        processors=draw(st.integers(1, 4)),
+        backlog=draw(st.integers(1, 3)),
+        idle_timeout_s=draw(st.sampled_from([0.0, 60.0, 300.0])),
+        hysteresis_s=draw(st.sampled_from([0.0, 30.0])),
+        allocation_nodes=draw(st.integers(1, 3)),
+    )
+
+
+@st.composite
+def some_view(draw: st.DrawFn, options: PoolOptions) -> PoolView:
+    now = 10_000.0
+    views = []
+    room = options.max_nodes
+    for number in range(1, draw(st.integers(0, 4)) + 1):
+        nodes = draw(st.integers(1, 3))
+        if nodes > room:
+            break
+        room -= nodes
+        state = draw(st.sampled_from([state for state in S if state is not S.ENDED]))
+        is_up = state in (S.RUNNING, S.LEAVING)
+        idle = draw(st.integers(0, nodes * options.processors)) if is_up else 0
+        held = nodes * options.processors - idle if is_up else 0
+        ends_at = now + draw(st.floats(0, options.time_limit_s)) if is_up else inf
+        ages = st.none() | st.floats(0, 1000).map(lambda age: now - age)
+        unneeded = draw(ages)
+        views.append(AllocationView(number, state, nodes, 0.0, ends_at, idle, held, unneeded))
+    jobs = st.tuples(st.integers(1, 30), st.floats(1, 2 * HOUR), st.floats(0, now))
+    queue = [Demand(*job) for job in draw(st.lists(jobs, max_size=5))]
+    return PoolView(
+        now,
+        queue,
+        views,
+        wait_s=draw(st.sampled_from([0.0, 100.0, HOUR])),
+        cancelled_at=draw(st.sampled_from([-inf, now - 10, now - 100])),
+        not_before=draw(st.sampled_from([-inf, now, now + 60, inf])),
+        elsewhere=4,
+        free_elsewhere=draw(st.integers(0, 4)),
+    )
+
+
+@given(st.data())
+def test_what_holds_for_every_decision(data: st.DataObject) -> None:
+    options = data.draw(some_options())
+    view = data.draw(some_view(options))
+    answer = PoolPolicy(options).decide(view)
+    assert PoolPolicy(options).decide(view) == answer
+    by_number = {each.number: each for each in view.allocations}
+    submitted = [each for each in answer.actions if isinstance(each, SubmitAllocation)]
+    cancelled = [each for each in answer.actions if isinstance(each, CancelAllocation)]
+    released = [each for each in answer.actions if isinstance(each, ReleaseAllocation)]
+
+    # Never more than asked for: nodes in all, and allocations in the queue of the batch system.
+    nodes = sum(each.nodes for each in view.allocations)
+    assert nodes + sum(each.nodes for each in submitted) <= options.max_nodes
+    waiting = sum(each.state in WAITING for each in view.allocations)
+    assert not submitted or waiting + len(submitted) <= options.backlog
+    assert all(each.nodes >= 1 for each in submitted)
+
+    # Back-off, pause and hysteresis.
+    if submitted:
+        assert view.not_before <= view.now
+        assert view.cancelled_at + options.hysteresis_s <= view.now
+        assert not cancelled
+    for action in cancelled:
+        each = by_number[action.number]
+        assert each.state is S.QUEUED
+        since = view.now if each.unneeded_since is None else each.unneeded_since
+        assert view.now - since >= options.hysteresis_s
+
+    # What is released is idle; queued allocations that are not needed are cancelled first.
+    gone = {action.number for action in cancelled}
+    for action in released:
+        each = by_number[action.number]
+        assert each.state is S.RUNNING
+        assert each.held == 0
+        since = view.now if each.unneeded_since is None else each.unneeded_since
+        assert view.now - since >= options.idle_timeout_s
+    if released:
+        waiting_in_vain = {
+            each.number
+            for each in view.allocations
+            if each.state in WAITING and each.number in answer.unneeded
+        }
+        assert waiting_in_vain <= gone
+
+    # The pool keeps its least number of nodes, as far as it has them.
+    left = nodes - sum(by_number[action.number].nodes for action in (*cancelled, *released))
+    leaving = sum(each.nodes for each in view.allocations if each.state is S.LEAVING)
+    assert left - leaving >= min(options.min_nodes, nodes - leaving)
+
+    # A moment at which to ask again lies in the future.
+    assert answer.next_at > view.now
+
+
+@given(st.data())
+def test_without_demand_the_pool_shrinks_to_its_least_nodes(data: st.DataObject) -> None:
+    options = data.draw(some_options())
+    view = data.draw(some_view(options))
+    idle = [
+        AllocationView(
+            each.number, S.RUNNING, each.nodes, 0.0, inf, each.nodes * options.processors, 0, 0.0
+        )
+        for each in view.allocations
+    ]
+    answer = PoolPolicy(options).decide(PoolView(view.now, [], idle))
+    gone = {each.number for each in answer.actions if isinstance(each, ReleaseAllocation)}
+    kept = [each.nodes for each in idle if each.number not in gone]
+    assert not kept or sum(kept) - max(kept) < options.min_nodes

@@ -1,0 +1,174 @@
+"""Simulations on the nodes of a pool: invariants for any workload."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reshape.errors import ReshapeError
+from reshape.speedup import parse
+from reshape.topology import Topology
+from scheduler.model.events import JobSpec
+from scheduler.policies.scenarios import scenario
+from scheduler.pools.options import PoolOptions
+from simulator.engine.costs import ResizeCost
+from simulator.engine.jobs import SimJob
+from simulator.pools.run import PoolRun, run_pool
+from simulator.pools.waits import BatchWaits
+from simulator.traces.normalise import TraceJobs
+from simulator.workloads.workload import Workload
+
+OPTIONS = PoolOptions(max_nodes=4, time_limit_s=1000.0, processors=4, idle_timeout_s=60.0)
+
+
+def jobs_of(rows: list[tuple[float, float, float, int]]) -> TraceJobs:
+    """Jobs of a trace from (submission, run time, estimate, processors)."""
+    count = len(rows)
+    submitted, run, estimate, processors = zip(*sorted(rows), strict=True)
+    return TraceJobs(
+        lines=np.arange(count),
+        numbers=np.arange(1, count + 1),
+        submitted=np.array(submitted, float),
+        run=np.array(run, float),
+        estimate=np.array(estimate, float),
+        processors=np.array(processors, np.int64),
+        users=np.full(count, -1),
+        priorities=np.zeros(count),
+        cut=np.zeros(count, bool),
+    )
+
+
+@st.composite
+def some_jobs(draw: st.DrawFn) -> TraceJobs:
+    rows = []
+    for _ in range(draw(st.integers(1, 12))):
+        estimate = draw(st.integers(1, 1000))
+        run = draw(st.integers(1, estimate))
+        rows.append((float(draw(st.integers(0, 3000))), float(run), float(estimate),
+                     draw(st.integers(1, 16))))  # fmt: skip
+    return jobs_of(rows)
+
+
+@st.composite
+def some_pools(draw: st.DrawFn) -> PoolOptions:
+    return PoolOptions(
+        max_nodes=4,
+        min_nodes=draw(st.sampled_from([0, 0, 1, 4])),
+        time_limit_s=draw(st.sampled_from([1000.0, 2500.0])),
+        processors=4,
+        backlog=draw(st.integers(1, 4)),
+        idle_timeout_s=draw(st.sampled_from([0.0, 60.0, 500.0])),
+        hysteresis_s=draw(st.sampled_from([0.0, 30.0])),
+        allocation_nodes=draw(st.integers(1, 4)),
+    )
+
+
+def check_run(run: PoolRun, options: PoolOptions) -> None:
+    """Check what holds for every run."""
+    schedule, metrics = run.schedule, run.metrics
+    granted = [each for each in run.allocations if each.granted_at is not None]
+    assert metrics.most_nodes <= options.max_nodes
+    assert all(each.ended_at - each.granted_at <= options.time_limit_s for each in granted)
+    if not metrics.paused:
+        assert not np.isnan(schedule.ended).any()
+    for place, held in (schedule.allocated or {}).items():
+        # All nodes of a job belong to allocations that last from its start to its end.
+        nodes = {f"pool-{number // options.processors + 1}" for number in held}
+        there = {
+            name
+            for each in granted
+            for name in each.names
+            if each.granted_at <= schedule.started[place - 1]
+            and schedule.ended[place - 1] <= each.ended_at
+        }
+        assert nodes <= there
+    assert not metrics.used_share > 1 + 1e-9
+    ends = {"cancelled", "released", "expired"}
+    assert {each.ending for each in run.allocations} <= ends
+
+
+@given(some_jobs(), some_pools(), st.sampled_from([0.0, 10.0, 400.0]), st.sampled_from([0, 1]))
+@settings(max_examples=60, deadline=None)
+def test_no_job_is_lost_and_all_run_within_allocations(
+    jobs: TraceJobs, options: PoolOptions, wait_s: float, reservations: int
+) -> None:
+    name = "easy" if reservations else "fcfs"
+    run = run_pool(jobs, scenario(name), options, BatchWaits.constant(wait_s))
+    check_run(run, options)
+    assert run.metrics.jobs_lost == 0
+
+
+@given(some_jobs(), some_pools(), st.integers(0, 3))
+@settings(max_examples=20, deadline=None)
+def test_the_same_seed_gives_the_same_run(jobs: TraceJobs, options: PoolOptions, seed: int) -> None:
+    waits = BatchWaits(np.array([0.0, 30.0, 300.0, 900.0]))
+    first, again = (run_pool(jobs, scenario("easy"), options, waits, seed) for _ in range(2))
+    assert first.allocations == again.allocations
+    assert first.schedule.ended.tolist() == again.schedule.ended.tolist()
+
+
+def resizable(rng: np.random.Generator) -> Workload:
+    """Resizable jobs whose walltimes an allocation just covers."""
+    jobs = []
+    for _ in range(20):
+        iterations = int(rng.integers(2, 20))
+        iteration_s = float(rng.integers(5, 40))
+        spec = JobSpec(4, 4 + 1.05 * iterations * iteration_s, 16, Topology(step=4))
+        at = float(rng.integers(0, 4000))
+        jobs.append(SimJob(at, spec, iteration_s, iterations, parse("amdahl:serial=0.1"), 10**6))
+    cost = ResizeCost(start_s=2.0, join_s=0.5, bytes_per_s=1e9)
+    return Workload(None, jobs, cost, start_s=1.0, end_s=1.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_resizable_jobs_grow_onto_nodes_that_come_and_leave_those_that_expire(seed: int) -> None:
+    workload = resizable(np.random.default_rng(seed))
+    options = msgspec.structs.replace(OPTIONS, time_limit_s=1200.0, backlog=4)
+    run = run_pool(workload, scenario("fcfs-pr"), options, BatchWaits.constant(60.0))
+    check_run(run, options)
+    assert run.schedule.metrics().expansions > 0
+    assert run.metrics.jobs_lost == 0
+
+
+def test_jobs_longer_than_an_allocation_are_left_out_and_counted() -> None:
+    jobs = jobs_of([(0.0, 10.0, 10.0, 4), (0.0, 10.0, 2000.0, 4)])
+    run = run_pool(jobs, scenario("easy"), OPTIONS, BatchWaits.constant(0.0))
+    assert (run.metrics.too_long, len(run.schedule.jobs)) == (1, 1)
+    with pytest.raises(ReshapeError, match=r"all 1 job request.* more than the 00:16:40"):
+        run_pool(jobs.select(slice(1, 2)), scenario("easy"), OPTIONS, BatchWaits.constant(0.0))
+
+
+def test_a_job_larger_than_the_pool_is_an_error() -> None:
+    with pytest.raises(ReshapeError, match="requests 17 processors, and the pool has at most 16"):
+        run_pool(
+            jobs_of([(0.0, 1.0, 1.0, 17)]), scenario("easy"), OPTIONS, BatchWaits.constant(0.0)
+        )
+
+
+def test_jobs_that_outlast_their_predictions_are_lost_when_their_nodes_expire() -> None:
+    # The predictor expects the mean of the user's last two jobs; the third one runs longer.
+    rows = [(0.0, 10.0, 100.0, 4), (100.0, 10.0, 100.0, 4), (980.0, 900.0, 990.0, 4)]
+    jobs = jobs_of(rows)
+    jobs = msgspec.structs.replace(jobs, users=np.zeros(3, np.int64))
+    chosen = scenario("easy", {"estimates": "tsafrir"})
+    options = msgspec.structs.replace(OPTIONS, min_nodes=1, max_nodes=1)
+    run = run_pool(jobs, chosen, options, BatchWaits.constant(0.0))
+    assert run.metrics.jobs_lost == 1
+    assert run.metrics.jobs_lost_processor_s == 4 * (
+        run.schedule.ended[2] - run.schedule.started[2]
+    )
+    assert run.schedule.killed.tolist() == [False, False, True]
+
+
+def test_a_longer_idle_timeout_holds_more_and_waits_less() -> None:
+    jobs = jobs_of([(200.0 * place, 20.0, 30.0, 4) for place in range(20)])
+    short, long = (
+        run_pool(jobs, scenario("easy"), msgspec.structs.replace(OPTIONS, idle_timeout_s=idle_s),
+                 BatchWaits.constant(100.0))
+        for idle_s in (10.0, 300.0)
+    )  # fmt: skip
+    assert short.metrics.node_hours < long.metrics.node_hours
+    assert short.schedule.wait.mean() > long.schedule.wait.mean()
