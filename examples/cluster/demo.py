@@ -6,6 +6,8 @@ one, which drains. A rigid MPI program runs on several hosts. Then one host is k
 host runs a job; the job of that host goes back to the queue and restarts from its last checkpoint
 on what is left. Every program verifies its own result.
 
+With --picture the jobs are drawn on the processors of each host.
+
 The last line of the output is JSON: jobs, verified, hosts_used, moved_between_hosts, restarted,
 lost. The exit code is 0 if all jobs are verified, 1 if not, 77 if such hosts cannot be made here.
 """
@@ -25,7 +27,9 @@ from hosts import NoHosts
 from reshape.topology import Topology
 from reshape.wire import messages as m
 from scheduler.client.tables import sizes_text
+from scheduler.demo.picture import Panel, draw
 from scheduler.model.procset import ProcSet
+from scheduler.pictures.style import encode
 from scheduler.text.tables import Table, render
 
 CANNOT_RUN = 77
@@ -172,10 +176,23 @@ def table(jobs: list[m.JobInfo]) -> str:
     return render(Table(heads, rows, left=frozenset({"NAME", "STATE", "HOSTS"})), False)
 
 
+def picture(jobs: list[m.JobInfo], form: str) -> bytes:
+    """Draw a Gantt chart whose rows are grouped by host, as "png" or "svg"."""
+    hosts = {
+        f"n{number}": ProcSet.span((number - 1) * PROCESSORS, PROCESSORS)
+        for number in range(1, HOSTS + 1)
+    }
+    begin = min(job.submitted_at for job in jobs)
+    panel = Panel("jobs on three hosts", jobs, HOSTS * PROCESSORS, begin, hosts)
+    title = "Jobs over hosts: one drains, one is killed"
+    return encode(draw([panel], {job.job: job.name for job in jobs}, title), form)
+
+
 def main(words: list[str] | None = None) -> int:
     """Run the demonstration; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--length", type=float, default=1.0, help="factor of iterations (1)")
+    parser.add_argument("--picture", type=Path, help="draw the jobs to this file, .png or .svg")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="reshape-cluster-") as folder:
         try:
@@ -187,6 +204,8 @@ def main(words: list[str] | None = None) -> int:
             print(f"the demonstration cannot run here: {reason}", file=sys.stderr)
             return CANNOT_RUN
     found = summary(jobs)
+    if options.picture is not None:
+        options.picture.write_bytes(picture(jobs, options.picture.suffix[1:]))
     print(f"\n{table(jobs)}\n\n{json.dumps(found)}")
     return 0 if found["verified"] == found["jobs"] and not found["lost"] else 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import AllocationSpan, allocation_spans, is_committed
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import style as drawing
+from scheduler.pictures.hosts import group_by_host
 from scheduler.pictures.steps import steps
 from scheduler.pictures.style import INK
 
@@ -47,12 +49,14 @@ class Panel(NamedTuple):
     jobs : the jobs that ran there; may be empty.
     processors : number of processors of the machine.
     begin : time of the first submission of the run, Unix seconds.
+    hosts : processors of each host, by which the rows are grouped; empty: they are not.
     """
 
     title: str
     jobs: Sequence[JobInfo]
     processors: int
     begin: float
+    hosts: Mapping[str, ProcSet] = MappingProxyType({})
 
 
 def draw(panels: Sequence[Panel], kinds: Mapping[int, str], title: str) -> Figure:
@@ -152,6 +156,7 @@ def _draw_run(
     axes.set_title(panel.title, loc="left", fontsize=10.5, color=INK)
     drawing.reduce_frame(axes)
     axes.set_facecolor(drawing.GROUND)
+    group_by_host(axes, panel.hosts)
 
 
 def _boxes(part: AllocationSpan) -> list[Box]:

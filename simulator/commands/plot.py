@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ import click
 
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
+from scheduler.config import machine_file as platform
+from scheduler.model.procset import ProcSet
 from simulator.commands.options import json_option
 from simulator.results import jobs_csv
 from simulator.traces.files import check_place, replace_all
@@ -37,6 +39,12 @@ FORMATS = ("png", "svg")
     help="Processors of the machine.  [default: as metrics.json says]",
 )
 @click.option(
+    "--machine",
+    "machine_file",
+    type=click.Path(path_type=Path),
+    help="Machine file; the Gantt chart groups its rows by the nodes of it.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Directory for the pictures.  [default: DIRECTORY]",
@@ -47,13 +55,19 @@ FORMATS = ("png", "svg")
     "reshape plot results --format png",
 )
 def plot(
-    directory: Path, formats: str, processors: int | None, out: Path | None, as_json: bool
+    directory: Path,
+    formats: str,
+    processors: int | None,
+    machine_file: Path | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Draw gantt, load and queue from the jobs.csv in DIRECTORY, as PNG and SVG.
 
     If the results have statistics (reshape simulate --statistic or --sample), their variables are
     drawn, too: jobs and samples. The Gantt chart shows individual processors if they were allocated
-    (--select), else the number in use. Any jobs.csv in the columns of Batsim can be drawn.
+    (--select), else the number in use; --machine groups them by host. Any jobs.csv in the columns
+    of Batsim can be drawn.
     """
     chosen = [form.strip().lower() for form in formats.split(",")]
     for form in chosen:
@@ -75,7 +89,7 @@ def plot(
     from simulator.results.pictures import PICTURES, Scene
 
     name = ", ".join(part for part in about if part)
-    scene = Scene(jobs, size, name)
+    scene = Scene(jobs, size, name, _hosts(machine_file, size))
     # Each file gets a new figure: writing a figure changes its layout.
     files = {
         target / f"{name}.{form}": encode(draw(scene), form)
@@ -88,6 +102,19 @@ def plot(
     replace_all(files)
     result = {"jobs": len(jobs), "processors": size, "pictures": [str(path) for path in files]}
     click.echo(json.dumps(result) if as_json else "\n".join(map(str, files)))
+
+
+def _hosts(machine_file: Path | None, processors: int) -> Mapping[str, ProcSet]:
+    """Processors of each node of a machine file; empty if there is none."""
+    if machine_file is None:
+        return {}
+    machine = platform.read(machine_file)
+    if machine.processors < processors:
+        raise ReshapeError(
+            f"{machine_file} has {machine.processors} processors, the schedule uses {processors}:"
+            " give the machine file of the simulation"
+        )
+    return machine.places
 
 
 def _statistics(directory: Path, about: str) -> Iterator[tuple[str, Callable[[], Figure]]]:

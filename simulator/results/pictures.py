@@ -7,7 +7,8 @@ cover, and a line of many steps shows the mean of each pixel's span with the lar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import matplotlib
@@ -20,7 +21,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from scheduler.model.procset import ProcSet
 from scheduler.pictures import style as drawing
+from scheduler.pictures.hosts import group_by_host
 from simulator.results import raster, series
 from simulator.results.jobs_csv import JobTable
 from simulator.results.series import Series
@@ -44,11 +47,13 @@ class Scene(NamedTuple):
     ----------
     processors : of the machine.
     about : added to the title, such as workload and policy.
+    hosts : processors of each host, by which the rows of a Gantt chart are grouped.
     """
 
     jobs: JobTable
     processors: int
     about: str
+    hosts: Mapping[str, ProcSet] = MappingProxyType({})
 
     @property
     def origin(self) -> float:
@@ -109,6 +114,8 @@ def gantt(scene: Scene) -> Figure:
         bar.set_ticks([2**power for power in powers], labels=[str(2**power) for power in powers])
         bar.minorticks_off()
     scene.dress(axes, "processor" if scene.jobs.allocated is not None else "processors in use")
+    if scene.jobs.allocated is not None:
+        group_by_host(axes, scene.hosts)
     scene.name_time(axes)
     return figure
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import demo
 import pytest
@@ -23,8 +24,9 @@ def _can_make_hosts() -> None:
 
 
 @pytest.mark.timeout(240)
-def test_all_jobs_are_verified_on_three_hosts() -> None:
+def test_all_jobs_are_verified_on_three_hosts(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "cluster" / "demo.py"), "--length", "0.6"]
+    command += ["--picture", str(tmp_path / "jobs.svg")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=220)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {
@@ -35,6 +37,14 @@ def test_all_jobs_are_verified_on_three_hosts() -> None:
         "restarted": 1,
         "lost": 0,
     }
+    drawn = (tmp_path / "jobs.svg").read_text()
+    assert [f"<!-- n{number} -->" in drawn for number in range(5)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_without_the_right_to_make_hosts_it_says_so() -> None:

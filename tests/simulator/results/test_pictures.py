@@ -123,3 +123,19 @@ def test_wrong_input(results: Path, tmp_path: Path) -> None:
     assert "jobs.csv:4: submission_time: 'x" in reshape("plot", tmp_path, code=1).stderr
     (tmp_path / "jobs.csv").write_text("a,b\n1,2\n")
     assert "no column job_id; is it a jobs.csv?" in reshape("plot", tmp_path, code=1).stderr
+
+
+def test_the_rows_of_a_gantt_chart_are_grouped_by_host(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("nodes: [alpha, beta, gamma]\nprocessors_per_node: 48\n")
+    options = ["--jobs", 60, "--machine", machine, "--select", "few-nodes"]
+    reshape("simulate", TRACE, *options, "--out", tmp_path)
+    reshape("plot", tmp_path, "--format", "svg")
+    plain = (tmp_path / "gantt.svg").read_text()
+    reshape("plot", tmp_path, "--format", "svg", "--machine", machine)
+    grouped = (tmp_path / "gantt.svg").read_text()
+    for name in ("alpha", "beta", "gamma", "processors by host"):
+        assert (f"<!-- {name} -->" in plain, f"<!-- {name} -->" in grouped) == (False, True)
+    machine.write_text("nodes: [alpha]\nprocessors_per_node: 4\n")
+    error = reshape("plot", tmp_path, "--machine", machine, code=1).output
+    assert "has 4 processors, the schedule uses 144" in error
