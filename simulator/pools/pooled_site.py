@@ -24,6 +24,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.scenario import Scenario
 from scheduler.pools.pool import Pool, PoolAllocation
 from scheduler.pools.view import AllocationState
+from scheduler.state.exclusions import Exclusions
 
 if TYPE_CHECKING:
     from scheduler.sites.site import SiteMachine
@@ -124,6 +125,11 @@ class PooledSite:
     @kill_at_walltime.setter
     def kill_at_walltime(self, kill: bool) -> None:
         self._core.kill_at_walltime = kill
+
+    @property
+    def exclusions(self) -> Exclusions:
+        """Nodes that expire."""
+        return self._core.exclusions
 
     def reason_pending(self, job: int) -> Reason:
         """Why a queued job does not run yet."""
