@@ -25,6 +25,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 
 import zmq
 
@@ -82,6 +83,8 @@ class Agent:
     start_s : time limit in seconds for opening the files of a group.
     stand_in_s : time limit in seconds of a stand-in.
     address : address under which other hosts reach this one.
+    ends_by_signal : whether SIGTERM announces that the host is taken away, as in a Slurm job. The
+        agent then reports its end at once and ends its groups.
 
     Raises
     ------
@@ -95,6 +98,7 @@ class Agent:
         start_s: float = START_S,
         stand_in_s: float = STAND_IN_S,
         address: str = "",
+        ends_by_signal: bool = False,
     ) -> None:
         self.directory = directory
         self.node = node
@@ -110,7 +114,8 @@ class Agent:
         self.mark = f"{directory.memory.name}/{node}"
         self.groups: dict[tuple[int, int], GroupProcesses] = {}
         self.watches: dict[int, tuple[int, float]] = {}
-        self.stopping = False
+        self.stopping = self._is_terminated = False
+        self._ends_by_signal = ends_by_signal
         self._secret = directory.read_secret()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._heard = time.monotonic()
@@ -162,11 +167,15 @@ class Agent:
         leftovers.end_processes(self.mark)
         self._mpi_files.remove_left()
         wake = wake_on_child()
+        if self._ends_by_signal:
+            signal.signal(signal.SIGTERM, self._note_termination)
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
         while not (self.stopping and not self._is_busy):
-            if self._changed or time.monotonic() - self._reported > self._heartbeat_s:
+            if self._is_terminated:
+                self._stop_reporting_end()
+            elif self._changed or time.monotonic() - self._reported > self._heartbeat_s:
                 self._report()
             for ready, _event in poller.poll(self._poll_ms()):
                 if ready == wake:
@@ -179,9 +188,20 @@ class Agent:
             self._reconnect_if_silent(poller)
             if self._may_exit():
                 break
-        self._report(ends=True)
+        if not self._is_terminated:
+            self._report(ends=True)
         self._remove_memory()
         self._socket.close(linger=500)
+
+    def _note_termination(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_terminated = True
+
+    def _stop_reporting_end(self) -> None:
+        """Report the end of this agent, so that its node is lost now, and end all groups."""
+        if not self.stopping:
+            log.info("terminated by a signal: the host is taken away")
+            self._report(ends=True)
+            self._stop("its host is taken away")
 
     def _poll_ms(self) -> int:
         groups = [group for group in self.groups.values() if not group.gone]
@@ -280,15 +300,19 @@ class Agent:
                 self._sweep(message.job)
             case m.AgentStop():
                 log.info("the service requests the end of the agent")
-                self.stopping = True
-                for group in self.groups.values():
-                    self._kill(group, 0.5, "the service was stopped")
+                self._stop("the service was stopped")
             case m.Done():
                 pass
             case m.Failure():
                 self._refusals.add(f"the service answers: {message.message}")
             case _:
                 self._refusals.add(f"unexpected message type {type(message).__name__}")
+
+    def _stop(self, why: str) -> None:
+        """End all groups, and then this agent."""
+        self.stopping = True
+        for group in self.groups.values():
+            self._kill(group, 0.5, why)
 
     # ------------------------------------------------------------------ groups
 

@@ -115,7 +115,10 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         if log_file is not None:
             log_to_file(log_file)
         log.info("agent of %s pid=%d serves %s", node, os.getpid(), access.endpoint)
-        Agent(place, node, address=own_address(access.endpoint)).run()
+        # Slurm sends SIGTERM before it takes the node away.
+        in_slurm = "SLURM_JOB_ID" in os.environ
+        address = own_address(access.endpoint)
+        Agent(place, node, address=address, ends_by_signal=in_slurm).run()
 
 
 def _detach(log_file: Path) -> None:

@@ -110,8 +110,11 @@ def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_pat
         service.until(lambda: service.job(first).iteration > 12)
         (before,) = service.names
         blocker = slurm.start("srun", f"--nodelist={before}", "--exclusive", "sleep", "1000")
-        service.kill_service()
         service.release()
+        # The agent reports its end, so the loss is known at once (node_lost_s is 60 s).
+        service.until(lambda: service.job(first).state == "PENDING")
+        assert f"node {before} is gone" in service.job(first).reason
+        service.kill_service()
         service.prepare_hosts()
         (after,) = service.names
         assert before != after
