@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 HANDSHAKE_S = 5.0
 #: Interval of the probes of TCP connections, and the silence after which one is closed, seconds.
 HEARTBEAT_S, SILENCE_S = 10.0, 30.0
+#: Most TCP connections that the kernel accepts before the service does; it may have a lower limit.
+#: With the 100 of ZeroMQ, many agents that connect at the same moment are delayed by seconds: the
+#: kernel drops the other connections, and their peers try again after 1, 3 and 7 s.
+BACKLOG = 4096
 #: Most TCP connections that are served at a time; half of the files that may be open, if fewer.
 MAX_CONNECTIONS = 4096
 #: First byte of the name of a peer on TCP. ZeroMQ begins the identities that it chooses with 0.
@@ -292,4 +296,5 @@ def _secure(remote: zmq.Socket[bytes], keys: ServerKeys) -> None:
     remote.setsockopt(zmq.HANDSHAKE_IVL, round(1000 * HANDSHAKE_S))
     remote.setsockopt(zmq.HEARTBEAT_IVL, round(1000 * HEARTBEAT_S))
     remote.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(1000 * SILENCE_S))
+    remote.setsockopt(zmq.BACKLOG, BACKLOG)
     remote.setsockopt(zmq.IPV6, 1)

@@ -365,3 +365,34 @@ def test_a_port_that_is_taken_is_explained(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):
             bind(port)
+
+
+STOPPED = """
+import os, signal, sys
+from collections import Counter
+from pathlib import Path
+from scheduler.node.directory import ServiceDirectory
+from scheduler.service.connections import Connections
+directory = ServiceDirectory(Path(sys.argv[1]))
+directory.create()
+Connections(directory, f"127.0.0.1:{sys.argv[2]}", Counter()).bind()
+print("bound", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_many_peers_connect_while_the_service_does_not_run(tmp_path: Path) -> None:
+    """The kernel accepts them; it would drop further ones, whose peers try again much later."""
+    port = free_port()
+    command = [sys.executable, "-c", STOPPED, str(tmp_path / "service"), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        peers = []
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"bound\n"
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            peers = [socket.create_connection(("127.0.0.1", port), 0.9) for _ in range(400)]
+        finally:
+            process.kill()
+            for peer in peers:
+                peer.close()
