@@ -22,7 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from one_round import HERE, isolated
+from isolation import isolated
+from round_service import HERE
 
 DEFECTS = ("lost", "wrong", "hung", "leaked")
 #: Seconds after which a round is ended; its jobs count as hung.

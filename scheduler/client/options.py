@@ -149,8 +149,6 @@ class JobNumber(click.ParamType[int]):
         return number
 
 
-TOPOLOGY_HELP = f"Sizes on which the job can run: {FORMS}.  [default: as the program declares]"
-
 _ACCESS = "reshape.access"  # key of the context's further data
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -210,6 +208,49 @@ def service_option(command: _Command) -> _Command:
         callback=_note_access,
         help="Access file of a service on TCP; in place of --dir.",
     )(command)
+
+
+_REQUEST = (
+    click.option(
+        "--max",
+        "maximum",
+        type=click.IntRange(min=1),
+        help="Largest number of processors.  [default: as -n]",
+    ),
+    click.option(
+        "--topology",
+        type=TopologyText(),
+        help=f"Sizes on which the job can run: {FORMS}.  [default: as the program declares]",
+    ),
+    click.option(
+        "--walltime",
+        type=Walltime(),
+        default="1:00:00",
+        show_default=True,
+        help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
+    ),
+    click.option(
+        "--priority",
+        type=Priority(),
+        help="Priority: a name that the service defines, such as gold, or a number; a larger one is"
+        " more urgent.",
+    ),
+    click.option(
+        "--queue",
+        "queue_name",
+        default="",
+        metavar="NAME",
+        help="Queue.  [default: the first one of the service]",
+    ),
+    click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources."),
+)
+
+
+def request_options(command: _Command) -> _Command:
+    """Add the options of a request for processors, besides their number."""
+    for option in reversed(_REQUEST):
+        command = option(command)
+    return command
 
 
 directory_option = _directory(lambda _ctx, _param, value: Path(value).expanduser())

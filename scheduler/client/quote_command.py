@@ -11,12 +11,9 @@ from reshape.cli.helptext import example
 from reshape.topology import Topology
 from scheduler.client.forecasting import bare_submission, quote_of, quote_text
 from scheduler.client.options import (
-    TOPOLOGY_HELP,
-    Priority,
-    ResourceAmounts,
-    TopologyText,
     Walltime,
     json_option,
+    request_options,
     service_option,
 )
 
@@ -26,31 +23,7 @@ from scheduler.client.options import (
 @click.option(
     "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
 )
-@click.option(
-    "--max",
-    "maximum",
-    type=click.IntRange(min=1),
-    help="Largest number of processors.  [default: as -n]",
-)
-@click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
-@click.option(
-    "--walltime",
-    type=Walltime(),
-    default="1:00:00",
-    show_default=True,
-    help="Limit of the run time, such as 10:00.",
-)
-@click.option(
-    "--priority", type=Priority(), help="Priority: a name that the service defines, or a number."
-)
-@click.option(
-    "--queue",
-    "queue_name",
-    default="",
-    metavar="NAME",
-    help="Queue.  [default: the first one of the service]",
-)
-@click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
+@request_options
 @click.option(
     "--futures",
     type=click.IntRange(0, 1000),

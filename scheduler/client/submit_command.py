@@ -15,13 +15,10 @@ from scheduler.client.asking import ask
 from scheduler.client.commands import echo_json, end_with, wait_until
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.options import (
-    TOPOLOGY_HELP,
-    Priority,
     ResourceAmounts,
-    TopologyText,
-    Walltime,
     is_given,
     json_option,
+    request_options,
     service_option,
     sites_option,
 )
@@ -33,20 +30,7 @@ from scheduler.client.submission import OUTPUT, prepare
 @click.command(context_settings={"allow_interspersed_args": False})
 @service_option
 @click.option("-n", "processors", type=click.IntRange(min=1), help="Processors to start with.")
-@click.option(
-    "--max",
-    "maximum",
-    type=click.IntRange(min=1),
-    help="Largest number of processors.  [default: as -n]",
-)
-@click.option("--topology", type=TopologyText(), help=TOPOLOGY_HELP)
-@click.option(
-    "--walltime",
-    type=Walltime(),
-    default="1:00:00",
-    show_default=True,
-    help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
-)
+@request_options
 @click.option("--name", default="", help="Name of the job.  [default: name of the program]")
 @click.option("--output", default=OUTPUT, show_default=True, help="File for the output of the job.")
 @click.option(
@@ -57,25 +41,11 @@ from scheduler.client.submission import OUTPUT, prepare
     help="Whether the start of the job empties an existing output file, or appends to it.",
 )
 @click.option(
-    "--priority",
-    type=Priority(),
-    help="Priority: a name that the service defines, such as gold, or a number; a larger one is"
-    " more urgent.",
-)
-@click.option(
-    "--queue",
-    "queue_name",
-    default="",
-    metavar="NAME",
-    help="Queue.  [default: the first one of the service]",
-)
-@click.option(
     "--reservation",
     default="",
     metavar="NAME",
     help="Run in this advance reservation; see reshape reserve.",
 )
-@click.option("--resources", type=ResourceAmounts(), help="Amounts of further resources.")
 @click.option(
     "--placement",
     type=click.Choice(["block", "cyclic"]),

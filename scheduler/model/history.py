@@ -166,7 +166,7 @@ class History(msgspec.Struct, eq=False):
         present = self.visits[-1]
         if before not in self._timings or present not in self._timings:
             return None
-        old_s, new_s = self._comparable_s(before, present)
+        old_s, new_s = self.comparable_s(before, present)
         if new_s <= 0:
             return None
         gain, perfect = old_s / new_s - 1, present / before - 1
@@ -227,13 +227,13 @@ class History(msgspec.Struct, eq=False):
                 return self._typical_s[near] * here / there
         slopes = []
         for other in others:
-            near_s, other_s = self._comparable_s(near, other)
+            near_s, other_s = self.comparable_s(near, other)
             if near_s > 0 and other_s > 0:
                 slopes.append(log(near_s / other_s) / log(other / near))
         exponent = median(slopes) if slopes else 1.0
         return float(self._typical_s[near] * (near / size) ** exponent)
 
-    def _comparable_s(self, one: int, other: int) -> tuple[float, float]:
+    def comparable_s(self, one: int, other: int) -> tuple[float, float]:
         """Iteration times on two measured sizes, s, for the comparison of the sizes.
 
         They are of later iterations if both sizes have some, else of first iterations: with its

@@ -52,6 +52,9 @@ class HistoryView(Protocol):
     def contractions(self) -> Sequence[int]:
         """Sizes below the present one on which the job already ran, the largest first."""
 
+    def comparable_s(self, one: int, other: int) -> tuple[float, float]:
+        """Iteration times on two measured sizes, s, for the comparison of the sizes."""
+
     def benefited(self, min_benefit: float = 0.0) -> bool | None:
         """Whether the expansion to the present size shortened the iterations."""
 

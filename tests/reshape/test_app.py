@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 import pytest
+from application_scripts import check_wrong_use, script
 from driver import Driver, run
 from paths import SUPPORT
 
 PROGRAM = SUPPORT / "resizable.py"
-
-
-def script(folder: Path, body: str) -> str:
-    """Write a program whose body runs within the application's block."""
-    path = folder / "program.py"
-    lines = [
-        "import sys",
-        "import numpy as np",
-        "import reshape",
-        "with reshape.application() as app:",
-        textwrap.indent(textwrap.dedent(body), "    "),
-    ]
-    path.write_text("\n".join(lines))
-    return str(path)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -97,19 +83,7 @@ WRONG_USE = {
 
 
 def test_wrong_use_raises_an_error_of_one_sentence(tmp_path: Path) -> None:
-    lines = ["import reshape"]
-    for statement in WRONG_USE:
-        lines += [
-            "with reshape.application() as app:",
-            f"    try: {statement}; print('no error')",
-            "    except reshape.ReshapeError as error: print(error)",
-        ]
-    program = tmp_path / "program.py"
-    program.write_text("\n".join(lines))
-    done = run(1, str(program))
-    assert done.returncode == 0, done.stderr
-    for line, expected in zip(done.stdout.splitlines(), WRONG_USE.values(), strict=True):
-        assert line.startswith(expected)
+    check_wrong_use(tmp_path, WRONG_USE)
 
 
 def test_an_array_cannot_be_used_after_the_block(tmp_path: Path) -> None:

@@ -1,10 +1,49 @@
-"""Processes that a demonstration has started."""
+"""Runs of the demonstration, and the processes that it has started."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4"]
+
+
+def demo_results(out: Path, environment: Mapping[str, str], *options: str) -> dict[str, Any]:
+    """Run the demonstration to its end; return its results, which it has also written to a file."""
+    done = subprocess.run(
+        [*COMMAND, *options, "--out", str(out), "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads(done.stdout)
+    assert json.loads((out / "results.json").read_text()) == results
+    return results
+
+
+def check_pictures(paths: list[str]) -> None:
+    """Check that the files are a PNG and an SVG picture."""
+    png, svg = map(Path, paths)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in svg.read_text()
+
+
+def wait_for_programs(temporary: Path) -> None:
+    """Wait until a program of the demonstration runs."""
+    deadline = time.monotonic() + 60
+    while not any("apps." in " ".join(p.cmdline()) for p in of_the_demo(temporary)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def of_the_demo(temporary: Path) -> list[psutil.Process]:

@@ -85,13 +85,14 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         before = history.expanded_from()
         if before is None or history.benefited(self.min_benefit) is not False:
             return None
+        on_before_s, on_size_s = history.comparable_s(before, job.size)
         times = {
             "size": job.size,
             "before": before,
-            "now_s": history.time_s(job.size) or 0.0,
-            "before_s": history.time_s(before) or 0.0,
+            "on_size_s": on_size_s,
+            "on_before_s": on_before_s,
         }
-        text = "an iteration takes {now_s:.4g} s on {size}, {before_s:.4g} s on {before}"
+        text = "an iteration takes {on_size_s:.4g} s on {size}, {on_before_s:.4g} s on {before}"
         if leaving_groups(job.groups, job.size - before) is None:
             text += "; no group can leave so that {before} stay"
             return Stay(Reason(rule, text, times), sweet_spot=before)

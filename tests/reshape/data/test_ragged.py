@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from application_scripts import check_wrong_use, script
 from driver import Driver, run
-from test_app import script
 
 
 def test_a_sparse_matrix_is_distributed_by_rows_or_by_entries(tmp_path: Path) -> None:
@@ -79,19 +79,7 @@ WRONG_USE = {
 
 
 def test_wrong_use_raises_an_error_of_one_sentence(tmp_path: Path) -> None:
-    lines = ["import numpy as np, reshape"]
-    for statement in WRONG_USE:
-        lines += [
-            "with reshape.application() as app:",
-            f"    try: {statement}; print('no error')",
-            "    except reshape.ReshapeError as error: print(error)",
-        ]
-    program = tmp_path / "program.py"
-    program.write_text("\n".join(lines))
-    done = run(1, str(program))
-    assert done.returncode == 0, done.stderr
-    for line, expected in zip(done.stdout.splitlines(), WRONG_USE.values(), strict=True):
-        assert line.startswith(expected)
+    check_wrong_use(tmp_path, WRONG_USE)
 
 
 def test_a_wrong_block_of_one_rank_raises_on_all(tmp_path: Path) -> None:

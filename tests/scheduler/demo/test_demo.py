@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from demo_processes import of_the_demo
-
-COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4", "--jobs", "4"]
+from demo_processes import COMMAND, check_pictures, demo_results, of_the_demo, wait_for_programs
 
 
 @pytest.fixture
@@ -26,17 +21,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def test_the_demo_compares_two_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     out = tmp_path / "out"
-    done = subprocess.run(
-        [*COMMAND, "--seed", "3", "--out", str(out), "--json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
-    assert json.loads((out / "results.json").read_text()) == results
+    results = demo_results(out, environment, "--jobs", "4", "--seed", "3")
     assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "fcfs-pr")
     for name in ("static", "resizable"):
         run = results[name]
@@ -49,16 +34,14 @@ def test_the_demo_compares_two_runs(tmp_path: Path, environment: dict[str, str])
     assert set(static["resize_pause_ms"].values()) == {None}
     assert resizable["expansions"] > 0
     assert all(resizable["resize_pause_ms"][phase] > 0 for phase in ("join", "move", "resume"))
-    png, svg = (Path(path) for path in results["pictures"])
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert "</svg>" in svg.read_text()
+    check_pictures(results["pictures"])
     assert of_the_demo(tmp_path / "t") == []
     assert os.listdir(tmp_path / "t") == []
 
 
 def test_a_directory_that_cannot_be_created_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    command = [*COMMAND, "--out", str(tmp_path / "file" / "out")]
+    command = [*COMMAND, "--jobs", "4", "--out", str(tmp_path / "file" / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("reshape: error: directory ")
@@ -70,16 +53,13 @@ def test_an_interrupted_demo_ends_its_processes(
     number: signal.Signals, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     with subprocess.Popen(
-        [*COMMAND, "--out", str(tmp_path / "out")],
+        [*COMMAND, "--jobs", "4", "--out", str(tmp_path / "out")],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        deadline = time.monotonic() + 60
-        while not any("apps." in " ".join(p.cmdline()) for p in of_the_demo(tmp_path / "t")):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for_programs(tmp_path / "t")
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from demo_processes import of_the_demo
-
-COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4"]
+from demo_processes import COMMAND, check_pictures, demo_results, of_the_demo, wait_for_programs
 
 
 @pytest.fixture
@@ -31,17 +26,7 @@ def test_the_demo_sends_one_workload_by_each_metric(
 ) -> None:
     out = tmp_path / "out"
     words = ["--sites", "3", "--jobs", "5", "--seed", "3", "--metric", "wait", "--metric", "queue"]
-    done = subprocess.run(
-        [*COMMAND, *words, "--out", str(out), "--json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
-    assert json.loads((out / "results.json").read_text()) == results
+    results = demo_results(out, environment, *words)
     assert (results["seed"], results["scenario"]) == (3, "easy")
     assert [site["processors"] for site in results["sites"]] == [4, 2, 1]
     assert list(results["metrics"]) == ["wait", "queue"]
@@ -58,9 +43,7 @@ def test_the_demo_sends_one_workload_by_each_metric(
         assert len(texts) == 5
         assert all("verified" in text for text in texts)
         assert all((out / metric / f"{name}.db").is_file() for name in "ABC")
-        png, svg = (Path(path) for path in its["pictures"])
-        assert png.read_bytes().startswith(b"\x89PNG")
-        assert "</svg>" in svg.read_text()
+        check_pictures(its["pictures"])
     assert of_the_demo(tmp_path / "t") == []
     assert os.listdir(tmp_path / "t") == []
     assert not (tmp_path / "home" / ".reshape").exists(), "no record among those of the user"
@@ -77,10 +60,7 @@ def test_services_of_sites_end_with_the_demo(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        deadline = time.monotonic() + 60
-        while not any("apps." in " ".join(p.cmdline()) for p in of_the_demo(tmp_path / "t")):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for_programs(tmp_path / "t")
         if victim == "a site":
             next(p for p in of_the_demo(tmp_path / "t") if "serve" in p.cmdline()).kill()
         else:

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import zmq
+from ports import free_port
 
 from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
@@ -33,13 +34,6 @@ from scheduler.service.requests import RequestHandler
 
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0, user="root")
 PATIENCE_S = 10.0
-
-
-def free_port() -> int:
-    """Return a TCP port that is free now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Station:

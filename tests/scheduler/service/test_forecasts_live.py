@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from test_connections import free_port
+from ports import free_port
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m

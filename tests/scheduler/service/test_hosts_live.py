@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from command_line import reshape
-from hosts import NETWORK, Hosts, NoHosts
+from host_programs import skip_without_hosts, synthetic
+from hosts import NETWORK
 from paths import ROOT
 
 from reshape.wire import messages as m
@@ -20,16 +21,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module", autouse=True)
 def _can_make_hosts() -> None:
-    try:
-        with Hosts(1):
-            pass
-    except NoHosts as reason:
-        pytest.skip(str(reason))
-
-
-def synthetic(iterations: int) -> list[str]:
-    argv = [sys.executable, "-m", "apps.synthetic", "--iterations", str(iterations)]
-    return [*argv, "--seconds", "0.1", "--speedup", "amdahl:serial=0", "--mib", "8"]
+    skip_without_hosts()
 
 
 def started_agent(cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from test_connections import free_port
+from ports import free_port
 
 PRINTS = "import os, time; print('token', os.environ['RESHAPE_TOKEN'], flush=True); time.sleep(60)"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from command_line import reshape
-from hosts import Hosts, NoHosts
+from host_programs import skip_without_hosts, synthetic
 from paths import ROOT
 
 from reshape.topology import Topology
@@ -33,16 +33,7 @@ world.Barrier()
 
 @pytest.fixture(scope="module", autouse=True)
 def _can_make_hosts() -> None:
-    try:
-        with Hosts(1):
-            pass
-    except NoHosts as reason:
-        pytest.skip(str(reason))
-
-
-def synthetic(iterations: int) -> list[str]:
-    argv = [sys.executable, "-m", "apps.synthetic", "--iterations", str(iterations)]
-    return [*argv, "--seconds", "0.1", "--speedup", "amdahl:serial=0", "--mib", "8"]
+    skip_without_hosts()
 
 
 def processes(cluster: Cluster, name: str, pattern: str) -> int:

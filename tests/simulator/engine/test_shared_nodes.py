@@ -153,7 +153,7 @@ def test_options_that_do_not_go_together(options: list[str], message: str) -> No
     [
         (["--mix", "80-10"], "mix 80-10 must have 3 percentages"),
         (["--mix", "80-10-20"], "mix 80-10-20 must be percentages >= 0 that add up to 100"),
-        (["--mix", "most"], "--mix most"),
+        (["--mix", "most"], "--mix 'most': write whole numbers"),
     ],
 )
 def test_wrong_mixes(tmp_path: Path, options: list[str], message: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from command_line import reshape
 from hypothesis import given
 from hypothesis import strategies as st
+from meshes import MESHES
 from paths import SMALL_TRACE
 
 from scheduler.model.mesh.mesh import Mesh
@@ -27,16 +28,7 @@ from simulator.results.dispersal import (
 
 NETWORKS = st.one_of(
     st.builds(Tree, st.integers(2, 4), st.integers(1, 3), st.integers(1, 3)),
-    st.builds(
-        Mesh,
-        st.one_of(
-            st.tuples(st.integers(1, 12)),
-            st.tuples(st.integers(1, 6), st.integers(1, 6)),
-            st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4)),
-        ),
-        st.booleans(),
-        st.integers(1, 3),
-    ),
+    MESHES,
 )
 
 

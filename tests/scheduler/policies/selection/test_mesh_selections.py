@@ -8,6 +8,7 @@ from math import prod
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from meshes import MESHES
 
 from scheduler.model.machine import Machine, Selection, fits, keep
 from scheduler.model.mesh.boxes import box
@@ -17,17 +18,6 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
 from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
-
-MESHES = st.builds(
-    Mesh,
-    st.one_of(
-        st.tuples(st.integers(1, 12)),
-        st.tuples(st.integers(1, 6), st.integers(1, 6)),
-        st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4)),
-    ),
-    st.booleans(),
-    st.integers(1, 3),
-)
 
 
 @st.composite

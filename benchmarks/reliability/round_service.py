@@ -1,0 +1,156 @@
+"""The service of a round: it is started again whenever it ends, and gets the jobs of the round."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+from faults import Round
+
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire import messages as m
+from scheduler.client.asking import ask
+from scheduler.node.directory import ServiceDirectory
+
+HERE = Path(__file__).resolve().parent
+PROCESSORS = 8
+SERVICE = f"""
+processors: {PROCESSORS}
+scenario: restless:Restless
+verify: true
+deadlines: {{start_s: 8, ready_s: 8, join_s: 6, exit_s: 4, node_lost_s: 6}}
+"""
+FINAL = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+
+
+class Outcome(msgspec.Struct):
+    """What a round has shown; the last four lists are empty if everything holds."""
+
+    seed: int
+    faults: list[str]
+    phases: list[str]
+    jobs: int = 0
+    resizes: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+    states: list[str] = []
+    notes: list[str] = []
+    hit: list[int] = []
+    lost: list[str] = []
+    wrong: list[str] = []
+    hung: list[str] = []
+    leaked: list[str] = []
+
+
+class Service:
+    """The service of a round; it is started again whenever it has ended.
+
+    Parameters
+    ----------
+    around : the round; its folder becomes that of the service, too.
+    """
+
+    def __init__(self, around: Round, outcome: Outcome) -> None:
+        self.around, self.outcome = around, outcome
+        self.place = ServiceDirectory(around.folder / "service")
+        self.config = around.folder / "service.yaml"
+        self.config.write_text(SERVICE)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def start(self) -> None:
+        """Start a process of the service."""
+        self.process = self.another()
+        self.starts += 1
+
+    def another(self) -> subprocess.Popen[bytes]:
+        """Start a process that serves the directory."""
+        command = [sys.executable, str(HERE / "served.py"), "serve", "--dir", str(self.place.path)]
+        with (self.around.folder / "serve.log").open("ab") as log:
+            command += ["--config", str(self.config), "--set", f"resizing.seed={self.outcome.seed}"]
+            return subprocess.Popen(command, stdout=log, stderr=log)
+
+    def keep_up(self) -> None:
+        """Start the service again if it has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            self.outcome.notes.append(f"service ended with {self.process.returncode}")
+            time.sleep(0.2 if self.starts < 20 else 2.0)
+            self.start()
+
+    def ask(self, message: m.Message, timeout: float = 1.0) -> m.Message | None:
+        """Return the answer of the service, None if there is none in time or it refuses."""
+        try:
+            return ask(self.place.path, message, timeout)
+        except (ReshapeError, OSError) as error:
+            if not isinstance(error, ServiceUnavailable) and str(error) not in self.outcome.notes:
+                self.outcome.notes.append(str(error))
+            return None
+
+    def wait_up(self, within: float, *, first: bool = False) -> m.Info | None:
+        """Wait until the service answers and its node is up."""
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            if first and self.process is not None and self.process.poll() is not None:
+                return None
+            self.keep_up()
+            info = self.ask(m.ServerInfo())
+            if isinstance(info, m.Info) and all(state == "up" for *_, state in info.nodes):
+                return info
+            time.sleep(0.05)
+        return None
+
+    def jobs(self) -> dict[int, m.JobInfo] | None:
+        """Return all jobs of the service, None if it does not answer."""
+        answer = self.ask(m.ListJobs(ended=True), 2.0)
+        return {job.job: job for job in answer.jobs} if isinstance(answer, m.Jobs) else None
+
+
+def submit_all(service: Service, work: Path, seed: int) -> dict[int, str]:
+    """Submit the jobs of a round; return the kinds of the acknowledged ones by number."""
+    numbers = random.Random(seed)
+    iterations = str(numbers.randint(40, 60))
+    program = [sys.executable, str(HERE / "job.py"), iterations, "0.07"]
+    plain = "sleep 4; echo verified True >> result-$RESHAPE_JOB"
+    submissions = [
+        ("resizes", program, 2, 6),
+        ("requeued", program, numbers.choice((1, 2)), 4),
+        ("plain", ["sh", "-c", plain], 1, None),
+    ]
+    done: dict[int, str] = {}
+    for kind, argv, processors, most in submissions:
+        number = submit(service, work, argv, processors, most, requeue=kind == "requeued")
+        if number is not None:
+            done[number] = kind
+    return done
+
+
+def submit(
+    service: Service,
+    work: Path,
+    argv: list[str],
+    processors: int,
+    most: int | None = None,
+    *,
+    requeue: bool = False,
+) -> int | None:
+    """Submit a job; return its number, None if the submission is not acknowledged.
+
+    One that is to be queued again after a death writes checkpoints.
+    """
+    checkpoints = {"CAMPAIGN_CHECKPOINT_EVERY": "7"} if requeue else {}
+    submission = m.Submission(
+        argv=argv,
+        processors=processors,
+        max_processors=most,
+        walltime_s=120.0,
+        cwd=str(work),
+        environment=dict(os.environ) | checkpoints,
+        requeue=requeue,
+    )
+    answer = service.ask(m.Submit(submission=submission), 10.0)
+    return answer.job if isinstance(answer, m.Submitted) else None

@@ -1,0 +1,202 @@
+"""Faults of a round that have a time: full disks, damaged journals, stopped processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from faults import Fault, Round, strike
+from round_service import FINAL, Service
+
+from reshape.wire import messages as m
+
+#: Seconds after which a job that has not ended counts as hung.
+PATIENCE_S = 60.0
+
+
+def follow(service: Service, jobs: dict[int, str]) -> set[int]:
+    """Carry out the faults that have a time until all jobs have ended; return those cancelled."""
+    around, cancelled = service.around, set[int]()
+    end = time.monotonic() + PATIENCE_S
+    states: list[State] = []
+    while time.monotonic() < end:
+        for number, fault in enumerate(around.faults):
+            if not fault.point and around.elapsed >= fault.at and not around.has_happened(number):
+                begin(service, number, fault, states, jobs, cancelled)
+        for state in list(states):
+            if state.is_over(around):
+                states.remove(state)
+                state.end()
+        continue_stopped(around)
+        service.keep_up()
+        found = service.jobs()
+        pending = any(
+            not fault.point
+            and (not around.has_happened(number) or around.elapsed < fault.at + fault.lasts)
+            for number, fault in enumerate(around.faults)
+        )
+        under_way = (
+            states or pending or stopped(around) or found is None or jobs.keys() - found.keys()
+        )
+        if not under_way and all(job.state in FINAL for job in (found or {}).values()):
+            return cancelled
+        time.sleep(0.1)
+    for state in states:
+        state.end()
+    continue_stopped(around, all_of_them=True)
+    return cancelled
+
+
+class State:
+    """A fault that lasts, such as a full disk, and how it ends."""
+
+    def __init__(self, fault: Fault, end: Callable[[], Any]) -> None:
+        self.fault, self.end = fault, end
+
+    def is_over(self, around: Round) -> bool:
+        """Whether the fault has lasted long enough."""
+        return around.elapsed >= self.fault.at + self.fault.lasts
+
+
+def begin(
+    service: Service,
+    number: int,
+    fault: Fault,
+    states: list[State],
+    jobs: dict[int, str],
+    cancelled: set[int],
+) -> None:
+    """Carry out a fault whose time has come."""
+    around = service.around
+    if not around.claim(number):
+        return
+    match fault.kind:
+        case "kill" | "stop" | "term":
+            strike(around, number, service.place.endpoint)
+        case "cancel":
+            job = random.Random(number + service.outcome.seed).choice(sorted(jobs))
+            cancelled.add(job)
+            service.ask(m.Cancel(job=job), 5.0)
+        case "disk full":
+            states.append(State(fault, fill(service.place.path)))
+        case "memory full":
+            states.append(State(fault, fill(Path("/dev/shm"))))
+        case "second service":
+            other = service.another()
+            states.append(State(fault, lambda: check_second(service, other)))
+        case "damage":
+            damage(service, fault)
+
+
+def fill(folder: Path) -> Callable[[], Any]:
+    """Fill the file system of a folder; return what removes the file that does so."""
+    path = folder / "filler"
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
+    return lambda: path.unlink(missing_ok=True)
+
+
+def check_second(service: Service, other: subprocess.Popen[bytes]) -> None:
+    """The second service of a directory must have ended, with an error."""
+    try:
+        code = other.wait(10)
+    except subprocess.TimeoutExpired:
+        other.kill()
+        code = 0
+    if code == 0:
+        service.outcome.wrong.append("a second service ran in the same directory")
+
+
+def damage(service: Service, fault: Fault) -> None:
+    """Kill the service, damage its journal, and start it; restore a journal that is refused."""
+    assert service.process is not None
+    service.process.kill()
+    service.process.wait()
+    journal = service.place.journal
+    files = [path for path in journal.parent.glob("journal.db*") if path.suffix != ".db-shm"]
+    saved = service.around.folder / "saved"
+    saved.mkdir(exist_ok=True)
+    for path in files:
+        shutil.copy(path, saved)
+    numbers = random.Random(service.outcome.seed)
+    for path in files:
+        if path.stat().st_size:
+            with path.open("r+b") as file:
+                _damage(file, path.stat().st_size, int(fault.amount), numbers)
+    service.start()
+    assert service.process is not None
+    end = time.monotonic() + 8
+    while time.monotonic() < end and service.process.poll() is None:
+        info = service.ask(m.ServerInfo())
+        if isinstance(info, m.Info) and service.jobs() is not None:
+            if info.unreadable:
+                service.outcome.notes.append(f"{len(info.unreadable)} records are unreadable")
+            return
+        time.sleep(0.1)
+    service.outcome.notes.append("the damaged journal is refused; it is restored")
+    service.process.kill()
+    service.process.wait()
+    for path in journal.parent.glob("journal.db*"):
+        path.unlink()
+    for path in saved.iterdir():
+        shutil.copy(path, journal.parent)
+    service.start()
+
+
+def _damage(file: Any, size: int, bits: int, numbers: random.Random) -> None:
+    if not bits:
+        file.truncate(numbers.randrange(size))
+    for _ in range(bits):
+        at = numbers.randrange(size)
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << numbers.randrange(8)]))
+
+
+def stopped(around: Round) -> list[tuple[float, list[int]]]:
+    """Processes that faults have stopped, each with the time at which they continue."""
+    found = []
+    for number in range(len(around.faults)):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            record = msgspec.json.decode((around.folder / f"fault-{number}").read_bytes())
+            if record["pids"]:
+                found.append((record["until"], record["pids"]))
+    return found
+
+
+def hits(around: Round) -> list[int]:
+    """Number of processes that each fault has hit; 1 for other faults that have happened."""
+    counts = []
+    for number in range(len(around.faults)):
+        path, count = around.folder / f"fault-{number}", 0
+        if path.exists():
+            with contextlib.suppress(msgspec.DecodeError):
+                count = msgspec.json.decode(path.read_bytes() or b'{"hit":1}')["hit"]
+        counts.append(count)
+    return counts
+
+
+def continue_stopped(around: Round, *, all_of_them: bool = False) -> None:
+    """Let processes that a fault has stopped continue when it is over."""
+    for number in range(len(around.faults)):
+        path = around.folder / f"fault-{number}"
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            record = msgspec.json.decode(path.read_bytes())
+            if record["pids"] and (all_of_them or time.monotonic() > record["until"]):
+                for pid in record["pids"]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
+                path.write_bytes(msgspec.json.encode(record | {"pids": []}))
