@@ -149,6 +149,11 @@ class SlurmCluster:
         lines = self.run("sinfo", "--noheader", "--Node", "--format=%N %T").stdout.splitlines()
         return dict(line.split() for line in lines)
 
+    def state_of(self, job: str) -> str:
+        """State of a Slurm job, which may have ended."""
+        squeue = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
+        return self.run(*squeue).stdout.strip()
+
     def stop_controller(self, *, kill: bool = False) -> None:
         """Stop slurmctld, or kill it: what happened in the last 5 s is then lost to it."""
         controller = self._daemons.pop("slurmctld")

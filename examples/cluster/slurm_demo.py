@@ -52,9 +52,7 @@ class OrdinaryJob:
     @property
     def state(self) -> str:
         """State in Slurm."""
-        return self._slurm.run(
-            "squeue", "--noheader", "--states=all", f"--jobs={self.number}", "--format=%T"
-        ).stdout.strip()
+        return self._slurm.state_of(self.number)
 
     def wait(self) -> None:
         """Wait for its end.

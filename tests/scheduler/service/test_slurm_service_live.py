@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +129,27 @@ def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_pat
         assert service.wait(queued).state == "COMPLETED"
         blocker.terminate()
         blocker.wait(20)
+
+
+def test_the_script_of_the_page_runs_as_it_is(slurm: SlurmCluster, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    script = page.partition("```bash\n")[2].partition("```")[0]
+    assert "reshape serve --slurm" in script
+    path = f"{Path(sys.executable).parent}:{slurm.environment['PATH']}"
+    variables = {"HOME": str(tmp_path), "PATH": path, "PYTHONPATH": str(ROOT)}
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    options = ["--parsable", f"--chdir={tmp_path}", "--output=output"]
+    number = slurm.run("env", *settings, "sbatch", *options, stdin=script).stdout.strip()
+    end = time.monotonic() + 60.0
+    while slurm.state_of(number) in ("PENDING", "RUNNING", "COMPLETING"):
+        assert time.monotonic() < end, (tmp_path / "output").read_text()
+        time.sleep(0.2)
+    output = (tmp_path / "output").read_text()
+    assert slurm.state_of(number) == "COMPLETED", output
+    assert "job 1: COMPLETED" in output
+    assert "job 2: COMPLETED" in output
+    for job in (1, 2):
+        assert " verified" in (tmp_path / f"reshape-{job}.out").read_text()
 
 
 def test_wrong_environments_are_refused(slurm: SlurmCluster, tmp_path: Path) -> None:
