@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -28,6 +28,12 @@ from simulator.results.penalties import penalties
 from simulator.results.schedule import Schedule
 from simulator.traces.normalise import Rules, TraceJobs, normalise
 from simulator.traces.swf import Trace
+from simulator.workloads.advance_reservations import (
+    PlannedReservation,
+    granted,
+    in_list,
+    in_trace,
+)
 from simulator.workloads.workload import Workload
 
 
@@ -45,6 +51,7 @@ def run(
     dispersal: bool = False,
     sharing: Sharing | None = None,
     watch: Watch | None = None,
+    advance: Sequence[PlannedReservation] = (),
 ) -> Schedule:
     """Simulate a workload.
 
@@ -65,6 +72,7 @@ def run(
     sharing : how the jobs of a trace share nodes; needs ``counted=False``. If it kills jobs at
         their requests, the rules do not cut the run times beforehand.
     watch : called with (time, events, orders) of each instant, for single jobs.
+    advance : advance reservations; they need ``counted=False``.
 
     Raises
     ------
@@ -73,7 +81,7 @@ def run(
     """
     machine = platform.flat(machine) if isinstance(machine, int) else machine
     if isinstance(workload, Workload):
-        return _run_jobs(workload, machine, scenario, event_order, watch)
+        return _run_jobs(workload, machine, scenario, event_order, watch, advance)
     counted = True if counted is None else counted
     rules = Rules() if rules is None else rules
     trace = _with_resources_of(machine, workload)
@@ -101,7 +109,8 @@ def run(
     loss = ExternalLoss(site) if isinstance(site, Core) and site.state.placing else None
     engine = Engine(
         site,
-        jobs,
+        in_trace(jobs, advance) if advance else jobs,
+        requests=[each.request(float(jobs.submitted[0])) for each in advance],
         watch=loss,
         allocations=not counted,
         estimates=predicts(scenario),
@@ -111,6 +120,8 @@ def run(
     with no_collection():
         result = engine.run()
     schedule = Schedule.of(result, jobs, report)
+    if advance:
+        schedule = msgspec.structs.replace(schedule, advance=granted(result.answers))
     if isinstance(site, Core) and not counted:
         found = fragmentation(schedule, 0.0 if loss is None else loss.lost, requested)
         schedule = msgspec.structs.replace(schedule, fragmentation=found)
@@ -130,20 +141,25 @@ def _run_jobs(
     scenario: Scenario,
     event_order: str,
     watch: Watch | None,
+    advance: Sequence[PlannedReservation],
 ) -> Schedule:
     """Simulate single jobs."""
+    jobs = sorted(workload.jobs, key=lambda job: job.at)
     kill = workload.trace_jobs is None
     site = _site(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
     engine = Engine(
         site,
-        workload.jobs,
+        in_list(jobs, advance) if advance else jobs,
+        requests=[each.request(jobs[0].at) for each in advance],
         cost=workload.cost,
         start_s=workload.start_s,
         end_s=workload.end_s,
         watch=watch,
         estimates=predicts(scenario),
     )
-    return Schedule.of(engine.run(), workload.columns())
+    result = engine.run()
+    schedule = Schedule.of(result, workload.columns())
+    return msgspec.structs.replace(schedule, advance=granted(result.answers))
 
 
 def predicts(scenario: Scenario) -> bool:

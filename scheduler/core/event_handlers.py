@@ -333,7 +333,7 @@ class EventHandlers:
     def on_reservation_requested(self, event: ReservationRequested) -> None:
         """Grant an advance reservation, or refuse it."""
         state = self.state
-        decision = reservations.decide(state, self._resizes.scenario, event)
+        decision = reservations.decide(state, self._resizes, event)
         if isinstance(decision, Refuse):
             state.orders.append(decision)
             return

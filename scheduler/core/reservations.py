@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
+from scheduler.core.resizing import Resizes
 from scheduler.model.events import ReservationRequested
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Facts, Reason, Refuse, Reserve
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
-from scheduler.policies.scenario import Scenario
 from scheduler.state.bitsets import bits_of, set_of
 from scheduler.state.exclusions import Exclusion
 from scheduler.state.reservation_table import ReservationTable, Use
@@ -25,7 +25,7 @@ RULE = "advance reservation"
 
 
 def decide(
-    state: SchedulerState, scenario: Scenario, request: ReservationRequested
+    state: SchedulerState, resizes: Resizes, request: ReservationRequested
 ) -> Exclusion | Refuse:
     """Find the processors of a reservation, or the reason to refuse it.
 
@@ -51,7 +51,7 @@ def decide(
     if needed > machine.installed:
         return _refuse(name, "{needed} processors wanted, the machine has {installed}", facts)
     begin = max(request.begin, state.now)
-    times = _table(state, scenario, wanted).free(needed, request.duration_s, begin)
+    times = _table(state, resizes, wanted, begin).free(needed, request.duration_s, begin)
     at, free = next(times, (inf, 0))
     if at == inf:
         text = "not all of {needed} processors are available for so long at any time"
@@ -80,7 +80,9 @@ def granted(exclusion: Exclusion) -> Reserve:
     return Reserve(exclusion.name, exclusion.processors, exclusion.begin, exclusion.end, reason)
 
 
-def _table(state: SchedulerState, scenario: Scenario, wanted: ProcSet) -> ReservationTable:
+def _table(
+    state: SchedulerState, resizes: Resizes, wanted: ProcSet, begin: float
+) -> ReservationTable:
     """Table of the running jobs and all exclusions, for a search among some processors."""
     machine = state.machine
     table = ReservationTable(machine.free)
@@ -88,7 +90,7 @@ def _table(state: SchedulerState, scenario: Scenario, wanted: ProcSet) -> Reserv
     for number, job in state.live.items():
         end = -inf if job.state is JobState.COMPLETING else job.estimated_end
         held = state.held(job)
-        can_leave = _can_leave(scenario, job)
+        can_leave = _can_leave(resizes, job, begin)
         table.run(number, held - can_leave, end)
         table.free_bits |= bits_of(held & can_leave)
     others = machine.numbers - wanted
@@ -99,11 +101,11 @@ def _table(state: SchedulerState, scenario: Scenario, wanted: ProcSet) -> Reserv
     return table
 
 
-def _can_leave(scenario: Scenario, job: Job) -> ProcSet:
-    """Processors that a resizable job can leave by contracting to its smallest possible size."""
+def _can_leave(resizes: Resizes, job: Job, begin: float) -> ProcSet:
+    """Processors that a resizable job leaves before a time (s) by contracting as far as it can."""
     if job.state is not JobState.RUNNING or not job.spec.resizable or not job.smaller:
         return ProcSet()
-    if scenario.resizing_of(job.spec.queue) is None:
+    if resizes.scenario.resizing_of(job.spec.queue) is None or resizes.soon(job) > begin:
         return ProcSet()
     groups = leaving_groups(job.groups, job.size - job.smaller[-1])
     return ProcSet.union(job.groups[group] for group in groups or ())

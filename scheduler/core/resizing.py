@@ -133,7 +133,7 @@ class Resizes:
                 return left
         if not state.excluding:
             return None
-        soon = self._soon(job)
+        soon = self.soon(job)
         until = job.estimated_end if job.estimated_end > state.now else soon
         blocked = state.blocked(job, state.now, min(soon, until))
         return self._contract_off(job, blocked, self._exclusion_reason) if blocked else None
@@ -147,7 +147,7 @@ class Resizes:
         facts = {"processors": str(processors), "names": ", ".join(names)}
         return Reason("exclusion", "off processors {processors} ({names})", facts)
 
-    def _soon(self, job: Job) -> float:
+    def soon(self, job: Job) -> float:
         """Time (s) by which a contraction at the resize point after the next one may be over."""
         iteration_s = job.history.time_s(job.size) or 0.0
         pause_s = self.view.pause_s(job) or 0.0

@@ -17,7 +17,18 @@ from typing import TypeAlias
 
 from scheduler.core.event_order import instant_order
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted, Wakeup
-from scheduler.model.orders import Continue, Contract, Expand, Kill, Order, Requeue, Start, WakeAt
+from scheduler.model.orders import (
+    Continue,
+    Contract,
+    Expand,
+    Kill,
+    Order,
+    Refuse,
+    Requeue,
+    Reserve,
+    Start,
+    WakeAt,
+)
 from scheduler.model.procset import ProcSet
 from scheduler.sites.site import Driven
 from scheduler.virtual_clock.agenda import Agenda
@@ -75,6 +86,7 @@ class EventLoop:
     killed : numbers of the jobs that the site ended for good.
     redirected : (job, start, end) of each run that was ended to start again elsewhere.
     allocated : processors of each rigid job that started, by number; None if they are not kept.
+    answers : to requests for advance reservations.
     first_estimates : estimate of each job at its submission, seconds, nan if it did not start; None
         if they are not kept.
     """
@@ -98,6 +110,7 @@ class EventLoop:
         self.killed: set[int] = set()
         self.redirected: list[tuple[int, float, float]] = []
         self.allocated: dict[int, ProcSet] | None = {} if keep_allocations else None
+        self.answers: list[Reserve | Refuse] = []
         self.first_estimates: list[float] | None = None
         if keep_estimates:
             self.first_estimates = [nan] * (earlier + len(submit_times))
@@ -169,3 +182,5 @@ class EventLoop:
             self.redirected.append((order.job, self.started[order.job - 1], now))
         elif isinstance(order, Continue | Expand | Contract):
             self._physics.resize(order)
+        elif isinstance(order, Reserve | Refuse):
+            self.answers.append(order)

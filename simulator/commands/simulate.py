@@ -54,7 +54,8 @@ from simulator.traces.normalise import (
     machine_size,
     normalise,
 )
-from simulator.workloads import workload_file
+from simulator.workloads import advance_reservations, workload_file
+from simulator.workloads.advance_reservations import PlannedReservation
 from simulator.workloads.resizable_trace import of_trace
 
 
@@ -101,6 +102,7 @@ def simulate(trace: Path, **options: Any) -> None:
     is_counted = (
         options["select"] == COUNT
         and options["sharing"] is None
+        and options["advance_file"] is None
         and not hasattr(chosen.selection, "place")
     )
     machine_file: Path | None = options["machine_file"]
@@ -127,6 +129,7 @@ def simulate(trace: Path, **options: Any) -> None:
         dispersal_exponent=_exponent(options, machine),
         dispersal=options["dispersal"],
         sharing=_sharing(options, machine, read),
+        advance=_advance(options),
     )
     report = schedule.report
     metrics = msgspec.structs.asdict(schedule.metrics(options["tau"]))
@@ -139,6 +142,7 @@ def simulate(trace: Path, **options: Any) -> None:
         result |= schedule.dispersal.means()
     if schedule.penalties is not None:
         result |= msgspec.structs.asdict(schedule.penalties)
+    result |= _of_reservations(schedule)
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
@@ -192,9 +196,10 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
         jobs, report = normalise(read, processors, rules, labels=predicts(chosen))
         jobs = jobs if options["first"] is None else jobs.first(options["first"])
         workload = of_trace(jobs, processors, resizability(options))
-    schedule = run(workload, processors, chosen)
+    schedule = run(workload, processors, chosen, advance=_advance(options))
     result |= {"processors": processors}
     result |= msgspec.structs.asdict(schedule.metrics(options["tau"]))
+    result |= _of_reservations(schedule)
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     files: dict[Path, bytes] = {}
@@ -211,6 +216,28 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _advance(options: Mapping[str, Any]) -> list[PlannedReservation]:
+    """Advance reservations of the file of the options; none without one."""
+    file: Path | None = options["advance_file"]
+    return [] if file is None else advance_reservations.read(file)
+
+
+def _of_reservations(schedule: Schedule) -> dict[str, Any]:
+    """Advance reservations as results."""
+    if not schedule.advance:
+        return {}
+    found = [
+        {
+            "name": each.name,
+            "begin_s": each.begin,
+            "end_s": each.end,
+            "processors": str(each.processors),
+        }
+        for each in schedule.advance
+    ]
+    return {"advance_reservations": found}
 
 
 def _exponent(options: Mapping[str, Any], machine: Platform) -> float:
@@ -271,7 +298,8 @@ def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
 def as_text(result: dict[str, Any], report: CleaningReport | None) -> str:
     """Result as text."""
     lines = [] if report is None else [report.sentence]
-    shown = {name: value for name, value in result.items() if name not in ("report", "statistics")}
+    apart = ("report", "statistics", "advance_reservations")
+    shown = {name: value for name, value in result.items() if name not in apart}
     shown |= statistics_lines(result)
     for name, value in shown.items():
         lines.append(f"{name:22} {f'{value:.10g}' if isinstance(value, float) else value}")

@@ -35,7 +35,7 @@ COUNT = "count"  #: Selection of machines whose processors are counted.
 OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
      "kill_at_reservation", "fields", "tau", "out", "as_json", "seed", "statistic", "sample",
-     "price", "pools", "pool_wait")
+     "price", "pools", "pool_wait", "advance_file")
 )  # fmt: skip
 OF_CENTRES = frozenset(("assign", "dispatch"))
 OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
@@ -169,6 +169,12 @@ _JOBS = (
         multiple=True,
         metavar="FIELD=VALUE",
         help="Set a field of the scenario, such as backfill.max_jobs=100.",
+    ),
+    click.option(
+        "--advance-reservations",
+        "advance_file",
+        type=click.Path(path_type=Path),
+        help="YAML file of advance reservations; see docs/reservations.md.",
     ),
     first_option,
     click.option(

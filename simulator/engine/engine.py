@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from scheduler.model.events import Event
 from scheduler.sites.site import Site
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop, Physics, Watch
@@ -35,6 +36,7 @@ class Engine:
     allocations : keep the processors of each rigid job.
     estimates : keep the estimate with which each job was submitted.
     contiguity : gain of rigid jobs on contiguous processors.
+    requests : events that come at their times, such as requests for advance reservations.
     sharing : for columns of rigid jobs: what becomes of their run times on shared nodes; the site
         must allocate individual processors and redirect no job.
     """
@@ -55,9 +57,12 @@ class Engine:
         estimates: bool = False,
         contiguity: Contiguity | None = None,
         sharing: Sharing | None = None,
+        requests: Iterable[Event] = (),
     ) -> None:
         submissions: Submissions = JobList(jobs) if isinstance(jobs, Iterable) else jobs
         agenda = Agenda()
+        for event in requests:
+            agenda.add(event)
         run_s, specs, around_s = submissions.run_times(), submissions.specs(), start_s + end_s
         rigid = RigidJobs(agenda, run_s, around_s, contiguity)
         physics: Physics = rigid
@@ -95,4 +100,5 @@ class Engine:
             redirected=loop.redirected,
             allocated=loop.allocated,
             first_estimates=loop.first_estimates,
+            answers=loop.answers,
         )

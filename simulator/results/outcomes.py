@@ -11,6 +11,7 @@ import numpy as np
 
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
+from scheduler.model.orders import Refuse, Reserve
 from scheduler.model.procset import ProcSet
 from simulator.results.metrics import Metrics, metrics_of
 
@@ -88,6 +89,7 @@ class Result(msgspec.Struct, frozen=True):
     allocated : processors of each rigid job that started, by number, if they were kept.
     first_estimates : estimate of each job at its submission, seconds, nan if it did not start; if
         they were kept.
+    answers : to requests for advance reservations.
     """
 
     outcomes: list[Outcome]
@@ -100,6 +102,7 @@ class Result(msgspec.Struct, frozen=True):
     redirected: list[tuple[int, float, float]] = []
     allocated: Mapping[int, ProcSet] | None = None
     first_estimates: list[float] | None = None
+    answers: Sequence[Reserve | Refuse] = ()
 
     def metrics(self, tau: float = 60.0) -> Metrics:
         """Metrics of the jobs in `outcomes`; `tau` bounds run times in the slowdown, seconds."""

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
 from simulator.results.dispersal import Dispersal
 from simulator.results.metrics import Metrics, metrics_of
@@ -62,6 +63,7 @@ class Schedule(msgspec.Struct, frozen=True):
     penalties : if nodes were shared.
     first_estimates : (n,) float64, estimate of each job at its submission, seconds; nan where a job
         could not run. The request, unless the scenario predicts run times.
+    advance : advance reservations.
     report : on the cleaning of the trace, if it was cleaned for this run.
     """
 
@@ -79,6 +81,7 @@ class Schedule(msgspec.Struct, frozen=True):
     penalties: Penalties | None = None
     first_estimates: Floats | None = None
     report: CleaningReport | None = None
+    advance: tuple[Reserve, ...] = ()
 
     @classmethod
     def of(cls, result: Result, jobs: TraceJobs, report: CleaningReport | None = None) -> Schedule:

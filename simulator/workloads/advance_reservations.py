@@ -1,0 +1,207 @@
+"""Advance reservations of a simulation from a YAML file, and the jobs submitted to them.
+
+::
+
+    reservations:
+      - name: course
+        start: 3600          # seconds, on the clock of the submissions
+        duration: "2:00:00"  # seconds, or in the notation of Slurm
+        processors: 8        # or nodes: [n1, n2], names of the machine file
+        requested: 0         # seconds; default: before the first job
+        jobs: 5-9 12         # submitted to it: numbers in the trace, or places in a workload file
+
+docs/reservations.md describes what a reservation does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from reshape.errors import ConfigError
+from scheduler.model.events import JobSpec, ReservationRequested
+from scheduler.model.orders import Refuse, Reserve
+from scheduler.model.procset import ProcSet
+from scheduler.text.located import Located
+from scheduler.text.times import parse_walltime
+from simulator.engine.jobs import SimJob, Submissions
+from simulator.traces.normalise import TraceJobs
+
+
+class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of a reservation; the module docstring describes them."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    start: float
+    duration: float | str
+    processors: int = 0
+    nodes: tuple[str, ...] = ()
+    requested: float | None = None
+    jobs: str | int = ""
+
+
+class ReservationsFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields of the file; the module docstring describes them."""
+
+    reservations: Annotated[list[ReservationFields], msgspec.Meta(min_length=1)]
+
+
+class PlannedReservation(msgspec.Struct, frozen=True):
+    """A reservation that is requested in a simulation.
+
+    Parameters
+    ----------
+    requested : time of the request, s; None: before the first job.
+    start, duration_s : s.
+    jobs : numbers of the jobs that are submitted to it.
+    """
+
+    name: str
+    start: float
+    duration_s: float
+    processors: int = 0
+    nodes: tuple[str, ...] = ()
+    requested: float | None = None
+    jobs: ProcSet = ProcSet()
+
+    def request(self, first: float) -> ReservationRequested:
+        """Event of the request.
+
+        Parameters
+        ----------
+        first : time of the first submission, s.
+        """
+        at = min(first, self.start) if self.requested is None else self.requested
+        return ReservationRequested(
+            at, self.name, self.start, self.duration_s, self.processors, self.nodes
+        )
+
+
+def read(file: Path) -> list[PlannedReservation]:
+    """Read the reservations of a file.
+
+    Raises
+    ------
+    ConfigError : names file, line, field and value, and the fix.
+    """
+    tree = Located.read(file)
+    found: list[PlannedReservation] = []
+    owner: dict[int, str] = {}
+    for i, each in enumerate(tree.convert(ReservationsFields).reservations):
+        place = ("reservations", i)
+        if any(each.name == other.name for other in found):
+            tree.fail((*place, "name"), f"two reservations are named {each.name!r}; rename one")
+        for name in ("start", "requested"):
+            value = getattr(each, name)
+            if value is not None and not isfinite(value):
+                tree.fail((*place, name), f"must be a finite number, got {value}")
+        try:
+            duration = each.duration
+            duration_s = float(parse_walltime(duration) if isinstance(duration, str) else duration)
+        except ValueError as error:
+            tree.fail((*place, "duration"), str(error))
+        try:
+            jobs = ProcSet.parse(str(each.jobs))
+        except ValueError as error:
+            tree.fail((*place, "jobs"), str(error))
+        for job in jobs:
+            other = owner.setdefault(job, each.name)
+            if other != each.name:
+                tree.fail((*place, "jobs"), f"job {job} is in reservation {other}, too")
+        planned = PlannedReservation(
+            each.name,
+            each.start,
+            duration_s,
+            each.processors,
+            each.nodes,
+            each.requested,
+            jobs,
+        )
+        try:
+            planned.request(each.start)
+        except ValueError as error:
+            tree.fail(place, str(error))
+        found.append(planned)
+    return found
+
+
+class ReservedJobs:
+    """Submissions of which some name an advance reservation.
+
+    Parameters
+    ----------
+    jobs : the submissions.
+    names : place of a job in their order, from 0 -> name of its reservation.
+    """
+
+    def __init__(self, jobs: Submissions, names: Mapping[int, str]) -> None:
+        self._jobs, self._names = jobs, names
+
+    def __len__(self) -> int:
+        """Count the jobs."""
+        return len(self._jobs)
+
+    def submit_times(self) -> list[float]:
+        """Times of submission in order, seconds."""
+        return self._jobs.submit_times()
+
+    def run_times(self) -> list[float]:
+        """Run times in order, seconds."""
+        return self._jobs.run_times()
+
+    def specs(self) -> list[JobSpec]:
+        """Request of each job, in order."""
+        specs = self._jobs.specs()
+        for place, name in self._names.items():
+            specs[place] = msgspec.structs.replace(specs[place], reservation=name)
+        return specs
+
+
+def in_trace(jobs: TraceJobs, planned: Sequence[PlannedReservation]) -> ReservedJobs:
+    """Submit jobs of a trace to the reservations that list their numbers."""
+    return ReservedJobs(jobs, _names(jobs.numbers.tolist(), planned))
+
+
+def in_list(jobs: Sequence[SimJob], planned: Sequence[PlannedReservation]) -> list[SimJob]:
+    """Submit single jobs to the reservations that list their places, from 1."""
+    names = _names(range(1, len(jobs) + 1), planned)
+    return [
+        msgspec.structs.replace(
+            job, spec=msgspec.structs.replace(job.spec, reservation=names.get(place, ""))
+        )
+        for place, job in enumerate(jobs)
+    ]
+
+
+def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dict[int, str]:
+    """Name of the reservation of each job that has one, by its place from 0."""
+    owner = {job: each.name for each in planned for job in each.jobs}
+    found = {place: owner[number] for place, number in enumerate(numbers) if number in owner}
+    missing = owner.keys() - set(numbers)
+    if missing:
+        job = min(missing)
+        raise ConfigError(
+            f"reservation {owner[job]} lists job {job}, which is not simulated: leave it out",
+            field="jobs",
+        )
+    return found
+
+
+def granted(answers: Sequence[Reserve | Refuse]) -> tuple[Reserve, ...]:
+    """Return the reservations, all of which must have been granted.
+
+    Raises
+    ------
+    ConfigError : one was refused.
+    """
+    for answer in answers:
+        if isinstance(answer, Refuse):
+            raise ConfigError(
+                f"advance reservation {answer.name} is refused: {answer.reason.sentence}",
+                field="reservations",
+            )
+    return tuple(answer for answer in answers if isinstance(answer, Reserve))

@@ -1,0 +1,190 @@
+"""Advance reservations in simulations: who holds their processors, for all strategies."""
+
+from __future__ import annotations
+
+import json
+from math import isnan
+from pathlib import Path
+
+import pytest
+from command_line import reshape
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paths import SMALL_TRACE as SMALL
+
+from reshape.errors import ConfigError
+from reshape.speedup import parse
+from scheduler.core.core import Core
+from scheduler.model.events import Event, JobSpec
+from scheduler.model.job import JobState
+from scheduler.model.orders import Order
+from scheduler.model.procset import ProcSet
+from scheduler.policies.scenarios import scenario
+from simulator.engine.costs import ResizeCost
+from simulator.engine.engine import Engine
+from simulator.engine.jobs import SimJob
+from simulator.run import run
+from simulator.traces.normalise import Rules
+from simulator.traces.swf import read as read_trace
+from simulator.workloads.advance_reservations import PlannedReservation, in_list, read
+from simulator.workloads.workload import Workload
+
+SCENARIOS = {
+    "fcfs": scenario("fcfs"),
+    "easy": scenario("easy"),
+    "three": scenario("easy", {"backfill.reservations": 3}),
+    "conservative": scenario("conservative"),
+    "table": scenario("easy", {"selection": "table-first-fit"}),
+    "contiguous": scenario("easy", {"selection": "contiguous"}),
+    "aging": scenario("easy", {"order": "aging"}),
+    "bb": scenario("easy", {"backfill.pick": "bb"}),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_only_jobs_of_the_reservation_run_on_its_processors(name: str) -> None:
+    """A part of a trace whose requests are limits of the run times."""
+    trace = read_trace(SMALL)
+    jobs = run(trace, 64, scenario("easy"), first=150).jobs
+    middle = float(jobs.submitted[75])
+    own = ProcSet.of(
+        int(number)
+        for number, size, estimate in zip(
+            jobs.numbers[60:90], jobs.processors[60:90], jobs.estimate[60:90], strict=True
+        )
+        if size <= 20 and estimate < 20000
+    )
+    planned = [
+        PlannedReservation("a", middle, 30000.0, processors=20, jobs=own),
+        PlannedReservation("b", middle + 10000, 5000.0, processors=10),
+    ]
+    schedule = run(trace, 64, SCENARIOS[name], Rules(), first=150, counted=False, advance=planned)
+    a, b = schedule.advance
+    assert (a.begin, a.end, len(a.processors)) == (middle, middle + 30000, 20)
+    assert not a.processors & b.processors
+    assert schedule.allocated is not None
+    inside = 0
+    for place, held in schedule.allocated.items():
+        start, end = schedule.started[place - 1], schedule.ended[place - 1]
+        if schedule.jobs.numbers[place - 1] in own:
+            assert a.begin <= start
+            assert end <= a.end
+            assert not held - a.processors
+            inside += 1
+            continue
+        for each in (a, b):
+            if held & each.processors:
+                assert end <= each.begin or start >= each.end
+    assert inside > 3
+    missing = [n for n, s in zip(jobs.numbers, schedule.started, strict=True) if isnan(s)]
+    assert set(missing) <= set(own), "jobs without a reservation run before or after it"
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 80), st.integers(1, 6), st.integers(1, 6), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("policy", ["fcfs-pr", "pba-pr", "max-b-pr"])
+@settings(max_examples=60)
+@given(jobs=JOBS, start=st.integers(50, 200), processors=st.integers(1, 8), chosen=st.booleans())
+def test_resizable_jobs_leave_a_reservation_before_it_begins(
+    policy: str, jobs: list[tuple[int, int, int, bool]], start: int, processors: int, chosen: bool
+) -> None:
+    """At its begin, its processors are held by its own jobs and by overdue ones alone."""
+    planned = PlannedReservation("r", float(start), 50.0, processors, requested=40.0)
+    single = [
+        SimJob(
+            float(at),
+            JobSpec(
+                size,
+                80.0 * seconds,
+                2 * size if resizes else None,
+            ),
+            float(seconds),
+            40,
+            parse("amdahl:serial=0.1"),
+        )
+        for at, size, seconds, resizes in sorted(jobs)
+    ]
+    if chosen and single[0].spec.processors <= processors:
+        planned = PlannedReservation(
+            "r", float(start), 50.0, processors, requested=40.0, jobs=ProcSet.span(1, 1)
+        )
+        single = in_list(single, [planned])
+    core = Core(scenario(policy))
+    core.machine.join("n", 8)
+
+    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
+        own = core.exclusions.get("r")
+        if own is None or not own.begin <= now < own.end:
+            return
+        for job in core.live.values():
+            held = ProcSet.union(job.groups.values()) & own.processors
+            is_late = job.estimated_end <= now or job.state is JobState.CONTRACTING
+            assert not held or job.spec.reservation == "r" or is_late
+
+    engine = Engine(
+        core,
+        single,
+        cost=ResizeCost(),
+        watch=watch,
+        requests=[planned.request(single[0].at)],
+    )
+    result = engine.run()
+    for outcome in result.outcomes:
+        if outcome.spec.reservation:
+            assert start <= outcome.started_at < start + 50
+
+
+def test_a_file_of_reservations(tmp_path: Path) -> None:
+    file = tmp_path / "advance.yaml"
+    file.write_text(
+        "reservations:\n"
+        '  - {name: course, start: 100000, duration: "2:00:00", processors: 16, jobs: 3-4}\n'
+    )
+    (planned,) = read(file)
+    assert planned == PlannedReservation(
+        "course", 100000.0, 7200.0, processors=16, jobs=ProcSet.span(3, 2)
+    )
+    done = reshape(
+        "simulate", SMALL, "--jobs", 50, "--advance-reservations", file, "--json",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    (course,) = json.loads(done.stdout)["advance_reservations"]
+    assert (course["begin_s"], course["end_s"]) == (100000.0, 107200.0)
+    assert len(ProcSet.parse(course["processors"])) == 16
+    stored = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert stored["advance_reservations"] == [course]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{name: a, start: 1, duration: 5}", "either of processors or of nodes"),
+        ("{name: a, start: 1, duration: 0, processors: 1}", r"duration_s must be > 0"),
+        ("{name: a, start: 1, duration: x, processors: 1}", "duration"),
+        ("{name: a, start: .inf, duration: 5, processors: 1}", "start"),
+        ("{name: a, start: 1, duration: 5, processors: 1, jobs: 3-1}", "jobs"),
+    ],
+)
+def test_a_wrong_file_names_line_and_field(tmp_path: Path, line: str, message: str) -> None:
+    file = tmp_path / "advance.yaml"
+    file.write_text(f"reservations:\n  - {line}\n")
+    with pytest.raises(ConfigError, match=message) as caught:
+        read(file)
+    assert "advance.yaml" in str(caught.value)
+
+
+def test_a_reservation_that_is_refused_ends_the_simulation() -> None:
+    jobs = [SimJob(0.0, JobSpec(4, 100.0), 100.0)]
+    planned = [
+        PlannedReservation("a", 50.0, 10.0, processors=3, requested=1.0),
+    ]
+    with pytest.raises(ConfigError, match=r"a is refused: .* because of job 1; they are from 100"):
+        run(Workload(4, jobs), 4, scenario("easy"), advance=planned)
+    unknown = [PlannedReservation("a", 200.0, 10.0, processors=3, jobs=ProcSet.span(7, 1))]
+    with pytest.raises(ConfigError, match="lists job 7, which is not simulated"):
+        run(Workload(4, jobs), 4, scenario("easy"), advance=unknown)
