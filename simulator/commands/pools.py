@@ -37,7 +37,7 @@ ALLOCATIONS = "allocations.csv"
 REFUSED = frozenset(
     ("processors", "machine_file", "event_order", "assign", "dispatch", "sharing",
      "contiguity_speedup", "dispersal_exponent", "dispersal", "paraver", "statistic", "sample",
-     "price", "swf_file", "kill_at_reservation")
+     "price", "swf_file", "kill_at_reservation", "advance_file")
 )  # fmt: skip
 #: Columns of the table that compares pools: heading -> (key of the result, format).
 _COLUMNS = {
