@@ -101,6 +101,25 @@ def test_a_service_that_is_started_again_finds_its_agents(
         assert int(sruns.stdout) <= 2, "srun has a second process of its own"
 
 
+def test_jobs_continue_while_slurmctld_is_away(slurm: SlurmCluster, tmp_path: Path) -> None:
+    with SlurmService(tmp_path, slurm, nodes=2) as service:
+        rows = program("synthetic", "--iterations", "80", "--seconds", "0.1", "--mib", "1")
+        job = service.submit(rows, 2, max_processors=4)
+        service.until(lambda: service.job(job).size == 4)
+        time.sleep(6.0)  # slurmctld saves what has happened every 5 s
+        slurm.stop_controller(kill=True)
+        try:
+            assert service.job(job).state in ("RUNNING", "COMPLETED")
+            info = service.wait(job)
+            assert info.state == "COMPLETED", service.output(job)
+            assert info.facts["verified"] is True
+            assert service.nodes() == {"n1": "up", "n2": "up"}
+        finally:
+            slurm.start_controller()
+        assert slurm.state_of(service.allocation) == "RUNNING"
+        assert service.wait(service.submit(["true"], 4)).state == "COMPLETED"
+
+
 def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The first allocation is cancelled; the second one is another node."""
     service = SlurmService(tmp_path, slurm, nodes=1)
