@@ -10,9 +10,9 @@ malformed message, is :class:`Failure`.
                               heartbeat
     to a node agent           StartGroup, StartProxy, KillGroup, WatchJoin, CancelAccept, SweepJob,
                               AgentStop
-    from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, ListJobs,
-                              Explain, Wait, ServerInfo, ListNodes, ChangeNode,
-                              RemoveNode, CreateReservation, CancelReservation,
+    from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, Withdraw,
+                              ReadSubmission, ListJobs, Explain, Wait, ServerInfo, ListNodes,
+                              ChangeNode, RemoveNode, CreateReservation, CancelReservation,
                               ListReservations, Stop
 """
 
@@ -69,6 +69,8 @@ from reshape.wire.command_messages import (
     OpenMode,
     Placement,
     RankPlace,
+    ReadSubmission,
+    RecordedSubmission,
     RemoveNode,
     RequestQuote,
     ReservationInfo,
@@ -81,6 +83,7 @@ from reshape.wire.command_messages import (
     Submit,
     Submitted,
     Wait,
+    Withdraw,
 )
 from reshape.wire.message_base import MessageBase
 
@@ -126,6 +129,9 @@ Message: TypeAlias = (
     | RequestQuote
     | ForecastResult
     | Cancel
+    | Withdraw
+    | ReadSubmission
+    | RecordedSubmission
     | ListJobs
     | Jobs
     | Explain
@@ -188,6 +194,8 @@ __all__ = [
     "Placement",
     "Proceed",
     "RankPlace",
+    "ReadSubmission",
+    "RecordedSubmission",
     "RemoveNode",
     "RequestQuote",
     "ReservationInfo",
@@ -206,4 +214,5 @@ __all__ = [
     "Wait",
     "WatchJoin",
     "Welcome",
+    "Withdraw",
 ]

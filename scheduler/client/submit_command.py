@@ -25,6 +25,7 @@ from scheduler.client.options import (
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, prepare
+from scheduler.model.job import JobState
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -222,4 +223,8 @@ def _accepted(accepted: AcceptedJob, waits: bool, as_json: bool) -> None:
     elif not as_json:
         click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
     if waits:
-        end_with([wait_until(accepted.place, accepted.job, None)], as_json, [accepted.site])
+        place: AcceptedJob | None = accepted
+        while place is not None:  # until it has ended at the site to which it was moved last
+            accepted, ended = place, wait_until(place.place, place.job, None)
+            place = actions.moved_to(accepted) if ended.state == JobState.CANCELLED.name else None
+        end_with([ended], as_json, [accepted.site])

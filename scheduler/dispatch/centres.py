@@ -22,7 +22,8 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Node
 from scheduler.model.orders import Order, Start, WakeAt
 from scheduler.model.procset import ProcSet
-from scheduler.policies.assignment.interface import SiteRequest
+from scheduler.policies.assignment.interface import SiteRequest, run_s
+from scheduler.policies.assignment.moves import Expectation, MoveRules
 
 
 class Redispatch(msgspec.Struct, frozen=True):
@@ -32,10 +33,8 @@ class Redispatch(msgspec.Struct, frozen=True):
     ----------
     every_s : seconds between two examinations of the queues; 0: whenever processors were released.
     at_once : move a job only where it starts at once, as the global controller of GUIM 8.2, model
-        1, which backfills jobs at other centres. Otherwise its quote must be better.
-    gain : share of the present quote that the other quote may have at most.
-    least_s : seconds that the other quote must be earlier at least.
-    depth : number of jobs of each queue that are examined.
+        1, which backfills jobs at other centres. Otherwise its quote must be better by the rules.
+    rules : see `MoveRules`; if `at_once`, only the depth is used.
 
     Raises
     ------
@@ -44,16 +43,12 @@ class Redispatch(msgspec.Struct, frozen=True):
 
     every_s: float = 0.0
     at_once: bool = True
-    gain: float = 0.5
-    least_s: float = 60.0
-    depth: int = 20
+    rules: MoveRules = MoveRules()
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
-        if not (self.every_s >= 0 and self.least_s >= 0 and 0 <= self.gain <= 1):
-            raise ValueError(f"every_s and least_s must be >= 0 and gain from 0 to 1, got {self}")
-        if self.depth < 1:
-            raise ValueError(f"depth must be >= 1, got {self.depth}")
+        """Check the number."""
+        if not self.every_s >= 0:
+            raise ValueError(f"every_s must be >= 0, got {self.every_s}")
 
 
 class CentresMachine:
@@ -140,6 +135,7 @@ class Centres:
         self._running: dict[int, Centre] = {}
         self._queued_at: dict[int, list[Centre]] = {}
         self._requests: dict[int, tuple[float, SiteRequest]] = {}  # of queued jobs, submission time
+        self._moved_at: dict[int, float] = {}  # queued jobs that were moved -> time
         self._held: dict[int, SiteRequest] = {}  # in the queue of the dispatcher
         self._revoked: dict[str, list[Event]] = {}
         self._wakes: dict[float, dict[str, None]] = {}  # centres that asked for a wake-up
@@ -218,6 +214,7 @@ class Centres:
     def _start(self, job: int, centre: Centre) -> None:
         """Note the start of a job, and revoke its other submissions."""
         self._running[job] = centre
+        self._moved_at.pop(job, None)
         self.ran_at[job] = self._places[centre.name]
         if centre.cpu_factor != 1.0:
             self.cpu_factors[job] = centre.cpu_factor
@@ -287,8 +284,10 @@ class Centres:
             return
         self._examined = self.now
         for centre in self.centres:
-            for job in list(centre.core.queue)[: rules.depth]:
-                if job.id in centre.core.queue:  # a job that moved may have let it start
+            for job in list(centre.core.queue)[: rules.rules.depth]:
+                moved_at = self._moved_at.get(job.id, -inf)
+                # A job that moved may have let this one start.
+                if job.id in centre.core.queue and rules.rules.may_move_at(self.now, moved_at):
                     better = self._better(self._requests[job.id][1], centre, rules)
                     if better is not None:
                         self._move(job.id, centre, better, orders)
@@ -301,15 +300,17 @@ class Centres:
             free = (c for c in others if c.free() >= size)
             return next((c for c in free if c.wait_s(request) == 0.0), None)
         present_s = centre.wait_of(request.job)
-        waits = [(other.wait_s(request), i) for i, other in enumerate(others)]
-        if not waits:
-            return None
-        best_s, best = min(waits)
-        clearly = best_s <= rules.gain * present_s and best_s <= present_s - rules.least_s
-        return others[best] if clearly else None
+        present = Expectation(present_s, present_s + run_s(request, centre))
+        found = []
+        for other in others:
+            wait_s = other.wait_s(request)
+            found.append(Expectation(wait_s, wait_s + run_s(request, other)))
+        best = rules.rules.choice(present, found)
+        return None if best is None else others[best]
 
     def _move(self, number: int, centre: Centre, to: Centre, orders: list[Order]) -> None:
         self.moved += 1
+        self._moved_at[number] = self.now
         _, request = self._requests[number]
         self._revoke(number, centre)
         self._give(centre, [], orders)

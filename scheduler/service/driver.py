@@ -120,17 +120,21 @@ class Driver:
     def run_turn(self) -> set[int]:
         """Decide on the events of this turn; return the jobs that were compared with processes."""
         self._forget_settled()
-        events, self.events = self.events, []
         after, self.after_decision = self.after_decision, []
-        if events:
-            self.decide(events)
-            if any(isinstance(event, DrainChanged | NodeRemoved) for event in events):
-                self._follow_removals()
+        self.decide_pending()
         for act in after:
             act()
         if not (self.changed_jobs or self._monitor.changed_jobs):
             return set()
         return self._reconcile()
+
+    def decide_pending(self) -> None:
+        """Decide now on the events of this turn that have come so far."""
+        events, self.events = self.events, []
+        if events:
+            self.decide(events)
+            if any(isinstance(event, DrainChanged | NodeRemoved) for event in events):
+                self._follow_removals()
 
     def decide(self, events: list[Event]) -> list[Order]:
         """Hand events to the core now, and note events and orders in the journal."""

@@ -34,6 +34,8 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ForecastStarts: _PEOPLE,
     m.ForecastJob: _PEOPLE,  # users: their own jobs
     m.Cancel: _PEOPLE,  # users: their own jobs
+    m.Withdraw: _PEOPLE,  # users: their own jobs
+    m.ReadSubmission: _PEOPLE,  # the user of the job alone
     m.Explain: _PEOPLE,  # users: their own jobs
     m.ListJobs: _PEOPLE,
     m.Wait: _PEOPLE,
@@ -47,7 +49,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.Stop: frozenset(("administrator",)),
 }
 #: Messages about a job that only its user and administrators may send.
-OF_OWN_JOB = (m.Cancel, m.Explain, m.ForecastJob)
+OF_OWN_JOB = (m.Cancel, m.Withdraw, m.ReadSubmission, m.Explain, m.ForecastJob)
 
 
 @dataclass(frozen=True)

@@ -232,6 +232,14 @@ class RequestHandler:
                 self._driver.events.append(apps.cancel(message.job))
                 self._answer_later(peer, message.id, m.Done)
                 return None
+            case m.Withdraw():
+                self._driver.decide_pending()  # such as a cancellation of this turn
+                withdrawal = apps.withdraw(message)
+                if withdrawal is not None:  # no other event comes between check and decision
+                    self._driver.decide([withdrawal])
+                return m.Done()
+            case m.ReadSubmission():
+                return m.RecordedSubmission(submission=apps.submission(message.job, sender.user))
             case m.ListJobs(job=None):
                 self._list(peer, message)
                 return None

@@ -14,6 +14,7 @@ no answer comes by the deadline      the outcome is not known: `OutcomeUnknownEr
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -21,12 +22,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
 from reshape.wire.client import connect
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
-from scheduler.client.sites.records import SubmissionRecord
+from scheduler.client.sites.records import RecordError, SubmissionRecord
 from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.by_metric import (
     LessCostSld,
@@ -51,6 +52,10 @@ QUOTED = ("wait", "slowdown", "cost")
 
 class OutcomeUnknownError(ReshapeError):
     """A submission was sent and not answered; it may have been accepted."""
+
+
+class NotReachedError(ReshapeError):
+    """A site could not be reached now, so that nothing was sent to it."""
 
 
 class AcceptedJob(NamedTuple):
@@ -108,9 +113,17 @@ def ranked(
 
 
 def submit_to_best(
-    order: Sequence[SiteAnswers], submission: m.Submission, key: str, timeout_s: float
+    order: Sequence[SiteAnswers],
+    submission: m.Submission,
+    key: str,
+    timeout_s: float,
+    max_cost: float | None = None,
 ) -> tuple[AcceptedJob | None, dict[str, str]]:
     """Submit a job to the first of the sites that accepts it.
+
+    Parameters
+    ----------
+    max_cost : limit of the cost of the job, which also holds if it is moved; None: there is none.
 
     Returns
     -------
@@ -119,7 +132,8 @@ def submit_to_best(
     Raises
     ------
     OutcomeUnknownError : a site did not answer; it may have accepted the job.
-    ReshapeError : the key was used before, or its record cannot be written.
+    RecordError : the record cannot be written.
+    ReshapeError : the key was used before.
     """
     earlier = records.read(key)
     if earlier is not None:
@@ -127,14 +141,22 @@ def submit_to_best(
             f"the submission key {key} was used for site {earlier.site}: give --retry {key} to"
             " repeat that submission, or use another key"
         )
+    records.remove_old()
     refused: dict[str, str] = {}
     for site in order:
         description = site.description
         sent = msgspec.structs.replace(at_site(submission, description), key=key)
-        record = SubmissionRecord(key, site.name, str(description.place.absolute()), sent)
+        record = SubmissionRecord(
+            key,
+            site.name,
+            str(description.place.absolute()),
+            sent,
+            cpu_factor=description.cpu_factor,
+            max_cost=max_cost,
+        )
         try:
-            return _send(record, timeout_s), refused
-        except OutcomeUnknownError:
+            return send(record, timeout_s), refused
+        except (OutcomeUnknownError, RecordError):
             raise
         except ReshapeError as error:
             records.remove(key)
@@ -148,6 +170,7 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
     Raises
     ------
     OutcomeUnknownError : the site does not answer.
+    RecordError : the record cannot be written.
     ReshapeError : there is no submission with this key; or the site refuses it, and the job exists
         nowhere.
     """
@@ -159,8 +182,10 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
     if record.submission is None:
         return AcceptedJob(record.site, Path(record.place), record.job, key)
     try:
-        return _send(record, timeout_s)
-    except (OutcomeUnknownError, ServiceUnavailable) as error:
+        return send(record, timeout_s)
+    except RecordError:
+        raise
+    except (OutcomeUnknownError, NotReachedError) as error:
         raise OutcomeUnknownError(
             f"site {record.site} cannot be asked ({error}): repeat 'reshape submit --sites FILE"
             f" --retry {key}' when it is up; no other site has the job"
@@ -172,26 +197,48 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
         ) from None
 
 
-def _send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
+def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
     """Write the record, send the submission, and note the job.
 
     Raises
     ------
     OutcomeUnknownError : no answer came.
-    ReshapeError : the site has refused, or nothing could be sent.
+    NotReachedError : the site cannot be reached; nothing was sent now.
+    RecordError : the record cannot be written; nothing was sent now.
+    ReshapeError : the site has refused.
     """
     assert record.submission is not None
-    place = Path(record.place)
     records.write(record)
-    with connect(place) as client:
-        try:
-            answer = client.request(m.Submit(submission=record.submission), timeout_s)
-        except ServiceUnavailable as error:
-            raise OutcomeUnknownError(
-                f"site {record.site} did not answer ({error}): whether it accepted the job is not"
-                f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
-            ) from None
+    try:
+        answer = ask_site(record.place, m.Submit(submission=record.submission), timeout_s)
+    except OutcomeUnknownError as error:
+        raise OutcomeUnknownError(
+            f"site {record.site} did not answer ({error}): whether it accepted the job is not"
+            f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
+        ) from None
     assert isinstance(answer, m.Submitted)
-    done = msgspec.structs.replace(record, submission=None, job=answer.job)
-    records.write(done)
-    return AcceptedJob(record.site, place, answer.job, record.key)
+    with contextlib.suppress(ReshapeError):  # the record before leads to the same job
+        records.write(msgspec.structs.replace(record, submission=None, job=answer.job, leaves=None))
+    return AcceptedJob(record.site, Path(record.place), answer.job, record.key)
+
+
+def ask_site(place: str, message: m.Message, timeout_s: float) -> m.Message:
+    """Send one message to a site, and tell apart what its failure means.
+
+    Raises
+    ------
+    OutcomeUnknownError : the message may have been sent, and no answer came.
+    NotReachedError : the message was not sent.
+    ReshapeError : the site has refused.
+    """
+    try:
+        client = connect(Path(place))
+    except ReshapeError as error:
+        raise NotReachedError(str(error)) from None
+    with client:
+        try:
+            return client.request(message, timeout_s)
+        except AccessRefused as error:
+            raise NotReachedError(str(error)) from None
+        except (ServiceUnavailable, ProtocolError) as error:
+            raise OutcomeUnknownError(str(error)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from reshape.errors import ConfigError, ReshapeError
 from reshape.wire import messages as m
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
-from scheduler.client.sites.records import SubmissionRecord
+from scheduler.client.sites.records import LeftJob, SubmissionRecord
 from scheduler.client.sites.submitting import ranked, request_of, retry
 from scheduler.config.sites_file import SiteDescription
 from scheduler.forecasts.quotes import Quote
@@ -111,6 +112,39 @@ def test_a_record_is_private_and_can_be_read_again(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["k.json"]
     records.remove("k")
     assert records.read("k") is None
+
+
+def test_old_records_of_accepted_submissions_are_removed(folder: Path) -> None:
+    left = LeftJob("a", "/a", 3, 1.0)
+    kept = {
+        "sent": SubmissionRecord("sent", "a", "/a", SUBMISSION),
+        "leaving": SubmissionRecord("leaving", "b", "/b", SUBMISSION, moves=1, leaves=left),
+        "accepted": SubmissionRecord("accepted", "a", "/a", None, 7),
+    }
+    for record in kept.values():
+        records.write(record)
+    written = (folder / "accepted.json").stat().st_mtime
+    records.remove_old(written + records.KEPT_S - 60)
+    assert {each.key: each for each in records.read_all()} == kept
+    records.remove_old(written + records.KEPT_S + 60)
+    del kept["accepted"]
+    assert {each.key: each for each in records.read_all()} == kept
+
+
+def test_one_process_at_a_time_holds_the_lock_of_moves(folder: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with records.lock():
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with records.lock():
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]
 
 
 def test_a_damaged_record_and_a_wrong_key_are_refused(folder: Path) -> None:

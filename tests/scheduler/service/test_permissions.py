@@ -32,6 +32,8 @@ RequestQuote    administrator  user  .  .
 ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .
 Cancel         administrator  user  .  .
+Withdraw       administrator  user  .  .
+ReadSubmission  administrator  user  .  .
 ListJobs       administrator  user  .  .
 Explain        administrator  user  .  .
 Wait           administrator  user  .  .

@@ -147,6 +147,35 @@ def test_a_client_that_dies_leaves_one_job_at_most_and_retry_finds_it(
     assert sum(sites.jobs().values()) == (1 if sent else 0)
 
 
+def test_a_job_whose_acceptance_cannot_be_noted_is_sent_to_no_other_site(sites: Sites) -> None:
+    script = """
+import sys
+from scheduler.client.sites import records
+original, count = records.write, [0]
+def failing(record):
+    count[0] += 1
+    if count[0] == 2:
+        raise records.RecordError("the disk is full")
+    original(record)
+records.write = failing
+from reshape.__main__ import main
+main(sys.argv[1:])
+"""
+    words = ["submit", "--sites", str(sites.file), "--key", "k", "-n", "1"]
+    words += ["--output", "/dev/null", "--", "sleep", "60"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "submitted job left:1, key k\n")
+    again = sites.reshape("submit", "--sites", sites.file, "--retry", "k")
+    assert again.stdout == done.stdout
+    assert sites.jobs() == {"left": 1, "right": 0}
+
+
 def test_a_site_that_dies_before_its_answer_gets_the_job_once(sites: Sites) -> None:
     process = sites.left.process
     script = """
