@@ -14,7 +14,6 @@ from rich.console import Console
 from reshape.cli.helptext import example
 from reshape.errors import ConfigError
 from reshape.wire.messages import JobInfo
-from scheduler.client.sites.submitting import METRICS
 from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.progress import RunProgress
@@ -23,6 +22,7 @@ from scheduler.demo.run import run_workload
 from scheduler.demo.sites.command import DEFAULT_METRICS, run_sites_demo
 from scheduler.demo.sites.services import MOST_SITES
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
+from scheduler.dispatch.metrics import METRICS
 from scheduler.policies.scenarios import scenario as find_scenario
 
 STATIC = "easy"

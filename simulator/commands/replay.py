@@ -110,10 +110,20 @@ class FormulaText(click.ParamType[Formula]):
     show_default=True,
     help=f"Speedup model for sizes on which a job never ran: {FORMS.partition(' or ')[0]}.",
 )
+@click.option(
+    "--sites",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Compare the choices between services; JOURNAL is the folder with NAME.db of each.",
+)
+@click.option(
+    "--metric", default="wait", show_default=True, help="With --sites: as for 'reshape submit'."
+)
 @json_option
 @example(
     "reshape replay ~/.reshape",
     "reshape replay journal.db --policy easy",
+    "reshape replay sites-demo/wait --sites sites-demo/wait/sites.yaml --metric wait",
     "reshape replay journal.db --set resizing.min_benefit=0.2 --json",
 )
 def replay(
@@ -124,6 +134,8 @@ def replay(
     costs: tuple[Path, ...],
     runs: int,
     speedup: Formula,
+    sites: Path | None,
+    metric: str,
     as_json: bool,
 ) -> None:
     """Replay JOURNAL, the journal of a service or its directory.

@@ -36,12 +36,14 @@ class SiteAnswers:
     info : state of its service.
     quoted : quote for the job.
     queued_work : processors times walltime of its queued jobs, processor-seconds.
+    queued_processors : number of processors that they request.
     """
 
     description: SiteDescription
     info: m.Info
     quoted: Quote
     queued_work: float = 0.0
+    queued_processors: int = 0
 
     @property
     def name(self) -> str:
@@ -80,8 +82,9 @@ class SiteAnswers:
         return self.queued_work
 
     def load(self) -> float:
-        """Processors in use divided by those of the site."""
-        return (self.info.processors - self.info.free) / max(1, self.info.processors)
+        """Processors that live and queued jobs hold or request, divided by those of the site."""
+        held = self.info.processors - self.info.free
+        return (held + self.queued_processors) / max(1, self.info.processors)
 
     def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         """Quoted wait, s; inf if the job does not start within the horizon of the service."""
@@ -152,7 +155,7 @@ def _answers(site: SiteDescription, submission: m.Submission, deadline_s: float)
     queued = [job for job in list_jobs(site.place).jobs if job.state == JobState.PENDING.name]
     work = sum(job.requested * job.walltime_s for job in queued)
     quoted = quote_of(site.place, sent, timeout=deadline_s)
-    return SiteAnswers(site, info, quoted, work)
+    return SiteAnswers(site, info, quoted, work, sum(job.requested for job in queued))
 
 
 def _check_limits(site: SiteDescription, submission: m.Submission) -> None:

@@ -28,26 +28,10 @@ from reshape.wire.client import connect
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
 from scheduler.client.sites.records import RecordError, SubmissionRecord
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.metrics import QUOTED, metric_of
 from scheduler.model.events import JobSpec
-from scheduler.policies.assignment.by_metric import (
-    LessCostSld,
-    LessJobsInQueue,
-    LessSlowdown,
-    LessWaitTime,
-    LessWorkLeft,
-)
-from scheduler.policies.assignment.interface import Assignment, SiteRequest, cost
-from scheduler.policies.registry import find
-
-METRICS: dict[str, Assignment] = {
-    "wait": LessWaitTime(),
-    "slowdown": LessSlowdown(),
-    "cost": LessCostSld(),
-    "work": LessWorkLeft(),
-    "queue": LessJobsInQueue(),
-}
-#: Metrics for which a site must quote a start.
-QUOTED = ("wait", "slowdown", "cost")
+from scheduler.policies.assignment.interface import SiteRequest, cost
 
 
 class OutcomeUnknownError(ReshapeError):
@@ -65,17 +49,6 @@ class AcceptedJob(NamedTuple):
     place: Path
     job: int
     key: str
-
-
-def metric_of(name: str) -> Assignment:
-    """Task assignment policy of a metric, or of ``module:Class``.
-
-    Raises
-    ------
-    ConfigError : there is no such policy.
-    """
-    found: Assignment = METRICS[name] if name in METRICS else find("assignment", name)()
-    return found
 
 
 def request_of(submission: m.Submission, max_cost: float = inf) -> SiteRequest:
@@ -103,12 +76,11 @@ def ranked(
             left_out[site.name] = f"the job would cost {expected:.6g}, above {request.max_cost:g}"
         else:
             usable.append(site)
-    policy, order = metric_of(metric), []
+    dispatcher, order = Dispatcher(metric_of(metric)), []
     while usable:
-        choice = policy.assign(request, usable)
-        name = choice[0].name if isinstance(choice, Sequence) else choice.name
-        order.append(next(site for site in usable if site.name == name))
-        usable = [site for site in usable if site.name != name]
+        chosen = dispatcher.choose(request, usable, max(site.info.now for site in usable))[0]
+        order.append(chosen)
+        usable.remove(chosen)
     return order, left_out
 
 

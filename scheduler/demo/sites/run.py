@@ -17,7 +17,7 @@ from reshape.errors import ReshapeError
 from reshape.wire.messages import JobInfo, Jobs
 from scheduler.client.asking import list_jobs
 from scheduler.client.sites import records
-from scheduler.client.sites.answers import at_once, away_lines, collect
+from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.submitting import AcceptedJob, ranked, request_of, submit_to_best
 from scheduler.client.submission import prepare
 from scheduler.config.sites_file import SitesFile
@@ -25,7 +25,25 @@ from scheduler.demo.progress import RunProgress
 from scheduler.demo.run import LONGEST_S, LOOK_S
 from scheduler.demo.sites.services import DemoSite, running_sites
 from scheduler.demo.sites.workload import SiteDemoJob
+from scheduler.dispatch.metrics import QUOTED
 from scheduler.model.procset import ProcSet
+
+#: File with the `AskedJob` of each job, in the order of the workload.
+CHOICES = "choices.json"
+
+
+class AskedJob(msgspec.Struct, frozen=True):
+    """A job of a run, the site that got it, and when the sites answered; see CHOICES.
+
+    Parameters
+    ----------
+    site, job : where it was submitted, and its number there.
+    asked_at : time of the latest answer on which the choice rests, Unix seconds.
+    """
+
+    site: str
+    job: int
+    asked_at: float
 
 
 class SiteRun(NamedTuple):
@@ -96,6 +114,12 @@ def _own_records() -> Iterator[None]:
                 os.environ[records.VARIABLE] = before
 
 
+def _asked_at(metric: str, answers: Sequence[SiteAnswers]) -> float:
+    """Time of the latest answer, by the clocks of the services, Unix seconds."""
+    quoted = metric in QUOTED
+    return max(each.quoted.now if quoted else each.info.now for each in answers)
+
+
 class _Run:
     """A run in progress; the parameters are those of `run_by_metric`, `found` is the sites file."""
 
@@ -111,6 +135,7 @@ class _Run:
         self._metric, self._workload, self._sites = metric, workload, sites
         self._found, self._folder, self._console = found, folder, console
         self._accepted: list[AcceptedJob] = []
+        self._asked: list[AskedJob] = []
 
     def to_the_end(self, progress: RunProgress) -> SiteRun:
         """Submit the jobs at their times, and wait until all have ended."""
@@ -124,6 +149,7 @@ class _Run:
             jobs = self._list()
             progress(passed, Jobs(now=time.time(), jobs=self._side_by_side(jobs)), len(coming))
             if not coming and all(job.ended_at is not None for job in jobs):
+                (self._folder / CHOICES).write_bytes(msgspec.json.encode(self._asked))
                 return SiteRun(self._metric, [each.site for each in self._accepted], jobs)
             if passed > LONGEST_S:
                 late = ", ".join(str(job.job) for job in jobs if job.ended_at is None)
@@ -152,6 +178,9 @@ class _Run:
             paced = msgspec.structs.replace(submission, argv=job.argv(site.cpu_factor))
             accepted, refused = submit_to_best([site], paced, records.new_key(), deadline_s)
             if accepted is not None:
+                self._asked.append(
+                    AskedJob(accepted.site, accepted.job, _asked_at(self._metric, answers))
+                )
                 return accepted
             failed |= refused
         why = "; ".join(f"{name}: {reason}" for name, reason in failed.items())

@@ -1,0 +1,87 @@
+"""``reshape replay --sites``: compare the choices between live services with simulated ones."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import click
+import msgspec
+
+from reshape.errors import ReshapeError
+from scheduler.config.sites_file import read_sites
+from scheduler.text.counts import counted
+from scheduler.text.tables import Table, render
+from simulator.live_runs.recorded_sites import (
+    ComparedChoice,
+    asked_times,
+    compare_choices,
+    read_run,
+)
+
+#: File of a demonstration with the times at which the sites were asked.
+CHOICES = "choices.json"
+
+
+def replay_sites(folder: Path, sites: Path, metric: str, *, as_json: bool) -> int:
+    """Compare the choices, print them, and return the exit code: 1 if one differs.
+
+    Parameters
+    ----------
+    folder : with the journals, and the file CHOICES if there is one.
+    sites : the sites file.
+    """
+    file = folder / CHOICES
+    try:
+        asked = asked_times(msgspec.json.decode(file.read_bytes())) if file.exists() else {}
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise ReshapeError(f"{file} is damaged: {error!r}") from None
+    found = compare_choices(read_run(read_sites(sites), folder, asked), metric)
+    same = sum(each.is_same for each in found)
+    if as_json:
+        click.echo(msgspec.json.encode(_data(metric, same, found)))
+    else:
+        click.echo(render(_table(found)))
+        click.echo(f"{same} of {counted(len(found), 'choice')} by {metric} are the same")
+    return int(same < len(found))
+
+
+def _data(metric: str, same: int, found: list[ComparedChoice]) -> dict[str, object]:
+    choices = [
+        {
+            "live": each.live,
+            "at_s": each.at_s,
+            "processors": each.processors,
+            "simulated": each.simulated,
+            "same": each.is_same,
+            "waits_s": {n: None if wait == inf else wait for n, wait in each.waits_s.items()},
+        }
+        for each in found
+    ]
+    return {"metric": metric, "jobs": len(found), "same": same, "choices": choices}
+
+
+def _table(found: list[ComparedChoice]) -> Table:
+    names = list(dict.fromkeys(name for each in found for name in each.waits_s))
+    rows = []
+    for each in found:
+        waits = [each.waits_s.get(name) for name in names]
+        rows.append(
+            (
+                each.live,
+                f"{each.at_s:.2f}",
+                str(each.processors),
+                *("-" if wait is None else f"{wait:.1f}" for wait in waits),
+                each.simulated,
+                "yes" if each.is_same else "NO",
+            )
+        )
+    head = (
+        "LIVE",
+        "ASKED, S",
+        "PROCS",
+        *(f"WAIT {name}, S" for name in names),
+        "SIMULATED",
+        "SAME",
+    )
+    return Table(head, rows, left=frozenset({"LIVE", "SIMULATED", "SAME"}))
