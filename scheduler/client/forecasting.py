@@ -155,6 +155,8 @@ def quote_text(quote: Quote) -> str:
             times = [moment(at) for at in (spread.p10, spread.p50, spread.p90)]
             lines[f"{name} P10, P50, P90"] = ", ".join(times)
         lines["Futures"] = f"{quote.futures}, run times of {quote.past_jobs} past jobs"
+        if quote.predicted_jobs:
+            lines["Futures"] += f", of the predictor for {counted(quote.predicted_jobs, 'job')}"
     return "\n".join(f"{name + ':':<21}{value}" for name, value in lines.items())
 
 

@@ -1,8 +1,7 @@
 """Futures: forecasts with drawn run times, and the quantiles of their starts and ends.
 
-Run times differ from estimates. Each future draws the ratio of run time to walltime of every job
-from the ratios of jobs that completed recently; that of a running job is larger than the share of
-its walltime that has passed. Without such jobs, jobs run for their estimates.
+Run times differ from estimates. Each future draws the run time of every job, see
+`scheduler.forecasts.run_times`. Without a predictor and past jobs, jobs run for their estimates.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from math import inf
 from multiprocessing import get_all_start_methods, get_context
@@ -22,8 +20,8 @@ import numpy as np
 
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.forecasts.run_times import RunTimes
 from scheduler.model.events import JobSpec
-from scheduler.model.job import Job
 
 LEVELS = (10, 50, 90)
 #: Seconds after which a process of a pool notices that its parent has died.
@@ -51,7 +49,7 @@ class Spreads(NamedTuple):
     end: Spread
 
 
-class Futures(NamedTuple):
+class Futures:
     """What several forecasts of one state have in common; each draws other run times.
 
     Parameters
@@ -62,11 +60,22 @@ class Futures(NamedTuple):
     arrive_until : further jobs are submitted until this time, s, like the latest ones.
     """
 
-    state: RecordedState
-    job: int
-    specs: Sequence[JobSpec] = ()
-    horizon_s: float = inf
-    arrive_until: float = -inf
+    def __init__(
+        self,
+        state: RecordedState,
+        job: int,
+        specs: Sequence[JobSpec] = (),
+        horizon_s: float = inf,
+        arrive_until: float = -inf,
+    ) -> None:
+        self._state, self._job, self._specs = state, job, specs
+        self._horizon_s, self._arrive_until = horizon_s, arrive_until
+        self._run_times = RunTimes.of(state, specs)
+
+    @property
+    def predicted(self) -> int:
+        """Number of jobs whose run times are drawn from the quantiles of a predictor."""
+        return len(self._run_times.quantiles)
 
     def spreads(self, count: int, seed: int = 0, workers: int = 1) -> Spreads:
         """Compute the quantiles over a number of forecasts.
@@ -97,17 +106,17 @@ class Futures(NamedTuple):
 
     def one(self, draw: np.random.Generator) -> tuple[float, float]:
         """Start and end of the job in one future, s; inf beyond the horizon."""
-        later = drawn_arrivals(self.state, self.arrive_until, draw)
-        specs = [*self.specs, *(spec for _, spec in later)]
+        later = drawn_arrivals(self._state, self._arrive_until, draw)
+        specs = [*self._specs, *(spec for _, spec in later)]
         found = forecast(
-            self.state,
-            self.specs,
-            horizon_s=self.horizon_s,
-            run_s=drawn_run_times(self.state, specs, draw),
-            only=self.job,
+            self._state,
+            self._specs,
+            horizon_s=self._horizon_s,
+            run_s=self._run_times.drawn(specs, draw),
+            only=self._job,
             later=later,
         )
-        return found.start(self.job), found.end(self.job)
+        return found.start(self._job), found.end(self._job)
 
 
 _inherited: list[Futures] = []
@@ -151,28 +160,3 @@ def drawn_arrivals(
     times = np.sort(rng.uniform(state.now, until, count)).tolist()
     chosen = rng.integers(0, len(known), count).tolist()
     return [(at, known[place][1]) for at, place in zip(times, chosen, strict=True)]
-
-
-def drawn_run_times(
-    state: RecordedState, specs: Iterable[JobSpec], rng: np.random.Generator
-) -> dict[int, float]:
-    """Draw the run times of all jobs of a state, and of jobs that are submitted to it.
-
-    Returns
-    -------
-    job number -> run time from the start to the end, s. Without past jobs it is empty. A running
-    job has no entry if no past job ran for so large a share of its walltime.
-    """
-    ratios = sorted(state.ratios)
-    if not ratios:
-        return {}
-    submitted = [Job(state.last + i, spec, state.now) for i, spec in enumerate(specs, 1)]
-    jobs = [*state.jobs, *submitted]
-    drawn: dict[int, float] = {}
-    for job, u in zip(jobs, rng.random(len(jobs)).tolist(), strict=True):
-        walltime_s, passed = job.spec.walltime_s, 0
-        if job.started_at is not None:
-            passed = bisect_right(ratios, (state.now - job.started_at) / walltime_s)
-        if passed < len(ratios):
-            drawn[job.id] = ratios[passed + int(u * (len(ratios) - passed))] * walltime_s
-    return drawn

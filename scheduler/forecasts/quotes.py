@@ -35,6 +35,7 @@ class Quote(msgspec.Struct, frozen=True):
     start_quantiles, end_quantiles : over futures; None if there are none.
     futures : number of futures.
     past_jobs : number of completed jobs whose run times the futures draw from.
+    predicted_jobs : number of jobs whose run times they draw from the quantiles of a predictor.
     """
 
     now: float
@@ -49,6 +50,7 @@ class Quote(msgspec.Struct, frozen=True):
     end_quantiles: Spread | None = None
     futures: int = 0
     past_jobs: int = 0
+    predicted_jobs: int = 0
 
 
 class OtherRequest(msgspec.Struct, frozen=True):
@@ -127,10 +129,12 @@ def quote(
     if not futures:
         return answer
     until = _arrive_until(state.now, start) if arrivals else -inf
-    spreads = Futures(state, number, [spec], horizon_s, until).spreads(futures, seed, workers)
+    several = Futures(state, number, [spec], horizon_s, until)
+    spreads = several.spreads(futures, seed, workers)
     return msgspec.structs.replace(
         answer,
         futures=futures,
+        predicted_jobs=several.predicted,
         start_quantiles=spreads.start,
         end_quantiles=spreads.end,
     )

@@ -1,0 +1,102 @@
+"""Run times that futures draw: from the quantiles of a predictor, or from those of past jobs.
+
+If the predictor of the site has quantiles for a job, the run time is drawn from them. Otherwise
+the ratio of run time to walltime is drawn from the jobs that completed lately. The run time of a
+running job is drawn from the part of its distribution beyond the time for which it has run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.model.events import JobSpec
+from scheduler.model.job import Job
+
+#: Probabilities of the quantiles of a predictor; between them the distribution is linear.
+PROBABILITIES = (0.01, *(step / 20 for step in range(1, 20)), 0.99)
+
+
+class RunTimes(NamedTuple):
+    """Distributions of the run times of the jobs of a state.
+
+    Parameters
+    ----------
+    state : with the jobs.
+    ratios : run time divided by walltime of past jobs, ascending.
+    quantiles : job number -> run times (s) at `PROBABILITIES`, for jobs for which the predictor has
+        them.
+    """
+
+    state: RecordedState
+    ratios: Sequence[float]
+    quantiles: Mapping[int, Sequence[float]]
+
+    @classmethod
+    def of(cls, state: RecordedState, specs: Sequence[JobSpec] = ()) -> RunTimes:
+        """Ask the predictor of a state about its jobs, and about jobs that are submitted to it."""
+        predictor = state.site().principal.predictor
+        quantiles = {}
+        if predictor is not None:
+            for job in _all_jobs(state, specs):
+                found = predictor.quantiles(job, PROBABILITIES)
+                if found is not None:
+                    quantiles[job.id] = _ascending(found)
+        return cls(state, sorted(state.ratios), quantiles)
+
+    def drawn(self, specs: Iterable[JobSpec], rng: np.random.Generator) -> dict[int, float]:
+        """Draw the run times of all jobs of the state, and of jobs that are submitted to it.
+
+        Returns
+        -------
+        job number -> run time from the start to the end, s. A job has no entry if there is no past
+        job and no quantile, or if it has run for longer than all of them.
+        """
+        if not self.ratios and not self.quantiles:
+            return {}
+        jobs = _all_jobs(self.state, specs)
+        drawn: dict[int, float] = {}
+        for job, u in zip(jobs, rng.random(len(jobs)).tolist(), strict=True):
+            passed_s = 0.0 if job.started_at is None else self.state.now - job.started_at
+            if job.id in self.quantiles:
+                run_s = _from_quantiles(self.quantiles[job.id], passed_s, u)
+            else:
+                run_s = self._from_ratios(job.spec.walltime_s, passed_s, u)
+            if run_s is not None:
+                limit_s = job.spec.walltime_s if self.state.kill_at_walltime else run_s
+                drawn[job.id] = min(run_s, limit_s)
+        return drawn
+
+    def _from_ratios(self, walltime_s: float, passed_s: float, u: float) -> float | None:
+        """Draw a ratio above the share of the walltime that has passed."""
+        ratios = self.ratios
+        passed = bisect_right(ratios, passed_s / walltime_s) if passed_s > 0 else 0
+        if passed == len(ratios):
+            return None
+        return ratios[passed + int(u * (len(ratios) - passed))] * walltime_s
+
+
+def _from_quantiles(quantiles: Sequence[float], passed_s: float, u: float) -> float | None:
+    """Draw a run time above the one that has passed."""
+    if passed_s >= quantiles[-1]:
+        return None
+    below = 0.0
+    if passed_s > quantiles[0]:
+        below = float(np.interp(passed_s, quantiles, PROBABILITIES))
+    return max(passed_s, float(np.interp(below + u * (1.0 - below), PROBABILITIES, quantiles)))
+
+
+def _ascending(quantiles: Iterable[float]) -> list[float]:
+    """Quantiles of a predictor, which may be a user's own, made ascending."""
+    found = np.maximum.accumulate(np.fromiter(quantiles, dtype=np.float64))
+    return found.tolist()  # type: ignore[no-any-return]
+
+
+def _all_jobs(state: RecordedState, specs: Iterable[JobSpec]) -> list[Job]:
+    """Jobs of a state, and those that are submitted to it."""
+    submitted = [Job(state.last + i, spec, state.now) for i, spec in enumerate(specs, 1)]
+    return [*state.jobs, *submitted]
