@@ -100,8 +100,8 @@ from scheduler.model.job import JobState
     default="wait",
     show_default=True,
     metavar="METRIC",
-    help="With --sites: metric of the choice, which is wait, slowdown, cost, work, queue or"
-    " module:Class.",
+    help="With --sites: metric of the choice, which is wait, turnaround, slowdown, cost, work,"
+    " queue or module:Class.",
 )
 @click.option("--max-cost", type=FiniteRange(min=0), help="With --sites: largest cost of the job.")
 @click.option("--key", help="With --sites: submission key.  [default: a new one]")

@@ -108,9 +108,8 @@ def read_centres(file: Path) -> list[CentreDescription]:
         except ConfigError as error:
             field = "scenario" if error.field == "scenario" else "set"
             tree.fail((*place, field), error.message)
-        for field, given in (("resizing", chosen.resizing), ("redirection", chosen.redirection)):
-            if given is not None:
-                tree.fail((*place, "scenario"), f"centres have rigid jobs; leave {field} out")
+        if chosen.redirection is not None:
+            tree.fail((*place, "scenario"), "a centre is one group; leave redirection out")
         found.append(
             CentreDescription(
                 each.name,

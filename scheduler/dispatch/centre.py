@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 
 import msgspec
@@ -10,19 +11,26 @@ import msgspec
 from scheduler.config.centres_file import CentreDescription
 from scheduler.core.core import Core
 from scheduler.forecasts.expected_start import expected_start, expected_start_of
-from scheduler.model.events import JobSpec
+from scheduler.forecasts.forecast import JobForecast, forecast
+from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.model.events import Event, JobSpec
 from scheduler.model.machine import Machine
+from scheduler.model.orders import Order
 from scheduler.policies.assignment.interface import SiteRequest
+from scheduler.sites.two_groups import TwoGroupSite
 
 
 class Centre:
-    """A centre of a simulation: a core on counted processors, asked by dispatchers.
+    """A centre of a simulation: a core asked by dispatchers.
 
     Parameters
     ----------
     description : of the centre.
     clock : returns the present time, s.
     scale_estimates : multiply estimates by the CPU factor, as run times are.
+    resizable : jobs may be resizable. Processors have numbers then, quotes are complete forecasts,
+        and the centre remembers ended jobs until they are forgotten. Otherwise processors are
+        counted.
 
     Attributes
     ----------
@@ -35,18 +43,27 @@ class Centre:
         clock: Callable[[], float],
         *,
         scale_estimates: bool = True,
+        resizable: bool = False,
     ) -> None:
         self.description = description
         self.name = description.name
         self.processors = description.processors
         self.cpu_factor = description.cpu_factor
         self.price = description.price
-        self.core = Core(
-            description.scenario,
-            Machine([(description.name, description.processors)], counted=True),
-            kill_at_walltime=False,
-            keep_ended=False,
-        )
+        nodes = [(description.name, description.processors)]
+        self._site: TwoGroupSite | None = None
+        if resizable:
+            site = TwoGroupSite(description.scenario, Machine(nodes), kill_at_walltime=False)
+            self._site, self.core = site, site.principal
+        else:
+            self.core = Core(
+                description.scenario,
+                Machine(nodes, counted=True),
+                kill_at_walltime=False,
+                keep_ended=False,
+            )
+        self._forecast: tuple[SiteRequest, JobForecast] | None = None  # of the present state
+        self._forecast_at = -inf
         self._clock = clock
         self._scale = description.cpu_factor if scale_estimates else 1.0
         self._submitted = 0
@@ -79,21 +96,57 @@ class Centre:
     def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         """Wait that the same core predicts by running forward, s; inf beyond `at_most_s`."""
         now = self._clock()
+        if self._site is not None:
+            start = self._forecast_of(request, self._site).start
+            return inf if start is None else start - now
         return expected_start(self.core, now, self.spec(request), now + at_most_s) - now
+
+    def turnaround_s(self, request: SiteRequest) -> float:
+        """Time to the end by the same prediction, s; a resizable job resizes in it."""
+        if self._site is None:
+            return self.wait_s(request) + request.run_s * self.cpu_factor
+        end = self._forecast_of(request, self._site).end
+        return inf if end is None else end - self._clock()
 
     def wait_of(self, job: int) -> float:
         """Wait that is left to a queued job, by the same prediction, s."""
+        if self._site is not None:
+            state = replace(RecordedState.of_site(self._site), now=self._clock())
+            return forecast(state, only=job).start(job) - self._clock()
         return expected_start_of(self.core, self._clock(), job) - self._clock()
+
+    def _forecast_of(self, request: SiteRequest, site: TwoGroupSite) -> JobForecast:
+        """Forecast a job that is submitted now; the latest answer is kept for further questions."""
+        now = self._clock()
+        if self._forecast is None or self._forecast_at != now or self._forecast[0] is not request:
+            state = replace(RecordedState.of_site(site), now=now)
+            found = forecast(state, [self.spec(request)], only=state.last + 1).submitted()
+            self._forecast, self._forecast_at = (request, found), now
+        return self._forecast[1]
 
     def spec(self, request: SiteRequest) -> JobSpec:
         """SiteRequest as this centre gets it: the walltime is the expected run time here."""
         spec = request.spec
         walltime_s = request.run_s * self._scale
+        if spec.max_processors is not None and spec.max_processors > self.processors:
+            spec = msgspec.structs.replace(spec, max_processors=self.processors)
         if walltime_s == spec.walltime_s:
             return spec
         return msgspec.structs.replace(spec, walltime_s=walltime_s)
 
     # What happens to its jobs.
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Apply the events of one instant and return the orders that follow from them."""
+        self._forecast = None
+        return self.core.handle(events) if self._site is None else self._site.handle(events)
+
+    def forget(self, job: int) -> None:
+        """Drop the record of a job that has ended."""
+        if self._site is None:
+            self.core.forget(job)
+        else:
+            self._site.forget(job)
 
     def was_submitted(self, job: int, spec: JobSpec) -> None:
         """Count a job that is about to be submitted."""

@@ -17,7 +17,16 @@ import msgspec
 from scheduler.config.centres_file import CentreDescription
 from scheduler.dispatch.centre import Centre
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.model.events import Event, JobCancelled, JobEnded, JobSubmitted, Wakeup
+from scheduler.model.events import (
+    Event,
+    JobCancelled,
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+    Wakeup,
+)
 from scheduler.model.job import Job
 from scheduler.model.machine import Node
 from scheduler.model.orders import Order, Start, WakeAt
@@ -98,7 +107,7 @@ class Centres:
     dispatcher : assigns jobs.
     origins, max_costs : home centre and cost limit of each job, by its number from 1; empty: none.
     redispatch : when waiting jobs are moved; None: never.
-    scale_estimates : see `Centre`.
+    scale_estimates, resizable : see `Centre`.
 
     Attributes
     ----------
@@ -118,10 +127,12 @@ class Centres:
         max_costs: Sequence[float] = (),
         redispatch: Redispatch | None = None,
         scale_estimates: bool = True,
+        resizable: bool = False,
     ) -> None:
         self.now = -inf
         self.centres = [
-            Centre(each, self._present, scale_estimates=scale_estimates) for each in descriptions
+            Centre(each, self._present, scale_estimates=scale_estimates, resizable=resizable)
+            for each in descriptions
         ]
         self.machine = CentresMachine(self.centres)
         self.ran_at: dict[int, int] = {}
@@ -168,6 +179,10 @@ class Centres:
             self._examine(self._redispatch, orders)
         return orders
 
+    def forget(self, job: int) -> None:
+        """Drop the record of a job that has ended."""
+        self.centres[self.ran_at[job]].forget(job)
+
     def _present(self) -> float:
         return self.now
 
@@ -183,6 +198,9 @@ class Centres:
                 centre = self._running.pop(event.job)
                 given.setdefault(self._places[centre.name], []).append(event)
                 self._dispatcher.ended(event.job, event.at)
+            elif isinstance(event, JobStarted | ResizePoint | ResizeDone):
+                place = self._places[self._running[event.job].name]
+                given.setdefault(place, []).append(event)
             elif type(event) is Wakeup:
                 for name in self._wakes.pop(event.at, ()):
                     given.setdefault(self._places[name], []).append(event)
@@ -198,7 +216,7 @@ class Centres:
     def _handle(self, centre: Centre, events: list[Event], orders: list[Order]) -> None:
         """Let a centre handle events together with the submissions that are revoked there."""
         revoked = self._revoked.pop(centre.name, ())
-        for order in centre.core.handle([*events, *revoked]):
+        for order in centre.handle([*events, *revoked]):
             if type(order) is WakeAt:
                 if order.at in self._wakes:
                     self._wakes[order.at][centre.name] = None
@@ -209,7 +227,7 @@ class Centres:
             orders.append(order)
         for event in revoked:
             if isinstance(event, JobCancelled):
-                centre.core.forget(event.job)
+                centre.forget(event.job)
 
     def _start(self, job: int, centre: Centre) -> None:
         """Note the start of a job, and revoke its other submissions."""

@@ -15,7 +15,13 @@ from typing import Literal, TypeVar
 import msgspec
 
 from scheduler.model.job import COMPLETED, Job
-from scheduler.policies.assignment.interface import AskedSite, Assignment, Choice, SiteRequest
+from scheduler.policies.assignment.interface import (
+    AskedSite,
+    Assignment,
+    Choice,
+    SiteRequest,
+    run_s,
+)
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
 
@@ -178,6 +184,10 @@ class PastWaits:
         waits = self._waits.get(request.spec.processors.bit_length())
         return sum(waits) / len(waits) if waits else 0.0
 
+    def turnaround_s(self, request: SiteRequest) -> float:
+        """Mean wait and expected run time, s."""
+        return self.wait_s(request) + run_s(request, self)
+
 
 class OldAnswers:
     """A site whose answers are those of an earlier time.
@@ -224,3 +234,7 @@ class OldAnswers:
         if size not in self._waits:
             self._waits[size] = self._site.wait_s(request)
         return self._waits[size]
+
+    def turnaround_s(self, request: SiteRequest) -> float:
+        """Wait as of that time, and expected run time, s."""
+        return self.wait_s(request) + run_s(request, self)

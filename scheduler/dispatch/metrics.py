@@ -6,6 +6,7 @@ from scheduler.policies.assignment.by_metric import (
     LessCostSld,
     LessJobsInQueue,
     LessSlowdown,
+    LessTurnaround,
     LessWaitTime,
     LessWorkLeft,
 )
@@ -14,13 +15,14 @@ from scheduler.policies.registry import find
 
 METRICS: dict[str, Assignment] = {
     "wait": LessWaitTime(),
+    "turnaround": LessTurnaround(),
     "slowdown": LessSlowdown(),
     "cost": LessCostSld(),
     "work": LessWorkLeft(),
     "queue": LessJobsInQueue(),
 }
 #: Metrics for which a site must quote a start.
-QUOTED = ("wait", "slowdown", "cost")
+QUOTED = ("wait", "turnaround", "slowdown", "cost")
 
 
 def metric_of(name: str) -> Assignment:

@@ -2,8 +2,9 @@
 
 A rigid job runs for its estimate, or for a run time that is given. A resizable job has the work
 left that its estimate leaves at its present speed. If its iteration times on two sizes at least
-have been measured, it comes to resize points, and each iteration takes the time that its history
-predicts for the size. Otherwise the effect of a resize is not known, and it keeps its size.
+have been measured, or if it has a performance model, it comes to resize points, and each iteration
+takes the time that measurements or model predict for the size. Otherwise the effect of a resize
+is not known, and it keeps its size.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, inf
 
-from scheduler.model.events import Event, JobEnded, ResizeDone, ResizePoint
+from reshape.speedup import speedup_by
+from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
@@ -31,10 +33,12 @@ class ResizableWork:
     ----------
     iterations : number of iterations left, not rounded.
     batch : number of iterations between two resize points.
+    first_s : time of an iteration on the present size until one is measured, s.
     """
 
-    def __init__(self, iterations: float) -> None:
+    def __init__(self, iterations: float, first_s: float) -> None:
         self.iterations = iterations
+        self.first_s = first_s
         self.batch = float(max(1, ceil(iterations / POINTS)))
 
 
@@ -59,12 +63,18 @@ class ExpectedJobs(Physics):
         self._has_begun = False
 
     def start(self, order: Start) -> None:
-        """Enter the end of a job that starts; the effect of a resize is not known."""
+        """Enter the end of a job that starts, or the beginning of its iterations."""
         number, now = order.job, self._agenda.now
         if number not in self.first_starts:
             self.first_starts[number] = now, order.processors
         self._work.pop(number, None)
-        self._end_at(number, now + self._expected_s(self._site.jobs[number]))
+        job = self._site.jobs[number]
+        iteration_s = self._modelled_s(job)
+        if iteration_s > 0:
+            self._work[number] = ResizableWork(POINTS, iteration_s)
+            self._agenda.set_next(JobStarted(now, number))
+        else:
+            self._end_at(number, now + self._expected_s(job))
 
     def expected_end(self, number: int) -> float:
         """Expected end of a rigid job that has started, s; inf if it has none."""
@@ -89,7 +99,7 @@ class ExpectedJobs(Physics):
                 if job.id not in self.first_starts and job.id not in self._agenda.next:
                     self._continue(job)
         for event in events:
-            if type(event) is ResizeDone:
+            if type(event) is ResizeDone or type(event) is JobStarted:
                 job = self._site.jobs[event.job]
                 if self._agenda.next.get(event.job) is event and job.state is JobState.RUNNING:
                     self._compute(job)
@@ -102,11 +112,12 @@ class ExpectedJobs(Physics):
             return
         assert job.started_at is not None
         end = max(job.started_at + self._expected_s(job), now)
-        if job.spec.resizable and job.state is not JobState.STARTING:
-            iteration_s = job.history.predict_s(job.size) if job.history.visits else None
-            if iteration_s and job.history.measured > 1:
-                self._work[job.id] = ResizableWork((end - now) / iteration_s)
-        if job.state in RESIZING and job.resize is not None:
+        iteration_s = self._iteration_s(job)
+        if iteration_s > 0:
+            self._work[job.id] = ResizableWork((end - now) / iteration_s, iteration_s)
+        if iteration_s > 0 and job.state is JobState.STARTING:
+            self._agenda.set_next(JobStarted(now, job.id))
+        elif job.state in RESIZING and job.resize is not None:
             self._agenda.set_next(ResizeDone(now, job.id, job.resize.serial))
         else:
             self._compute(job)
@@ -120,13 +131,29 @@ class ExpectedJobs(Physics):
             assert job.started_at is not None
             self._end_at(job.id, max(job.started_at + self._expected_s(job), now))
             return
-        iteration_s = job.history.predict_s(job.size) or 0.0
+        iteration_s = job.history.predict_s(job.size) or work.first_s
         if work.iterations <= work.batch:
             self._agenda.set_next(JobEnded(now + work.iterations * iteration_s, job.id))
             return
         work.iterations -= work.batch
         at = now + work.batch * iteration_s
         self._agenda.set_next(ResizePoint(at, job.id, job.history.points + 1, iteration_s))
+
+    def _iteration_s(self, job: Job) -> float:
+        """Iteration time of a live job on its size, s; 0 if the effect of resizes is not known."""
+        if not job.spec.resizable:
+            return 0.0
+        measured = job.history.measured if job.history.visits else 0
+        if measured > 1 or (measured and job.spec.performance):
+            return job.history.predict_s(job.size) or 0.0
+        return self._modelled_s(job)
+
+    def _modelled_s(self, job: Job) -> float:
+        """Time of one of `POINTS` iterations by the performance model, s; 0 without a model."""
+        if not (job.spec.resizable and job.spec.performance):
+            return 0.0
+        factor = speedup_by(job.spec.performance, job.spec.processors, job.size)
+        return 0.0 if factor is None else self._expected_s(job) / POINTS / factor
 
     def _expected_s(self, job: Job) -> float:
         """Expected run time of a job from its start to its end, s."""

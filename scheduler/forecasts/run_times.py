@@ -1,7 +1,7 @@
 """Run times that futures draw: from the quantiles of a predictor, or from those of past jobs.
 
 If the predictor of the site has quantiles for a job, the run time is drawn from them. Otherwise
-the ratio of run time to walltime is drawn from the jobs that completed lately. The run time of a
+the ratio of run time to walltime is drawn from the jobs that completed recently. The run time of a
 running job is drawn from the part of its distribution beyond the time for which it has run.
 """
 

@@ -69,7 +69,19 @@ class Driven(Protocol):
         """Apply the events of one instant and return the orders that follow from them."""
 
 
-class Site(Driven, Protocol):
+class RecordingSite(Driven, Protocol):
+    """A site that remembers ended jobs until it is told to forget them."""
+
+    def forget(self, job: int) -> None:
+        """Drop the record of a job that has ended.
+
+        Raises
+        ------
+        ValueError : the job has not ended.
+        """
+
+
+class Site(RecordingSite, Protocol):
     """A scheduler that a driver supplies with events and whose orders the driver carries out."""
 
     @property
@@ -96,12 +108,4 @@ class Site(Driven, Protocol):
         Raises
         ------
         KeyError : no job of this number is queued.
-        """
-
-    def forget(self, job: int) -> None:
-        """Drop the record of a job that has ended.
-
-        Raises
-        ------
-        ValueError : the job has not ended.
         """

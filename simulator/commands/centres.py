@@ -14,6 +14,7 @@ from reshape.errors import ConfigError
 from scheduler.config.centres_file import read_centres
 from scheduler.text import json_text
 from simulator.commands.options import rules_of, set_fields
+from simulator.commands.resizable_options import resizability
 from simulator.commands.statistics_options import (
     CentrePart,
     add_statistics,
@@ -26,11 +27,12 @@ from simulator.many_centres.schedule import CentresSchedule
 from simulator.statistics.job_variables import JobValues
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
+from simulator.workloads.resizable_trace import Resizability
 
 #: Options of `simulate` that apply to several centres; the others are refused.
 APPLICABLE = frozenset(
     ("trace", "machine_file", "assign", "dispatch", "estimates", "first", "tau", "lenient", "out",
-     "as_json", "statistic", "sample")
+     "as_json", "statistic", "sample", "seed", *Resizability.__struct_fields__)
 )  # fmt: skip
 JOBS = "jobs.csv"
 
@@ -63,7 +65,12 @@ def simulate_centres(trace: Path, options: Mapping[str, Any], usage: Usage) -> d
         check_place(out / JOBS, make_parent=True)
     read = swf.read(trace, lenient=options["lenient"])
     found = run_centres(
-        read, centres, rules, rules_of(dict(options), exact=exact), first=options["first"]
+        read,
+        centres,
+        rules,
+        rules_of(dict(options), exact=exact),
+        first=options["first"],
+        resizability=resizability(options) if options["resizable"] else None,
     )
     result: dict[str, Any] = {"trace": read.path, "assign": name}
     result |= {"processors": found.schedule.processors} | found.numbers() | {"moved": found.moved}

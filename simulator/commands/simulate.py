@@ -83,13 +83,13 @@ def simulate(trace: Path, **options: Any) -> None:
     """
     usage = Usage()
     of_file = trace.suffix in workload_file.ENDINGS
-    check_kind(of_file, bool(options["resizable"]))
+    at_centres = options["machine_file"] is not None and names_centres(options["machine_file"])
+    check_kind(of_file, bool(options["resizable"]), at_centres)
     if options["pools"]:
         _simulate_pools(trace, options, usage)
         return
-    at_centres = options["machine_file"] is not None and names_centres(options["machine_file"])
     check_statistics(options, priced=at_centres)
-    if of_file or options["resizable"]:
+    if (of_file or options["resizable"]) and not at_centres:
         _simulate_resizable(trace, options, usage)
         return
     if at_centres:

@@ -232,7 +232,7 @@ def check_centres() -> None:
             )
 
 
-def check_kind(of_file: bool, made_resizable: bool) -> None:
+def check_kind(of_file: bool, made_resizable: bool, at_centres: bool) -> None:
     """Refuse options that do not apply to this kind of workload."""
     on_line = given()
     for name, option in on_line.items():
@@ -240,7 +240,7 @@ def check_kind(of_file: bool, made_resizable: bool) -> None:
             raise click.UsageError(f"{option} needs --machine with several centres")
         if of_file and name not in OF_FILES:
             raise click.UsageError(f"{option} does not apply to a workload file; leave it out")
-        if made_resizable and name in OF_RIGID:
+        if made_resizable and name in OF_RIGID and not (at_centres and name == "machine_file"):
             raise click.UsageError(f"{option} and --resizable exclude each other; leave one out")
         if name in OF_SHARING and "sharing" not in on_line:
             raise click.UsageError(f"{option} needs --sharing; give it as well")

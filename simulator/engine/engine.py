@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from scheduler.model.events import Event
-from scheduler.sites.site import Site
+from scheduler.sites.site import RecordingSite
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop, Physics, Watch
 from simulator.engine.costs import Contiguity, Costs, ResizeCost
@@ -37,13 +37,14 @@ class Engine:
     estimates : keep the estimate with which each job was submitted.
     contiguity : gain of rigid jobs on contiguous processors.
     requests : events that come at their times, such as requests for advance reservations.
+    cpu_factors : see `RigidJobs`.
     sharing : for columns of rigid jobs: what becomes of their run times on shared nodes; the site
         must allocate individual processors and redirect no job.
     """
 
     def __init__(
         self,
-        site: Site,
+        site: RecordingSite,
         jobs: Iterable[SimJob] | Submissions,
         *,
         cost: ResizeCost | None = None,
@@ -58,19 +59,22 @@ class Engine:
         contiguity: Contiguity | None = None,
         sharing: Sharing | None = None,
         requests: Iterable[Event] = (),
+        cpu_factors: Mapping[int, float] | None = None,
     ) -> None:
         submissions: Submissions = JobList(jobs) if isinstance(jobs, Iterable) else jobs
         agenda = Agenda()
         for event in requests:
             agenda.add(event)
         run_s, specs, around_s = submissions.run_times(), submissions.specs(), start_s + end_s
-        rigid = RigidJobs(agenda, run_s, around_s, contiguity)
+        rigid = RigidJobs(agenda, run_s, around_s, contiguity, cpu_factors)
         physics: Physics = rigid
         self._programs: Programs | None = None
         if isinstance(submissions, JobList):
             if costs is None:
                 costs = Costs.constant(cost or ResizeCost(), start_s, end_s, point_s)
-            physics = self._programs = Programs(submissions.jobs, site, agenda, costs, rng, rigid)
+            physics = self._programs = Programs(
+                submissions.jobs, site, agenda, costs, rng, rigid, cpu_factors
+            )
         elif sharing is not None:
             demands = sharing.demands([spec.shared for spec in specs])
             physics = SharingJobs(agenda, run_s, demands, sharing.nodes(), around_s)

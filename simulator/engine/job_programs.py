@@ -8,6 +8,7 @@ and the job computes meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, nan
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from reshape.wire.outcome import ResizeTimes
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
-from scheduler.sites.site import Site
+from scheduler.sites.site import RecordingSite
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import Physics
 from simulator.engine.costs import Costs, ProcessStarts, StepTime
@@ -68,6 +69,7 @@ class Programs(Physics):
     agenda : takes the events.
     costs, rng : see `Engine`.
     rigid : runs the rigid jobs.
+    cpu_factors : see `RigidJobs`.
 
     Attributes
     ----------
@@ -78,11 +80,12 @@ class Programs(Physics):
     def __init__(
         self,
         jobs: list[SimJob],
-        site: Site,
+        site: RecordingSite,
         agenda: Agenda,
         costs: Costs,
         rng: np.random.Generator | None,
         rigid: RigidJobs,
+        cpu_factors: Mapping[int, float] | None = None,
     ) -> None:
         self.outcomes: list[Outcome] = []
         self.held_s = 0.0
@@ -90,6 +93,7 @@ class Programs(Physics):
         self._site, self._agenda = site, agenda
         self._costs, self._rng = costs, rng
         self._rigid = rigid
+        self._cpu_factors = cpu_factors
         self._starts = ProcessStarts()
         self._up_at = nan  # when the next processes are up
         self._states: dict[int, ProgramState] = {}
@@ -113,6 +117,9 @@ class Programs(Physics):
         processes = job.spec.processors
         if job.spec.resizable:
             processes = self._site.jobs[order.job].size  # fewer than requested if adaptive
+            if self._cpu_factors is not None:
+                factor = self._cpu_factors.get(order.job, 1.0)
+                job = msgspec.structs.replace(job, iteration_s=job.iteration_s * factor)
             self._states[order.job] = ProgramState(job, size=processes)
         self._start_processes(order, processes, self._costs.start)
 

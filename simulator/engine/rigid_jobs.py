@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scheduler.model.events import JobEnded
 from scheduler.model.orders import Start
 from scheduler.virtual_clock.agenda import Agenda
@@ -18,6 +20,8 @@ class RigidJobs(Physics):
     run_s : run time of each job, seconds, in the order of their numbers from 1.
     around_s : time that every job holds its processors besides its run time, seconds.
     contiguity : gain on contiguous processors; the site must allocate individual processors.
+    cpu_factors : job number -> CPU factor of the centre that started it, where it is not 1; None:
+        there is one machine.
     """
 
     def __init__(
@@ -26,9 +30,11 @@ class RigidJobs(Physics):
         run_s: list[float],
         around_s: float = 0.0,
         contiguity: Contiguity | None = None,
+        cpu_factors: Mapping[int, float] | None = None,
     ) -> None:
         self._agenda, self._run_s = agenda, run_s
         self._around_s, self._contiguity = around_s, contiguity
+        self._cpu_factors = cpu_factors
 
     def start(self, order: Start) -> None:
         """Start a job and enter its end."""
@@ -44,6 +50,8 @@ class RigidJobs(Physics):
         """
         number = order.job
         run_s = self._run_s[number - 1]
+        if self._cpu_factors is not None:
+            run_s *= self._cpu_factors.get(number, 1.0)
         if self._contiguity is not None:
             run_s = self._contiguity.run_s(run_s, order.processors)
         ends = JobEnded(since + (around_s + run_s), number)

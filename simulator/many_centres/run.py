@@ -25,6 +25,7 @@ from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.collection import no_collection
 from scheduler.virtual_clock.loop import EventLoop
 from simulator.engine.centre_jobs import CentreJobs
+from simulator.engine.engine import Engine
 from simulator.many_centres.cutoffs import fitted
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.results.outcomes import Result
@@ -32,6 +33,7 @@ from simulator.results.schedule import Schedule
 from simulator.traces.merge import origins as origins_of
 from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normalise
 from simulator.traces.swf import Trace
+from simulator.workloads.resizable_trace import Resizability, of_trace
 
 #: Centralised models that are no task assignment policies: names beside those of the registry.
 GRID_BACKFILLING, MIGRATION = "grid-backfilling", "migration"
@@ -103,6 +105,7 @@ def run_centres(
     cleaning: Rules | None = None,
     *,
     first: int | None = None,
+    resizability: Resizability | None = None,
 ) -> CentresSchedule:
     """Simulate the jobs of a trace at several centres.
 
@@ -114,16 +117,19 @@ def run_centres(
     ----------
     cleaning : rules for irregular jobs; the machine is the largest centre.
     first : number of jobs to simulate, by submission; None: all.
+    resizability : how jobs are made resizable; None: all are rigid.
 
     Raises
     ------
+    ConfigError : Grid-Backfilling of resizable jobs.
     ReshapeError : no job can run by the rules.
     """
     largest = max(centre.processors for centre in centres)
     jobs, report = normalise(workload, largest, cleaning, labels=True)
     jobs = jobs if first is None else jobs.first(first)
     names = origins_of(workload)
-    return simulate_jobs(jobs, [names[line] for line in jobs.lines], centres, rules, report)
+    origins = [names[line] for line in jobs.lines]
+    return simulate_jobs(jobs, origins, centres, rules, report, resizability)
 
 
 def simulate_jobs(
@@ -132,6 +138,7 @@ def simulate_jobs(
     centres: Sequence[CentreDescription],
     rules: CentresRules,
     report: CleaningReport | None = None,
+    resizability: Resizability | None = None,
 ) -> CentresSchedule:
     """Simulate jobs at several centres; see `run_centres`.
 
@@ -142,8 +149,12 @@ def simulate_jobs(
     max_costs = cost_limits(jobs, origins, centres)
     assignment = rules.assignment
     site: Centres | GridBackfilling
+    result: Result
     if assignment is None:
+        if resizability is not None:
+            raise ConfigError("runs rigid jobs; leave --resizable out", field=GRID_BACKFILLING)
         site = GridBackfilling(centres, rules.grid)
+        result = _run_rigid(site, jobs)
     else:
         if getattr(assignment, "cutoffs_s", None) == ():
             assignment = _fitted(assignment, jobs, origins, centres, rules)
@@ -154,19 +165,37 @@ def simulate_jobs(
             max_costs=max_costs,
             redispatch=rules.redispatch,
             scale_estimates=rules.scale_estimates,
+            resizable=resizability is not None,
         )
-    agenda = Agenda()
-    physics = CentreJobs(agenda, jobs.run_times(), site.cpu_factors)
-    loop = EventLoop(site, jobs.submit_times(), jobs.specs(), agenda, physics)
-    with no_collection():
-        loop.run()
-    result = Result([], site.machine.processors, None, [], loop.started, loop.ended, loop.killed)
+        if resizability is None:
+            result = _run_rigid(site, jobs)
+        else:
+            result = _run_resizable(site, jobs, resizability)
     ran_at = np.full(len(jobs), -1)
     for number, place in site.ran_at.items():
         ran_at[number - 1] = place
     return CentresSchedule(
         Schedule.of(result, jobs, report), list(centres), ran_at, origins, max_costs, site.moved
     )
+
+
+def _run_rigid(site: Centres | GridBackfilling, jobs: TraceJobs) -> Result:
+    """Run rigid jobs, as columns."""
+    agenda = Agenda()
+    physics = CentreJobs(agenda, jobs.run_times(), site.cpu_factors)
+    loop = EventLoop(site, jobs.submit_times(), jobs.specs(), agenda, physics)
+    with no_collection():
+        loop.run()
+    return Result([], site.machine.processors, None, [], loop.started, loop.ended, loop.killed)
+
+
+def _run_resizable(site: Centres, jobs: TraceJobs, how: Resizability) -> Result:
+    """Run jobs of which a share is resizable, each with a program of its own."""
+    largest = max(centre.processors for centre in site.centres)
+    workload = of_trace(jobs, largest, how)
+    engine = Engine(site, workload.jobs, cost=workload.cost, cpu_factors=site.cpu_factors)
+    with no_collection():
+        return engine.run()
 
 
 def cost_limits(

@@ -63,7 +63,19 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     def cost(self) -> Floats:
         """Cost of each job where it ran (GUIM 8.6.3), (n,) float64."""
         prices = np.array([*(centre.price for centre in self.centres), np.nan])[self.ran_at]
-        return prices * self.schedule.jobs.processors * self.run_s / 3600.0
+        if self.schedule.sizes is None:
+            return prices * self.schedule.jobs.processors * self.run_s / 3600.0
+        return prices * self.held_s / 3600.0
+
+    @property
+    def held_s(self) -> Floats:
+        """Processor-seconds that each job held, (n,) float64."""
+        held_s = self.schedule.jobs.processors * self.run_s
+        for number, sizes in (self.schedule.sizes or {}).items():
+            ends = [*(at for at, _ in sizes[1:]), self.schedule.ended[number - 1]]
+            parts = zip(sizes, ends, strict=True)
+            held_s[number - 1] = sum(size * (end - at) for (at, size), end in parts)
+        return held_s
 
     def numbers(self, jobs: Bools | None = None) -> dict[str, Any]:
         """Compute the numbers of GUIM 8.5.2 and 8.6.7.
@@ -134,23 +146,43 @@ class CentresSchedule(msgspec.Struct, frozen=True):
 
     def _use(self) -> dict[str, float | None]:
         """95th percentile over time of the processors in use, and the utilization."""
-        ran, sizes = self.ran, self.schedule.jobs.processors
+        ran = self.ran
         started, ended = self.schedule.started[ran], self.schedule.ended[ran]
         if not len(started) or ended.max() <= started.min():
             return {"p95_processors": None, "utilization_pct": None}
-        times = np.concatenate([started, ended])
-        changes = np.concatenate([sizes[ran], -sizes[ran]])
+        times, changes = self._changes()
         order = np.argsort(times, kind="stable")
         used, lengths = np.cumsum(changes[order])[:-1], np.diff(times[order])
         ascending = np.argsort(used, kind="stable")
         passed = np.cumsum(lengths[ascending])
         p95 = used[ascending][np.searchsorted(passed, 0.95 * passed[-1])]
         makespan = float(ended.max() - self.schedule.jobs.submitted[ran].min())
-        held_s = float(((ended - started) * sizes[ran]).sum())
+        held_s = float(self.held_s[ran].sum())
         return {
             "p95_processors": float(p95),
             "utilization_pct": 100.0 * held_s / (self.schedule.processors * makespan),
         }
+
+    def _changes(self) -> tuple[Floats, NDArray[np.int64]]:
+        """Times at which processors in use change, (m,) float64, and by how many, (m,) int64."""
+        ran, processors = self.ran, self.schedule.jobs.processors
+        started, ended = self.schedule.started[ran], self.schedule.ended[ran]
+        if self.schedule.sizes is None:
+            return (
+                np.concatenate([started, ended]),
+                np.concatenate([processors[ran], -processors[ran]]),
+            )
+        times, changes = ended.tolist(), []
+        for number in (ran.nonzero()[0] + 1).tolist():
+            sizes = [size for _, size in self.schedule.sizes[number]]
+            changes.append(-sizes[-1])
+        for number in (ran.nonzero()[0] + 1).tolist():
+            before = 0
+            for at, size in self.schedule.sizes[number]:
+                times.append(at)
+                changes.append(size - before)
+                before = size
+        return np.array(times), np.array(changes, dtype=np.int64)
 
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:

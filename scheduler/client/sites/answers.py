@@ -90,6 +90,10 @@ class SiteAnswers:
         """Quoted wait, s; inf if the job does not start within the horizon of the service."""
         return inf if self.quoted.wait_s is None else self.quoted.wait_s
 
+    def turnaround_s(self, request: SiteRequest) -> float:
+        """Quoted time to the end, s; inf if the job does not end within the horizon."""
+        return inf if self.quoted.end is None else self.quoted.end - self.quoted.now
+
 
 def at_site(submission: m.Submission, site: SiteDescription) -> m.Submission:
     """Submission as a site gets it: the walltime is multiplied by the CPU factor."""

@@ -123,6 +123,14 @@ class LessSlowdown(ByMetric, frozen=True, forbid_unknown_fields=True):
         return slowdown(request, site)
 
 
+class LessTurnaround(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Least quoted turnaround, which counts the CPU factor and how a resizable job may grow."""
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask for a quote of the end."""
+        return site.turnaround_s(request)
+
+
 class LessCostSld(ByMetric, frozen=True, forbid_unknown_fields=True):
     """Least product of expected slowdown and cost, among the sites within the cost limit.
 

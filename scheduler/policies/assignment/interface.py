@@ -76,6 +76,12 @@ class AskedSite(Protocol):
         A site may answer inf, too, if the wait is longer than `at_most_s`.
         """
 
+    def turnaround_s(self, request: SiteRequest) -> float:
+        """Time to the end that the site quotes for a job, s; inf if it gives no quote.
+
+        For a resizable job it counts how the job would grow and shrink at the site.
+        """
+
 
 #: One site, or several to which the job is submitted and of which the first to start it keeps it.
 Choice: TypeAlias = AskedSite | Sequence[AskedSite]

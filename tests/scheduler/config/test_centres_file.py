@@ -46,7 +46,7 @@ def test_a_file_of_one_machine_names_no_centres(tmp_path: Path) -> None:
         ("{name: a, processors: 0}", "centres[0].processors"),
         ("{name: a, processors: 2, cpu_factor: 0}", "centres[0].cpu_factor"),
         ("{name: a, processors: 2, scenario: eazy}", "did you mean easy"),
-        ("{name: a, processors: 2, scenario: fcfs-pr}", "centres have rigid jobs"),
+        ("{name: a, processors: 2, set: {redirection.theta: 5}}", "leave redirection out"),
         ("{name: a, processors: 2, set: {backfill_ordr: sjf}}", "centres[0].set"),
         ("{name: a, processors: 2}, {name: a, processors: 3}", "two centres are named 'a'"),
         ("{name: a, procesors: 2}", "procesors"),

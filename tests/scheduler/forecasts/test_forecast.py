@@ -206,6 +206,32 @@ def test_a_resizable_job_with_measured_sizes_expands_in_a_forecast() -> None:
     assert found.sizes[0][1] == 2
 
 
+def test_a_job_with_a_performance_model_grows_in_its_quote() -> None:
+    site = new_site(scenario("fcfs-pr"))
+    rigid = JobSpec(2, 1000.0)
+    grows = JobSpec(2, 1000.0, 8, performance="amdahl:serial=0")
+    keeps = JobSpec(2, 1000.0, 8)  # nothing tells what a larger size would bring
+    state = RecordedState.of_site(site)
+    found = [quote(state, spec) for spec in (rigid, grows, keeps)]
+    assert [each.start for each in found] == [state.now] * 3
+    ends = [each.end for each in found]
+    assert ends[0] == ends[2] == state.now + 1000.0
+    assert ends[1] is not None
+    assert 1000.0 / 4 < ends[1] - state.now < 500.0
+    assert found[1].sizes[-1][1] == 8
+
+
+def test_a_running_job_with_a_performance_model_grows_when_others_have_ended() -> None:
+    site = new_site(scenario("fcfs-pr"))
+    spec = JobSpec(4, 1000.0, 8, performance="amdahl:serial=0")
+    site.handle([JobSubmitted(0.0, 1, spec), JobSubmitted(0.0, 2, JobSpec(4, 100.0))])
+    site.handle([JobStarted(0.0, 1), JobStarted(0.0, 2)])
+    found = forecast(RecordedState.of_site(site)).of(1)
+    assert found.end is not None
+    assert 500.0 < found.end < 700.0
+    assert [size for _, size in found.sizes][-1] == 8
+
+
 def test_futures_draw_from_past_ratios_and_bracket_the_exact_case() -> None:
     site = new_site(SCENARIOS["fcfs"])
     site.handle([JobSubmitted(0.0, 1, JobSpec(8, 100.0))])

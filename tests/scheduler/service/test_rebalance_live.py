@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ STEPS = {
     "before the record": (RECORDS, "write", 1),
     "before the withdrawal": (MOVING, "ask_site", 2),  # the first one reads the submission
     "after the withdrawal": (RECORDS, "write", 2),
-    "before the submission": (SUBMITTING, "ask_site", 1),
+    "before the submission": (SUBMITTING, "ask_site", 3),  # `moving` uses the same function
     "after the acceptance": (RECORDS, "write", 3),
 }
 
@@ -52,7 +53,7 @@ class TwoSites:
     def __init__(self, folder: Path, left: Any, right: Any) -> None:
         self.left, self.right, self.file = left, right, folder / "sites.yaml"
         self.file.write_text(
-            "deadline_s: 3\nsites:\n"
+            "deadline_s: 6\nsites:\n"
             f"  - {{name: left, directory: {left.directory}}}\n"
             f"  - {{name: right, directory: {right.directory}}}\n"
         )
@@ -110,7 +111,8 @@ def sites(
 ) -> TwoSites:
     monkeypatch.setenv("RESHAPE_SUBMISSIONS", str(tmp_path / "records"))
     (tmp_path / "left_site.py").write_text(
-        "class Left:\n    def assign(self, request, sites):\n        return sites[0]\n"
+        "import msgspec\n\n\nclass Left(msgspec.Struct, frozen=True):\n"
+        "    def assign(self, request, sites):\n        return sites[0]\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     left, right = new_served(tmp_path / "left"), new_served(tmp_path / "right")
@@ -124,10 +126,12 @@ def test_a_waiting_job_moves_once_and_its_submitter_waits_for_it(sites: TwoSites
     words += ["-n", 1, "--walltime", "1:00", "--", "sleep", "3"]
     command = [sys.executable, "-m", "reshape", *map(str, words)]
     submitter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    sites.left.until(sites.blocker + 1, "PENDING")
+    end = time.monotonic() + 30
+    while sites.copies("sleep") != ["left"]:
+        assert time.monotonic() < end
+        time.sleep(0.1)
     planned = sites.run("rebalance", "--sites", sites.file, "--dry-run")
     assert "would move" in planned
-    assert sites.copies("sleep") == ["left", "left"]  # the blocker, and the job
     (moved,) = sites.rebalance()
     assert (moved["outcome"], moved["to"], moved["new_job"]) == ("moved", "right", 1)
     output = submitter.communicate(timeout=60)[0]
@@ -190,7 +194,7 @@ def test_sites_that_die_at_any_step_get_the_job_once(sites: TwoSites) -> None:
     sites.cancel("a")
 
     sites.submit_to_left("b")
-    hook = HOOK.format(module=SUBMITTING, name="ask_site", nth=1, action=stopping(sites.right))
+    hook = HOOK.format(module=SUBMITTING, name="ask_site", nth=3, action=stopping(sites.right))
     assert sites.rebalance(code=4, hook=hook)[0]["outcome"] == "unknown"
     sites.right.kill()
     assert all(job.name != "b" for job in list_jobs(sites.left.directory).jobs)
@@ -202,8 +206,9 @@ def test_sites_that_die_at_any_step_get_the_job_once(sites: TwoSites) -> None:
 
     sites.submit_to_left("c")
     kill = f"os.kill({sites.right.process.pid}, signal.SIGKILL); import time; time.sleep(1)"
-    hook = HOOK.format(module=SUBMITTING, name="ask_site", nth=1, action=kill)
+    hook = HOOK.format(module=SUBMITTING, name="ask_site", nth=3, action=kill)
     back = sites.rebalance(hook=hook)[0]
     assert (back["outcome"], back["to"], back["note"]) == ("moved", "left", "right did not take it")
+    sites.right.kill()  # the hook has done so already
     sites.right.start()
     assert sites.copies("c") == ["left"]

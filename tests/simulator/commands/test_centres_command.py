@@ -52,6 +52,19 @@ def test_every_job_of_a_trace_runs_at_a_centre(machine: Path, tmp_path: Path) ->
     }
 
 
+def test_a_share_of_the_jobs_is_resizable_at_the_centres_that_resize(tmp_path: Path) -> None:
+    machine = tmp_path / "elastic.yaml"
+    machine.write_text(CENTRES.replace("fcfs", "fcfs-pr"))
+    words = ["--machine", machine, "--jobs", 100, "--json", "--assign", "less-turnaround"]
+    model = ["--speedup", "amdahl:serial=0.01", "--performance", "amdahl:serial=0.01"]
+    found = json.loads(
+        reshape("simulate", SYNTHETIC_TRACE, *words, "--resizable", 0.5, "--seed", 2, *model).stdout
+    )
+    rigid = json.loads(reshape("simulate", SYNTHETIC_TRACE, *words).stdout)
+    assert found["jobs"] == rigid["jobs"] == 100
+    assert found["jobs_by_centre"]["left"] > rigid["jobs_by_centre"]["left"]
+
+
 def test_a_policy_of_ones_own_is_a_class_in_a_file(machine: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(POLICY)
     command = [sys.executable, "-m", "reshape", "simulate", str(SYNTHETIC_TRACE), "--json"]
