@@ -31,7 +31,7 @@ SUBCOMMANDS = {
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "rebalance": Entry(
-        "scheduler.client.rebalance_command:rebalance", "Move waiting jobs to better sites."
+        "scheduler.client.sites.rebalance_command:rebalance", "Move waiting jobs to better sites."
     ),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
     "journal": Entry(

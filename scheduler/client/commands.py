@@ -153,6 +153,7 @@ def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> li
 @click.option("--all", "ended", is_flag=True, help="Include ended jobs, at most the last 1000.")
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s until Ctrl-C.")
 @click.option("--start", "starts", is_flag=True, help="Show the expected start of each queued job.")
+@click.option("--horizon", type=Walltime(), help="With --start: how far to look ahead at most.")
 @sites_option
 @json_option
 @parsable_option
@@ -162,6 +163,7 @@ def queue(
     ended: bool,
     watch: bool,
     starts: bool,
+    horizon: float | None,
     sites: Path | None,
     as_json: bool,
     parsable: bool,
@@ -173,6 +175,8 @@ def queue(
     """
     if sites is not None and starts:
         raise click.UsageError("--start shows one service; leave --sites out, and give --dir")
+    if horizon is not None and not starts:
+        raise click.UsageError("--horizon needs --start")
 
     def show() -> None:
         if sites is not None:
@@ -180,7 +184,7 @@ def queue(
             return
         listing = list_jobs(directory, ended=ended)
         if starts:
-            found = expected_starts(directory)
+            found = expected_starts(directory, horizon)
             if as_json:
                 echo_json({"now": listing.now, "jobs": found})
             else:

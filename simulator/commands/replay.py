@@ -22,6 +22,7 @@ from scheduler.text.counts import counted
 from simulator.commands.options import json_option, scenario_of, set_fields
 from simulator.engine.costs import Costs
 from simulator.live_runs import recorded
+from simulator.live_runs.sites_report import replay_sites
 from simulator.results.metrics import Metrics
 
 #: A replay of this many batches shows a progress bar.
@@ -146,7 +147,12 @@ def replay(
     With --policy or --set the run is simulated from its submissions and the iteration times and
     resize costs measured in it; with --predict from its submissions alone and the times of starts,
     resizes and ends, measured in it or in the journals of --costs.
+
+    With --sites the run of several services is simulated from their journals, and the choice of the
+    site of each job is compared with the live one. The exit code is 1 if one differs.
     """
+    if sites is not None:
+        sys.exit(replay_sites(journal, sites, metric, as_json=as_json))
     simulates = policy is not None or bool(fields) or predict
     context = click.get_current_context()
     for name in () if simulates else ("costs", "runs", "speedup"):

@@ -29,7 +29,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     parameters : `trace` ("merged" or a file), `scenario`, `policy`, `merged` (name of a centre ->
-        trace), `days` (of each merged trace), `jobs` (number of jobs; 0: all), `scale_estimates`.
+        trace), `days` (of each merged trace), `jobs` (number of jobs; 0: all), `jobs_of` (name of a
+        scenario -> its number of jobs if `jobs` is 0), `scale_estimates`.
 
     Raises
     ------
@@ -47,7 +48,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     trace = _trace(tuple(merged), parameters["days"], path)
     options = {"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]}
     rules = rules_named(parameters["policy"], options)
-    found = run_centres(trace, centres(name), rules, Rules(), first=parameters["jobs"] or None)
+    first = parameters["jobs"] or parameters.get("jobs_of", {}).get(name)
+    found = run_centres(trace, centres(name), rules, Rules(), first=first or None)
     return found.numbers() | {
         "moved": found.moved,
         "submitted": len(trace),

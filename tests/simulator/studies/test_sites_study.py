@@ -97,6 +97,13 @@ def test_a_ratio_above_1_is_opposite(rows: list[Row]) -> None:
     assert claim.verdict == "opposite"
 
 
+def test_a_scenario_may_have_a_number_of_jobs_of_its_own(traces: Path) -> None:
+    parameters = {**row(traces, "Scenario-1", "random").parameters, "jobs_of": {"Scenario-1": 50}}
+    assert run(parameters)["jobs"] == 50
+    assert run({**parameters, "jobs": 60})["jobs"] == 60
+    assert run({**parameters, "scenario": "Scenario-2"})["jobs"] > 60
+
+
 def test_an_unknown_scenario_is_refused(traces: Path) -> None:
     with pytest.raises(ReshapeError, match="did you mean ALL-SJBF"):
         row(traces, "ALL-SJB", "random")
