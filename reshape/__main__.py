@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "reserve": Entry(
         "scheduler.client.reservations:reserve", "Create, list and cancel advance reservations."
     ),
+    "pool": Entry("scheduler.client.pool.commands:pool", "Add, list and remove elastic pools."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
     "rebalance": Entry(

@@ -13,7 +13,7 @@ malformed message, is :class:`Failure`.
     from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, Withdraw,
                               ReadSubmission, ListJobs, Explain, Wait, ServerInfo, ListNodes,
                               ChangeNode, RemoveNode, CreateReservation, CancelReservation,
-                              ListReservations, Stop
+                              ListReservations, AddPool, ListPools, ChangePool, Stop
 """
 
 from __future__ import annotations
@@ -86,6 +86,15 @@ from reshape.wire.command_messages import (
     Withdraw,
 )
 from reshape.wire.message_base import MessageBase
+from reshape.wire.pool_messages import (
+    AddPool,
+    AllocationInfo,
+    ChangePool,
+    ListPools,
+    PoolAdded,
+    PoolInfo,
+    PoolList,
+)
 
 
 class Done(MessageBase):
@@ -100,6 +109,11 @@ class Failure(MessageBase):
 
 Message: TypeAlias = (
     Hello
+    | AddPool
+    | ChangePool
+    | ListPools
+    | PoolAdded
+    | PoolList
     | AtResizePoint
     | JoinPort
     | ResizeReport
@@ -154,15 +168,18 @@ Message: TypeAlias = (
 
 __all__ = [
     "Abandon",
+    "AddPool",
     "AgentArrival",
     "AgentHello",
     "AgentSettings",
     "AgentStop",
+    "AllocationInfo",
     "AtResizePoint",
     "Cancel",
     "CancelAccept",
     "CancelReservation",
     "ChangeNode",
+    "ChangePool",
     "Connect",
     "CreateReservation",
     "Done",
@@ -186,12 +203,16 @@ __all__ = [
     "Leave",
     "ListJobs",
     "ListNodes",
+    "ListPools",
     "ListReservations",
     "Message",
     "NodeInfo",
     "Nodes",
     "OpenMode",
     "Placement",
+    "PoolAdded",
+    "PoolInfo",
+    "PoolList",
     "Proceed",
     "RankPlace",
     "ReadSubmission",

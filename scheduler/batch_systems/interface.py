@@ -117,6 +117,18 @@ class BatchSystem(Protocol):
         BatchSystemError : the batch system does not answer.
         """
 
+    def find(self, names: Iterable[str]) -> dict[str, str]:
+        """Find batch jobs of this user by their names, also ended ones that are still known.
+
+        Returns
+        -------
+        the id by name, without the names that no batch job has.
+
+        Raises
+        ------
+        BatchSystemError : the batch system does not answer.
+        """
+
     def cancel(self, ids: Iterable[str]) -> None:
         """Cancel batch jobs, whether queued or running; ids of ended ones have no effect.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from math import ceil
@@ -54,12 +55,14 @@ class Slurm:
     Parameters
     ----------
     timeout_s : seconds after which a command counts as unanswered.
+    interval_s : least time between the starts of two commands, seconds; a call waits if necessary.
     """
 
     name = "slurm"
 
-    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, timeout_s: float = TIMEOUT_S, interval_s: float = 0.0) -> None:
+        self._timeout_s, self._interval_s = timeout_s, interval_s
+        self._next_at = 0.0  # monotonic seconds
 
     def submit(self, request: BatchRequest) -> str:
         """Submit a batch job and return its id; see `BatchSystem.submit`."""
@@ -81,6 +84,16 @@ class Slurm:
             for number, status in self._look_up(cluster, numbers).items():
                 found[numbers[number]] = status
         return found
+
+    def find(self, names: Iterable[str]) -> dict[str, str]:
+        """Find batch jobs by their names; see `BatchSystem.find`."""
+        listed = ",".join(names)
+        if not listed:
+            return {}
+        squeue = ["squeue", "--me", "--noheader", "--states=all", f"--name={listed}"]
+        output, _ = self._run([*squeue, "--format=%i|%j"])
+        pairs = (line.strip().split("|", 1) for line in output.splitlines() if "|" in line)
+        return {name: number for number, name in pairs if _ID.fullmatch(number)}
 
     def cancel(self, ids: Iterable[str]) -> None:
         """Cancel batch jobs; see `BatchSystem.cancel`."""
@@ -119,6 +132,8 @@ class Slurm:
         return {number: each for number, each in found.items() if each.state is BatchState.ENDED}
 
     def _run(self, command: Sequence[str], stdin: str = "") -> tuple[str, str]:
+        time.sleep(max(0.0, self._next_at - time.monotonic()))
+        self._next_at = time.monotonic() + self._interval_s
         return run_command(
             command, stdin=stdin, timeout_s=self._timeout_s, variables=clean_variables()
         )

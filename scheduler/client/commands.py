@@ -36,6 +36,7 @@ from scheduler.client.options import (
     service_option,
     sites_option,
 )
+from scheduler.client.pool.commands import paused_sentences
 from scheduler.client.sites import actions
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
@@ -194,6 +195,9 @@ def queue(
         else:
             table = tables.queue_table(listing.jobs, listing.now)
             click.echo(render(table, parsable))
+        if not as_json:
+            for sentence in paused_sentences(directory):
+                click.echo(sentence, err=True)
 
     show()
     while watch:

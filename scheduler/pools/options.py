@@ -47,7 +47,7 @@ class PoolOptions(msgspec.Struct, frozen=True):
     backlog: int = 1
     idle_timeout_s: float = 300.0
     hysteresis_s: float = 30.0
-    margin_s: float = 0.0
+    margin_s: float = 60.0
     allocation_nodes: int = 1
 
     def __post_init__(self) -> None:

@@ -51,6 +51,7 @@ class PoolAllocation(msgspec.Struct):
     unneeded_since : since when it has not been needed; None: it is.
     demanded : whether demand of the queue is assigned to it.
     used : whether a job has ever held processors of it.
+    useless : whether it was given back unused although the queue needs nodes.
     """
 
     number: int
@@ -63,6 +64,7 @@ class PoolAllocation(msgspec.Struct):
     unneeded_since: float | None = None
     demanded: bool = False
     used: bool = False
+    useless: bool = False
 
 
 class PoolRecord(msgspec.Struct):
@@ -182,7 +184,9 @@ class Pool:
                     self.record.cancelled_at = now
                     cancelled.append(self._leave(number))
                 case ReleaseAllocation(number):
-                    released.append(self._leave(number))
+                    each = self._leave(number)
+                    each.useless = not each.used and answer.wanted > 0
+                    released.append(each)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
 
     def view(self, core: Core, now: float, awaited_elsewhere: int = 0) -> PoolView:
@@ -256,8 +260,8 @@ class Pool:
     def ended(self, number: int, now: float, why: str = "") -> PoolAllocation:
         """Note that an allocation has ended, and return it.
 
-        An allocation that ended by itself is a failure if it did not become usable, or if jobs
-        waited for its nodes to the end and none of them ever ran there.
+        An allocation that ended by itself is a failure if it did not become usable. So is one in
+        which no job ever ran although jobs waited for nodes to its end.
 
         Parameters
         ----------
@@ -267,7 +271,7 @@ class Pool:
         by_itself = each.state is not S.LEAVING
         if by_itself and each.state is not S.RUNNING:
             self._failed(now, why or "an allocation ended before its agents had reported")
-        elif by_itself and each.demanded and not each.used:
+        elif each.useless or (by_itself and each.demanded and not each.used):
             self._failed(now, "no job started in an allocation although jobs waited for its nodes")
         elif each.used:
             self.record.failures, self.record.fault = 0, ""

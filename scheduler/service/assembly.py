@@ -5,10 +5,13 @@ The performance profiler of PRIO is part of the decision core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from reshape.wire import messages as m
+from scheduler.batch_systems.interface import BatchSystem
+from scheduler.batch_systems.slurm import Slurm
 from scheduler.config.settings import ServeConfig, reserved
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.admission import Admission
@@ -21,11 +24,19 @@ from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transactions
+from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import recover
 from scheduler.sites.two_groups import TwoGroupSite
+
+#: Least time between two commands of a batch system, seconds.
+COMMANDS_S = 1.0
+#: What makes the batch systems that a pool may use, by name.
+BATCH_SYSTEMS: Mapping[str, Callable[[], BatchSystem]] = {
+    Slurm.name: partial(Slurm, interval_s=COMMANDS_S)
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,7 @@ class Components:
     policy_errors: PolicyErrors
     nodes: NodeStates
     reservations: AdvanceReservations
+    pools: LivePools
 
 
 def assemble(
@@ -78,9 +90,9 @@ def assemble(
         core, transactions, monitor, startup, config.deadlines, send, clock, ports
     )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
-    applications = ApplicationScheduler(
-        core, journal, remap, launches, clock, Admission(config, errors.report)
-    )
+    admission = Admission(config, errors.report)
+    applications = ApplicationScheduler(core, journal, remap, launches, clock, admission)
+    pools = LivePools(core, monitor, journal, clock, admission, directory, BATCH_SYSTEMS)
     return Components(
         config,
         directory,
@@ -96,4 +108,5 @@ def assemble(
         errors,
         NodeStates(core, monitor),
         AdvanceReservations(core),
+        pools,
     )

@@ -27,6 +27,7 @@ from scheduler.service.permissions import (
     check_role,
     check_user,
 )
+from scheduler.service.pools.answers import answer_pool_message, pool_sentences
 from scheduler.service.reading.forecast_questions import (
     QuoteQuestion,
     StartsQuestion,
@@ -281,9 +282,16 @@ class RequestHandler:
                 return m.Done()
             case m.ListReservations():
                 return self._components.reservations.table(self._components.clock())
+            case m.AddPool() | m.ChangePool() | m.ListPools():
+                answer = partial(self._answer_now, peer, message.id)
+                return answer_pool_message(self._components.pools, message, answer)
             case m.Stop():
                 return self._on_stop(peer, message)
         return m.Failure(message=f"the service does not answer a {type(message).__name__} message")
+
+    def _answer_now(self, peer: bytes, request: int, message: m.Message) -> None:
+        message.id = request
+        self._send(peer, message)
 
     def _quote_question(self, message: m.RequestQuote, sender: Sender) -> QuoteQuestion:
         now = self._components.clock()
@@ -296,8 +304,11 @@ class RequestHandler:
     def _present(self, number: int) -> list[m.Story]:
         """Return what an explanation of a job says of the present: why it waits, what drains."""
         lines = self._applications.pending_reason(number)
-        if text := self._components.nodes.why_of_job(number):
-            lines.append(m.Story(at=self._components.clock(), text=text))
+        texts = [self._components.nodes.why_of_job(number)]
+        job = self._core.jobs.get(number)
+        if job is not None and job.state is JobState.PENDING:
+            texts += pool_sentences(self._components.pools)
+        lines += [m.Story(at=self._components.clock(), text=text) for text in texts if text]
         return lines
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:

@@ -251,6 +251,7 @@ class Service:
         if not self._is_ending or self.core.live:
             self.driver.tick(start_agents=not self._is_ending, heard_all=heard_all)
         elif self.components.monitor.stop_agents():
+            self.components.pools.give_all_back()
             self._stop = True
 
     def _commit(self) -> None:
@@ -316,6 +317,7 @@ class Service:
         log.info("service ended")
 
     def _close(self) -> None:
+        self.components.pools.close()
         self.reader.close()
         self.forecaster.close()
         self._connections.close()

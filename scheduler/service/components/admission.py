@@ -6,6 +6,7 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from math import inf
 from operator import attrgetter
 
@@ -40,6 +41,19 @@ class Admission:
         self._machine = idle.machine  # with all nodes up and idle
         self._processors = config.processors
         self._kept = self._processors - idle.machine.processors  # of the redirection group
+
+    def add_nodes(self, names: Iterable[str], processors: int) -> None:
+        """Take account of nodes that may join later, each with so many processors."""
+        for name in names:
+            self._machine.join(name, processors)
+            self._processors += processors
+
+    def remove_nodes(self, names: Iterable[str]) -> None:
+        """Take account of nodes that can join no more."""
+        for name in names:
+            self._processors -= self._machine.nodes[name].count
+            self._machine.lose(name)
+            self._machine.remove(name)
 
     def admit(self, submission: Submission) -> JobSpec:
         """Return the specification of a job for a submission.

@@ -70,6 +70,17 @@ class AgentStarts:
         self._attempts = {name: _Attempts() for name in self._nodes}
         self.faults: dict[str, str] = {}
 
+    def put(self, node: NodeConfig) -> None:
+        """Take account of a further node, or of a change of a known one."""
+        self._nodes[node.name] = node
+        self._attempts.setdefault(node.name, _Attempts())
+
+    def remove(self, node: str) -> None:
+        """Forget a node."""
+        self._nodes.pop(node, None)
+        self._attempts.pop(node, None)
+        self.faults.pop(node, None)
+
     def is_local(self, node: str) -> bool:
         """Whether a node is on the host of the service; false if it is not configured any more."""
         return node in self._nodes and self._nodes[node].launcher == "local"

@@ -62,10 +62,13 @@ class JobStartup:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._launches = launches
         self.placements = Placements(core, monitor, binding)
-        # A process of a job finds the same path on every host.
-        has_hosts = self.placements.has_hosts
-        self._server = str(directory.job_access) if has_hosts else directory.endpoint
         self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
+
+    @property
+    def _server(self) -> str:
+        """What the processes of jobs connect to; a path is the same on every host."""
+        directory = self._directory
+        return str(directory.job_access) if self.placements.has_hosts else directory.endpoint
 
     def node_of(self, job: Job, group: int) -> str:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""

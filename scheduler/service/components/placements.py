@@ -30,7 +30,11 @@ class Placements:
 
     def __init__(self, core: Site, monitor: SystemMonitor, binding: Binding = "none") -> None:
         self._core, self._monitor, self._binding = core, monitor, binding
-        self.has_hosts = any(map(monitor.is_remote, monitor.nodes))
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether there are, or were, nodes on other hosts than that of the service."""
+        return self._monitor.has_hosts
 
     def node_of(self, job: Job, group: int) -> str:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""

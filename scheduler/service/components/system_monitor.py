@@ -69,6 +69,8 @@ class SystemMonitor:
     Attributes
     ----------
     nodes : number of processors of each node that is served, in the order of the configuration.
+    pool_nodes : names of the nodes that elastic pools may have, granted or not.
+    has_hosts : whether a node was ever on another host than the service.
     changed_jobs : jobs whose groups have changed in reports that the driver has not taken yet.
     """
 
@@ -95,6 +97,8 @@ class SystemMonitor:
         self._listened_s = 0.0  # time in which the service was able to receive reports
         self._ticked_at = time.monotonic()
         self._starts = AgentStarts(directory, self._nodes.values(), ssh)
+        self.pool_nodes: set[str] = set()
+        self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
         # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
         self._missing_since = dict.fromkeys(self.nodes, 0.0)
@@ -192,11 +196,14 @@ class SystemMonitor:
             raise ReshapeError(
                 f"the agent of {hello.node} shows another secret: its directory is not this one"
             )
-        if hello.node in self._nodes and hello.node not in self.nodes and not hello.ends:
+        is_known = hello.node in self._nodes or hello.node in self.pool_nodes
+        if is_known and hello.node not in self.nodes and not hello.ends:
             self._send(identity, m.AgentStop())
         self._check_node(hello.node, is_remote=is_remote)
 
     def _check_node(self, node: str, *, is_remote: bool) -> None:
+        if node in self.pool_nodes and node not in self._nodes:
+            raise ReshapeError(f"node {node} is granted by no allocation of its pool")
         if node not in self._nodes:
             raise ReshapeError(
                 f"node {node!r} is not configured; there are {', '.join(self.nodes)}"
@@ -216,6 +223,26 @@ class SystemMonitor:
     def configured(self) -> Mapping[str, NodeConfig]:
         """All nodes of the configuration, removed ones too."""
         return self._nodes
+
+    def put_nodes(self, nodes: Iterable[NodeConfig]) -> None:
+        """Serve further nodes, or change how known ones are served."""
+        for node in nodes:
+            if node.name not in self._nodes:
+                self._missing_since[node.name] = inf  # it has no jobs
+            self._nodes[node.name] = node
+            self.nodes[node.name] = node.processors
+            self._starts.put(node)
+            self.has_hosts = self.has_hosts or self.is_remote(node.name)
+
+    def remove_nodes(self, names: Iterable[str]) -> None:
+        """Serve nodes no more that `put_nodes` has added; their agents are told to end."""
+        for name in names:
+            self.send_to(name, m.AgentStop())
+            if name in self.agents:
+                self.changed_jobs |= self.agents.pop(name).groups.keys()
+            self.nodes.pop(name, None)
+            self._nodes.pop(name, None)
+            self._starts.remove(name)
 
     def dismiss(self, node: str, now: float) -> list[NodeLost]:
         """Stop to serve a node: its agent ends, and another one is refused."""

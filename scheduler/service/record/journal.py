@@ -69,6 +69,7 @@ CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL
                                     user TEXT NOT NULL, name TEXT NOT NULL,
                                     submitted_at REAL NOT NULL, ended_at REAL,
                                     batch INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS pools (name TEXT PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS site (key INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS sums (job INTEGER NOT NULL, size INTEGER NOT NULL,
                                  points INTEGER NOT NULL, iteration_s REAL NOT NULL,
@@ -92,6 +93,9 @@ _MEMORY = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
 _META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _RECORD = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SITE = "INSERT OR REPLACE INTO site VALUES (1, ?)"
+_POOL = "INSERT INTO pools VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record=excluded.record"
+_POOLS = "SELECT name, record FROM pools ORDER BY rowid"
+_REMOVE_POOL = "DELETE FROM pools WHERE name=?"
 _SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
 _REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
@@ -334,6 +338,18 @@ class Journal(JournalReader):
     def note_agent(self, node: str, agent: str) -> None:
         """Note the name of a node's agent."""
         self._note(_META, f"agent {node}", agent)
+
+    def pools(self) -> list[tuple[str, bytes]]:
+        """Return name and record of each elastic pool, in the order in which they were added."""
+        return [(str(name), bytes(record)) for name, record in self.rows(_POOLS)]
+
+    def note_pool(self, name: str, record: bytes) -> None:
+        """Note the state of an elastic pool."""
+        self._note(_POOL, name, record)
+
+    def remove_pool(self, name: str) -> None:
+        """Remove an elastic pool."""
+        self._note(_REMOVE_POOL, name)
 
     def note_meta(self, key: str, value: str) -> None:
         """Note a value of the table `meta`."""

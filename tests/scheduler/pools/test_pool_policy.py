@@ -24,7 +24,9 @@ from scheduler.pools.view import (
 
 S = AllocationState
 HOUR = 3600.0
-OPTIONS = PoolOptions(max_nodes=8, time_limit_s=2 * HOUR, processors=4, idle_timeout_s=300.0)
+OPTIONS = PoolOptions(
+    max_nodes=8, time_limit_s=2 * HOUR, processors=4, idle_timeout_s=300.0, margin_s=0.0
+)
 
 
 def running(number: int, *, idle: int = 4, nodes: int = 1, **fields: object) -> AllocationView:
@@ -160,7 +162,13 @@ def test_a_wrong_option_is_named(values: dict[str, str], message: str) -> None:
 
 
 def test_options_are_read_from_texts() -> None:
-    texts = {"nodes": "1-8", "time_limit": "2:00:00", "idle_timeout": "5:00", "processors": "4"}
+    texts = {
+        "nodes": "1-8",
+        "time_limit": "2:00:00",
+        "idle_timeout": "5:00",
+        "processors": "4",
+        "margin": "0",
+    }
     assert parse_pool_options(texts) == msgspec.structs.replace(OPTIONS, min_nodes=1)
 
 

@@ -44,6 +44,9 @@ RemoveNode     administrator  .  .  .
 CreateReservation  administrator  .  .  .
 CancelReservation  administrator  .  .  .
 ListReservations  administrator  user  .  .
+AddPool        administrator  .  .  .
+ListPools      administrator  user  .  .
+ChangePool     administrator  .  .  .
 Stop           administrator  .  .  .
 """
 MAY = {line.split()[0]: set(line.split()[1:]) - {"."} for line in EXPECTED.strip().splitlines()}

@@ -21,7 +21,9 @@ from simulator.pools.waits import BatchWaits
 from simulator.traces.normalise import TraceJobs
 from simulator.workloads.workload import Workload
 
-OPTIONS = PoolOptions(max_nodes=4, time_limit_s=1000.0, processors=4, idle_timeout_s=60.0)
+OPTIONS = PoolOptions(
+    max_nodes=4, time_limit_s=1000.0, processors=4, idle_timeout_s=60.0, margin_s=0.0
+)
 
 
 def jobs_of(rows: list[tuple[float, float, float, int]]) -> TraceJobs:
@@ -62,6 +64,7 @@ def some_pools(draw: st.DrawFn) -> PoolOptions:
         backlog=draw(st.integers(1, 4)),
         idle_timeout_s=draw(st.sampled_from([0.0, 60.0, 500.0])),
         hysteresis_s=draw(st.sampled_from([0.0, 30.0])),
+        margin_s=0.0,
         allocation_nodes=draw(st.integers(1, 4)),
     )
 

@@ -1,0 +1,213 @@
+"""`reshape pool`: elastic pools of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from reshape.cli.helptext import example
+from reshape.errors import ReshapeError, nearest
+from reshape.wire import messages as m
+from scheduler.client.asking import ask
+from scheduler.client.options import json_option, parsable_option, service_option
+from scheduler.pools.options import KEYS, check_pool_name, parse_pool_options
+from scheduler.text.tables import Table, render
+from scheduler.text.times import format_moment, format_time
+
+#: Seconds in which the batch system has to answer the dry run.
+DRY_RUN_S = 120.0
+_HELP = {
+    "nodes": "Nodes that the pool keeps at least and has at most, as MIN-MAX or MAX.",
+    "time_limit": "Time limit of an allocation: M, M:S, H:M:S, D-H, D-H:M.",
+    "processors": "Processors of a node.  [default: 1]",
+    "backlog": "Allocations that may be queued at a time.  [default: 1]",
+    "idle_timeout": "Release an allocation that was idle for so long.  [default: 5:00]",
+    "hysteresis": "Cancel a queued allocation that was not needed for so long.  [default: 0:30]",
+    "margin": "Part of the time limit that no job can use.  [default: 1:00]",
+    "allocation_nodes": "Nodes of an allocation, as far as they are needed.  [default: 1]",
+}
+
+
+@click.group()
+def pool() -> None:
+    """Add, list, pause, resume and remove elastic pools.
+
+    A pool submits jobs to a batch system whose payload is an agent, when the queue could use more
+    nodes, and gives the nodes back when they are idle; see docs/pool.md.
+    """
+
+
+def _pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each of `KEYS`."""
+    for key in reversed(KEYS):
+        option = f"--{key.replace('_', '-')}"
+        required = key in ("nodes", "time_limit")
+        command = click.option(option, key, required=required, help=_HELP[key])(command)
+    return command
+
+
+@pool.command()
+@service_option
+@click.option("--name", help="Name of the pool.  [default: that of the batch system]")
+@_pool_options
+@click.argument("system", metavar="slurm")
+@click.argument("arguments", nargs=-1, metavar="[-- SBATCH-ARGS...]")
+@example(
+    "reshape pool add slurm --nodes 1-8 --processors 16 --time-limit 2:00:00 -- --partition=short"
+)
+def add(
+    directory: Path, name: str | None, system: str, arguments: tuple[str, ...], **values: str | None
+) -> None:
+    """Add a pool.
+
+    The batch system is asked first whether it would accept an allocation (a dry run). Options
+    behind -- are passed on to sbatch.
+    """
+    texts = {key: value for key, value in values.items() if value is not None}
+    try:
+        parse_pool_options(texts)
+        check_pool_name(name or system)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    message = m.AddPool(name=name or system, system=system, options=texts, arguments=arguments)
+    answer = ask(directory, message, DRY_RUN_S)
+    assert isinstance(answer, m.PoolAdded)
+    click.echo(f"pool {answer.name} is added" + (f": {answer.said}" if answer.said else ""))
+
+
+@pool.command("list")
+@service_option
+@json_option
+@parsable_option
+@example("reshape pool list")
+def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
+    """List all pools."""
+    found = pools_of(directory)
+    if as_json:
+        click.echo(_json(found))
+        return
+    heads = ("POOL", "SYSTEM", "STATE", "QUEUED", "RUNNING", "NODES(UP/MAX)", "WANTED", "REASON")
+    rows = [
+        (
+            each.name,
+            each.system,
+            each.state,
+            str(sum(a.state in ("submitting", "queued") for a in each.allocations)),
+            str(sum(a.state == "running" for a in each.allocations)),
+            f"{sum(len(a.nodes) for a in each.allocations if a.state == 'running')}/"
+            f"{each.max_nodes}",
+            str(each.wanted),
+            each.reason,
+        )
+        for each in found
+    ]
+    left = frozenset({"POOL", "SYSTEM", "STATE", "REASON"})
+    click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+@pool.command()
+@service_option
+@json_option
+@parsable_option
+@click.argument("name")
+@example("reshape pool info slurm")
+def info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
+    """Show a pool with its options and allocations."""
+    found = {each.name: each for each in pools_of(directory)}
+    if name not in found:
+        raise ReshapeError(f"there is no pool {name!r}{nearest(name, found)}")
+    each = found[name]
+    if as_json:
+        click.echo(_json(each))
+        return
+    if not parsable:
+        because = f": {each.reason}" if each.reason else ""
+        click.echo(f"pool {name} ({each.system}) is {each.state}{because}")
+        click.echo(format_options(each.options))
+        if each.arguments:
+            click.echo(f"options of the submission: {' '.join(each.arguments)}")
+    heads = ("ALLOCATION", "BATCH-JOB", "STATE", "NODES", "IDLE", "SUBMITTED", "STARTED", "ENDS")
+    rows = [
+        (
+            str(a.number),
+            a.id or "-",
+            a.state,
+            ",".join(a.nodes),
+            str(a.idle),
+            *(format_moment(at) if at else "-" for at in (a.submitted_at, a.started_at, a.ends_at)),
+        )
+        for a in each.allocations
+    ]
+    left = frozenset({"BATCH-JOB", "STATE", "NODES"})
+    click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+@pool.command()
+@service_option
+@click.option("--reason", default="", help="Why, for `reshape pool list`, `queue` and `explain`.")
+@click.argument("names", nargs=-1, required=True, metavar="POOL...")
+@example("reshape pool pause slurm")
+def pause(directory: Path, reason: str, names: tuple[str, ...]) -> None:
+    """Let pools submit nothing until they are resumed. What they have is kept and given back."""
+    for name in names:
+        ask(directory, m.ChangePool(name=name, action="pause", why=reason))
+        click.echo(f"pool {name} is paused")
+
+
+@pool.command()
+@service_option
+@click.argument("names", nargs=-1, required=True, metavar="POOL...")
+@example("reshape pool resume slurm")
+def resume(directory: Path, names: tuple[str, ...]) -> None:
+    """Let pools submit again, at once, also after failures."""
+    for name in names:
+        ask(directory, m.ChangePool(name=name, action="resume"))
+        click.echo(f"pool {name} is resumed")
+
+
+@pool.command()
+@service_option
+@click.option("--now", "at_once", is_flag=True, help="End the jobs on the nodes of the pool.")
+@click.argument("names", nargs=-1, required=True, metavar="POOL...")
+@example("reshape pool remove slurm")
+def remove(directory: Path, at_once: bool, names: tuple[str, ...]) -> None:
+    """Remove pools: queued allocations are cancelled, and nodes are given back.
+
+    The nodes drain first: resizable jobs contract off them, others run to their end there.
+    """
+    for name in names:
+        ask(directory, m.ChangePool(name=name, action="remove", at_once=at_once))
+        click.echo(f"pool {name} is being removed")
+
+
+def pools_of(directory: Path) -> list[m.PoolInfo]:
+    """Return the pools of a service."""
+    answer = ask(directory, m.ListPools())
+    assert isinstance(answer, m.PoolList)
+    return answer.pools
+
+
+def paused_sentences(directory: Path) -> list[str]:
+    """Say which pools do not submit, and why."""
+    return [
+        f"pool {each.name} is {each.state}: {each.reason}"
+        for each in pools_of(directory)
+        if each.state != "active"
+    ]
+
+
+def format_options(options: dict[str, float]) -> str:
+    """Write the options of a pool, times in the notation of Slurm."""
+    return ", ".join(
+        f"{key.removesuffix('_s').replace('_', ' ')} "
+        + (format_time(value) if key.endswith("_s") else f"{value:g}")
+        for key, value in options.items()
+    )
+
+
+def _json(data: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

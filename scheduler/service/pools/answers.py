@@ -1,0 +1,111 @@
+"""Answers to the commands about pools, and what explanations say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite
+
+import msgspec
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+from scheduler.pools.options import check_pool_name, parse_pool_options
+from scheduler.pools.view import AllocationState
+from scheduler.service.pools.live_pool import LivePool
+from scheduler.service.pools.live_pools import LivePools
+from scheduler.text.counts import counted
+from scheduler.text.times import format_moment
+
+
+def answer_pool_message(
+    pools: LivePools,
+    message: m.AddPool | m.ChangePool | m.ListPools,
+    answer: Callable[[m.Message], None],
+) -> m.Message | None:
+    """Answer a command.
+
+    Parameters
+    ----------
+    answer : called later if the answer is None.
+
+    Raises
+    ------
+    ReshapeError : the request is refused.
+    """
+    match message:
+        case m.AddPool(name=name, system=system, options=options, arguments=arguments):
+            try:
+                parsed = parse_pool_options(options)
+                pools.add(check_pool_name(name), system, parsed, arguments, answer)
+            except ValueError as error:
+                raise ReshapeError(str(error)) from None
+            return None
+        case m.ChangePool(name=name, action="pause", why=why):
+            pools.pause(name, why or "an administrator paused it")
+        case m.ChangePool(name=name, action="resume"):
+            pools.resume(name)
+        case m.ChangePool(name=name, at_once=at_once):
+            pools.remove(name, at_once=at_once)
+        case m.ListPools():
+            return m.PoolList(pools=[describe(pools, live) for live in pools.pools.values()])
+    return m.Done()
+
+
+def describe(pools: LivePools, live: LivePool) -> m.PoolInfo:
+    """Describe a pool for tables and JSON."""
+    record = live.record.pool
+    state, reason = state_of(pools, live)
+    return m.PoolInfo(
+        name=live.name,
+        system=live.record.system,
+        state=state,
+        reason=reason,
+        max_nodes=live.pool.options.max_nodes,
+        wanted=live.pool.wanted,
+        options=msgspec.structs.asdict(live.pool.options),
+        arguments=list(live.record.arguments),
+        allocations=[
+            m.AllocationInfo(
+                number=each.number,
+                id=each.id,
+                state=each.state.value,
+                nodes=list(each.nodes),
+                submitted_at=each.submitted_at,
+                started_at=each.granted_at,
+                ends_at=None if each.ends_at == inf else each.ends_at,
+                idle=pools.idle(each),
+            )
+            for each in record.allocations.values()
+        ],
+    )
+
+
+def state_of(pools: LivePools, live: LivePool) -> tuple[str, str]:
+    """Return the state of a pool and the reason for it."""
+    record = live.record.pool
+    fault = pools.fault_of(live)
+    if live.record.removing:
+        return "removing", record.paused
+    if record.paused:
+        return "paused", record.paused
+    if pools.now() < record.not_before and isfinite(record.not_before):
+        until = format_moment(record.not_before)
+        return "waiting", f"it submits again at {until}, after {fault}"
+    return "active", fault
+
+
+def pool_sentences(pools: LivePools) -> list[str]:
+    """Say of each pool what it does for the queue."""
+    sentences = []
+    for live in pools.pools.values():
+        state, reason = state_of(pools, live)
+        text = f"pool {live.name} is {state}" + (f" ({reason})" if reason else "")
+        coming = sum(
+            len(each.nodes)
+            for each in live.pool.allocations
+            if each.state not in (AllocationState.RUNNING, AllocationState.LEAVING)
+        )
+        if coming:
+            text += f"; {counted(coming, 'node')} of it are requested"
+        sentences.append(text)
+    return sentences

@@ -1,0 +1,167 @@
+"""Calls of a batch system in a thread of their own, since each takes a while.
+
+The loop of the service puts requests in and takes results out; neither waits. The batch system
+itself keeps the interval between two of its commands.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from scheduler.batch_systems.interface import (
+    BatchRequest,
+    BatchStatus,
+    BatchSystem,
+    BatchSystemError,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The batch system has accepted a batch job of this name and gave it an id."""
+
+    name: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The batch system has refused a batch job of this name, or did not answer."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """States of batch jobs, by id, at `begun` (monotonic seconds) or later.
+
+    `why` says why there are none.
+    """
+
+    statuses: Mapping[str, BatchStatus]
+    begun: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Ids of batch jobs by name, of those names that were looked for; `why` as in `LookedUp`."""
+
+    names: tuple[str, ...]
+    ids: Mapping[str, str]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The answer to a dry run; `why` says why the batch job would be refused."""
+
+    name: str
+    answer: str
+    why: str = ""
+
+
+CallResult: TypeAlias = Accepted | Refused | LookedUp | Found | Checked
+
+
+class BatchCalls:
+    """Calls a batch system one request after the other, in their order.
+
+    Parameters
+    ----------
+    batch : the batch system, which only this object's thread uses.
+    """
+
+    def __init__(self, batch: BatchSystem) -> None:
+        self._batch = batch
+        self._requests: queue.SimpleQueue[Callable[[], CallResult | None] | None]
+        self._requests = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[CallResult] = queue.SimpleQueue()
+        # A daemon: a call that hangs must not keep the service from ending.
+        self._thread = threading.Thread(target=self._run, name="batch-calls", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: BatchRequest) -> None:
+        """Submit a batch job; the result is `Accepted` or `Refused`."""
+
+        def call() -> CallResult:
+            try:
+                return Accepted(request.name, self._batch.submit(request))
+            except BatchSystemError as error:
+                return Refused(request.name, str(error))
+
+        self._requests.put(call)
+
+    def check(self, request: BatchRequest) -> None:
+        """Ask whether a batch job would be accepted; the result is `Checked`."""
+
+        def call() -> CallResult:
+            try:
+                return Checked(request.name, self._batch.check(request))
+            except BatchSystemError as error:
+                return Checked(request.name, "", str(error))
+
+        self._requests.put(call)
+
+    def look_up(self, ids: Sequence[str]) -> None:
+        """Look up batch jobs; the result is `LookedUp`."""
+
+        def call() -> CallResult:
+            begun = time.monotonic()
+            try:
+                return LookedUp(self._batch.statuses(ids), begun)
+            except BatchSystemError as error:
+                return LookedUp({}, begun, str(error))
+
+        self._requests.put(call)
+
+    def find(self, names: Sequence[str]) -> None:
+        """Find batch jobs by their names; the result is `Found`."""
+
+        def call() -> CallResult:
+            try:
+                return Found(tuple(names), self._batch.find(names))
+            except BatchSystemError as error:
+                return Found(tuple(names), {}, str(error))
+
+        self._requests.put(call)
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """Cancel batch jobs; there is no result, since a later look-up shows whether they ended."""
+
+        def call() -> None:
+            try:
+                self._batch.cancel(ids)
+            except BatchSystemError as error:
+                log.error("cannot cancel batch jobs %s: %s", ", ".join(ids), error)
+
+        self._requests.put(call)
+
+    def results(self) -> list[CallResult]:
+        """Take the results that have arrived."""
+        found: list[CallResult] = []
+        while True:
+            try:
+                found.append(self._results.get_nowait())
+            except queue.Empty:
+                return found
+
+    def close(self, wait_s: float) -> None:
+        """Make the calls that were asked for, and no further ones; wait at most so long."""
+        self._requests.put(None)
+        self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        while (call := self._requests.get()) is not None:
+            result = call()
+            if result is not None:
+                self._results.put(result)

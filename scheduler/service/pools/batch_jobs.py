@@ -1,0 +1,177 @@
+"""The batch jobs of all pools: submissions, cancellations and look-ups.
+
+Submissions and cancellations are made one tick after they were asked for, when the transaction that
+notes them is written. A submission whose outcome is not known (the service ended meanwhile, or the
+batch system did not answer, or answered with an error) is in doubt: its batch job is looked for by
+its name, so that it is neither forgotten nor submitted again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from reshape.errors import ReshapeError
+from scheduler.batch_systems.interface import BatchRequest, BatchSystem
+from scheduler.service.pools.batch_calls import (
+    Accepted,
+    BatchCalls,
+    CallResult,
+    Checked,
+    Found,
+    LookedUp,
+    Refused,
+)
+
+#: Seconds between two look-ups, each of all batch jobs of a batch system.
+LOOK_UP_S = 5.0
+#: Seconds for which a submission is in doubt: after a refusal, and after a restart of the service,
+#: whose predecessor may have left a command that still runs.
+REFUSED_S, INTERRUPTED_S = 10.0, 120.0
+#: Seconds that a service that ends waits for cancellations.
+CLOSE_S = 10.0
+
+
+@dataclass(frozen=True)
+class NeverSubmitted:
+    """There is no batch job of this name; `why` says why it was refused, if it was."""
+
+    name: str
+    why: str
+
+
+BatchResult: TypeAlias = Accepted | NeverSubmitted | LookedUp | Checked
+
+
+@dataclass(frozen=True)
+class _Doubt:
+    """A submission that may have been made; `until` in monotonic seconds."""
+
+    system: str
+    until: float
+    why: str
+
+
+class BatchJobs:
+    """Batch jobs of several batch systems.
+
+    Parameters
+    ----------
+    makers : makes a batch system, by its name.
+
+    Attributes
+    ----------
+    faults : why a batch system does not answer look-ups, by its name.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], BatchSystem]]) -> None:
+        self._makers = makers
+        self._calls: dict[str, BatchCalls] = {}
+        self._later: list[Callable[[], None]] = []
+        self._cancellations: list[Callable[[], None]] = []
+        self._doubts: dict[str, _Doubt] = {}
+        self._looked_up_at = 0.0  # monotonic seconds
+        self.faults: dict[str, str] = {}
+
+    def check_system(self, system: str) -> None:
+        """Check that there is a batch system of this name.
+
+        Raises
+        ------
+        ReshapeError : there is none.
+        """
+        if system not in self._makers:
+            known = ", ".join(self._makers)
+            raise ReshapeError(f"there is no batch system {system!r}; there is {known}")
+
+    def try_out(self, system: str, request: BatchRequest) -> None:
+        """Ask whether a batch job would be accepted; the result is `Checked`."""
+        self._calls_of(system).check(request)
+
+    def submit(self, system: str, request: BatchRequest) -> None:
+        """Submit a batch job; the result is `Accepted` or `NeverSubmitted`."""
+        self._later.append(partial(self._calls_of(system).submit, request))
+
+    def cancel(self, system: str, batch_id: str) -> None:
+        """Cancel a batch job; its end is seen by look-ups."""
+        self._cancellations.append(partial(self._calls_of(system).cancel, [batch_id]))
+
+    def doubt(self, system: str, name: str, for_s: float = INTERRUPTED_S, why: str = "") -> None:
+        """Look for a batch job of this name; the result is `Accepted` or `NeverSubmitted`."""
+        self._doubts[name] = _Doubt(system, time.monotonic() + for_s, why)
+
+    def on_tick(self, ids: Callable[[str], Sequence[str]]) -> list[BatchResult]:
+        """Make the calls that were asked for before, look batch jobs up, and return results.
+
+        Parameters
+        ----------
+        ids : returns the ids of the batch jobs to look up, by the name of the batch system.
+        """
+        later = [*self._cancellations, *self._later]
+        self._cancellations, self._later = [], []
+        for call in later:
+            call()
+        if time.monotonic() - self._looked_up_at > LOOK_UP_S:
+            self._looked_up_at = time.monotonic()
+            self._look_up(ids)
+        return [
+            result
+            for system, calls in self._calls.items()
+            for each in calls.results()
+            for result in self._results_of(system, each)
+        ]
+
+    def close(self) -> None:
+        """Make the cancellations that are due, for `CLOSE_S` at most, and no further calls."""
+        for cancel in self._cancellations:
+            cancel()
+        for calls in self._calls.values():
+            calls.close(CLOSE_S)
+
+    def _look_up(self, ids: Callable[[str], Sequence[str]]) -> None:
+        for system in self._makers:
+            wanted = ids(system)
+            if wanted:
+                self._calls_of(system).look_up(wanted)
+            names = [name for name, doubt in self._doubts.items() if doubt.system == system]
+            if names:
+                self._calls_of(system).find(names)
+
+    def _results_of(self, system: str, result: CallResult) -> Iterable[BatchResult]:
+        match result:
+            case Refused(name, why):
+                self.doubt(system, name, REFUSED_S, why)
+            case Found(names, found, why):
+                self._note_fault(system, why)
+                if not why:
+                    yield from self._settle(names, found)
+            case LookedUp(why=why):
+                self._note_fault(system, why)
+                yield result
+            case _:
+                yield result
+
+    def _settle(self, names: Iterable[str], found: Mapping[str, str]) -> Iterable[BatchResult]:
+        """Decide on the submissions in doubt that were looked for."""
+        for name in names:
+            doubt = self._doubts.get(name)
+            if name in found:
+                self._doubts.pop(name, None)
+                yield Accepted(name, found[name])
+            elif doubt is not None and doubt.until < time.monotonic():
+                del self._doubts[name]
+                yield NeverSubmitted(name, doubt.why)
+
+    def _note_fault(self, system: str, why: str) -> None:
+        if why:
+            self.faults[system] = why
+        else:
+            self.faults.pop(system, None)
+
+    def _calls_of(self, system: str) -> BatchCalls:
+        if system not in self._calls:
+            self._calls[system] = BatchCalls(self._makers[system]())
+        return self._calls[system]

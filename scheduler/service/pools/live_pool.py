@@ -1,0 +1,178 @@
+"""One pool of a live service: its record in the journal and its batch jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import msgspec
+
+from scheduler.batch_systems.interface import BatchState, BatchStatus
+from scheduler.pools.pool import Pool, PoolAllocation, PoolRecord
+from scheduler.pools.view import WAITING, AllocationState
+from scheduler.service.components.system_monitor import GIVE_BACK_S
+from scheduler.service.pools.payload import batch_job_name
+
+S = AllocationState
+#: Look-ups in a row that do not name a batch job, after which it counts as ended.
+MOST_UNKNOWN = 5
+#: Seconds after a restart of the service in which a submission of the earlier one may still arrive.
+LATE_SUBMISSION_S = 120.0
+#: Seconds in which all agents of a started allocation have to report.
+AGENTS_START_S = 180.0
+#: Seconds in which the agents of a released allocation end by themselves.
+AGENTS_END_S = 15.0
+
+
+class LivePoolRecord(msgspec.Struct):
+    """A pool as the journal holds it.
+
+    Parameters
+    ----------
+    system : name of the batch system.
+    arguments : further options of its submission command.
+    removing : whether the pool disappears when its last allocation has ended.
+    """
+
+    system: str
+    arguments: tuple[str, ...]
+    pool: PoolRecord
+    removing: bool = False
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(LivePoolRecord)
+
+
+@dataclass
+class _Sighting:
+    """What was last seen of a batch job; times in seconds on the clock of the service.
+
+    Parameters
+    ----------
+    since : when the allocation came into its present state.
+    unknown : look-ups in a row that did not name it.
+    queued_at : when the batch job was last seen in the queue of the batch system.
+    status : latest answer of the batch system.
+    cancelled : whether it was told to end the batch job.
+    """
+
+    since: float
+    unknown: int = 0
+    queued_at: float = 0.0
+    status: BatchStatus | None = None
+    cancelled: bool = False
+
+
+@dataclass
+class LivePool:
+    """A pool with what is known of its batch jobs.
+
+    Parameters
+    ----------
+    record : in the journal.
+    service : name of the service among all that use the batch system.
+    """
+
+    record: LivePoolRecord
+    service: str
+    pool: Pool = field(init=False)
+    sightings: dict[int, _Sighting] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take the record over."""
+        self.pool = Pool(self.record.pool)
+
+    @classmethod
+    def decode(cls, data: bytes, service: str) -> LivePool:
+        """Read the record of a pool.
+
+        Raises
+        ------
+        msgspec.DecodeError : it is damaged.
+        """
+        return cls(_decoder.decode(data), service)
+
+    def encode(self) -> bytes:
+        """Encode the record of the pool."""
+        return _encoder.encode(self.record)
+
+    @property
+    def name(self) -> str:
+        """Name of the pool."""
+        return self.pool.name
+
+    def batch_name(self, number: int) -> str:
+        """Name of the batch job of an allocation."""
+        return batch_job_name(self.service, self.name, number)
+
+    def number_of(self, batch_name: str) -> int | None:
+        """PoolAllocation whose batch job has this name; None if there is none."""
+        for number in self.record.pool.allocations:
+            if self.batch_name(number) == batch_name:
+                return number
+        return None
+
+    def sighting(self, each: PoolAllocation, now: float) -> _Sighting:
+        """What was last seen of the batch job of an allocation."""
+        return self.sightings.setdefault(each.number, _Sighting(now))
+
+    def see(
+        self, statuses: Mapping[str, BatchStatus], now: float, age_s: float, offset_s: float
+    ) -> None:
+        """Note what the batch system says about the allocations of the pool.
+
+        Parameters
+        ----------
+        age_s : how old the answer may be, seconds.
+        offset_s : clock of the service minus the system's clock, seconds.
+        """
+        for each in self.pool.allocations:
+            status = statuses.get(each.id)
+            if status is None:
+                continue
+            sighting = self.sighting(each, now)
+            known = status.state is not BatchState.UNKNOWN
+            sighting.unknown = 0 if known else sighting.unknown + 1
+            if known:
+                sighting.status = status
+            if status.state is BatchState.QUEUED:
+                sighting.queued_at = now - age_s
+            elif status.state is BatchState.RUNNING and each.state in WAITING:
+                started = now if status.start is None else min(now, status.start + offset_s)
+                ends_at = self.least_end(each) if status.end is None else status.end + offset_s
+                self.grant(each, started, ends_at, now)
+
+    def grant(self, each: PoolAllocation, started: float, ends_at: float, now: float) -> None:
+        """Note that the batch system has started an allocation, which ends at a time (s)."""
+        status = self.sighting(each, now).status
+        self.pool.granted(each.number, started, ends_at - GIVE_BACK_S)
+        self.sightings[each.number] = _Sighting(now, status=status)
+
+    def has_ended(self, each: PoolAllocation, now: float) -> bool:
+        """Whether the batch system says that a batch job is over, or does not know it any more.
+
+        An unknown batch job may be one whose id the batch system has forgotten, so it counts as
+        ended only after several answers.
+        """
+        sighting = self.sighting(each, now)
+        if sighting.unknown >= MOST_UNKNOWN:
+            return True
+        return sighting.status is not None and sighting.status.state is BatchState.ENDED
+
+    def why_ended(self, each: PoolAllocation) -> str:
+        """Why a batch job ended, in the batch system's words."""
+        sighting = self.sightings.get(each.number)
+        if sighting is None or sighting.status is None or sighting.unknown:
+            return f"{self.record.system} does not know batch job {each.id} any more"
+        words = [word for word in (sighting.status.word, sighting.status.reason) if word]
+        return f"batch job {each.id} ended before its agents reported: {', '.join(words)}"
+
+    def least_end(self, each: PoolAllocation) -> float:
+        """Time at which the batch job ends at the earliest, as far as that is known, seconds."""
+        if each.ends_at < inf:
+            return each.ends_at + GIVE_BACK_S
+        sighting = self.sightings.get(each.number)
+        queued_at = each.submitted_at if sighting is None else sighting.queued_at
+        return max(each.submitted_at, queued_at) + self.pool.options.time_limit_s

@@ -1,0 +1,441 @@
+"""The pools of a live service.
+
+At each tick the results of batch calls are noted, the reports of agents are compared with the
+allocations, and the policy of each pool is asked. The records of all pools are in the journal. The
+reports of agents tell which nodes there are; the batch system tells only of allocations that wait,
+that have started without agents, and that are over.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+from scheduler.batch_systems.interface import BatchRequest, BatchSystem
+from scheduler.config.settings import NodeConfig
+from scheduler.model.events import DrainChanged, Event, NodeJoined, NodeLost, NodeRemoved
+from scheduler.node.directory import ServiceDirectory
+from scheduler.pools.options import PoolOptions
+from scheduler.pools.pool import PoolAllocation, PoolRecord, PoolSteps
+from scheduler.pools.view import AWAITED, WAITING, AllocationState
+from scheduler.service.components.admission import Admission
+from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.pools.batch_calls import Accepted, Checked, LookedUp
+from scheduler.service.pools.batch_jobs import BatchJobs, BatchResult, NeverSubmitted
+from scheduler.service.pools.live_pool import (
+    AGENTS_END_S,
+    AGENTS_START_S,
+    LivePool,
+    LivePoolRecord,
+)
+from scheduler.service.pools.payload import batch_request
+from scheduler.service.record.clock import Clock
+from scheduler.service.record.journal import Journal
+from scheduler.sites.two_groups import TwoGroupSite
+
+log = logging.getLogger(__name__)
+
+S = AllocationState
+#: Seconds between two decisions.
+DECIDE_S = 1.0
+#: Why a pool that is being removed is paused.
+REMOVING = "it is being removed"
+
+Answer = Callable[[m.Message], None]
+
+
+class LivePools:
+    """All pools of a service.
+
+    Parameters
+    ----------
+    core, monitor, journal, clock, admission, directory : of the service.
+    batch_systems : makes a batch system, by its name.
+
+    Attributes
+    ----------
+    pools : by name.
+    """
+
+    def __init__(
+        self,
+        core: TwoGroupSite,
+        monitor: SystemMonitor,
+        journal: Journal,
+        clock: Clock,
+        admission: Admission,
+        directory: ServiceDirectory,
+        batch_systems: Mapping[str, Callable[[], BatchSystem]],
+    ) -> None:
+        self._core, self._monitor, self._journal = core.principal, monitor, journal
+        self._clock, self._admission, self._directory = clock, admission, directory
+        self._jobs = BatchJobs(batch_systems)
+        self._service = directory.memory.name
+        self._noted: dict[str, bytes] = {}
+        self._decide_at = 0.0  # monotonic seconds
+        self._checks: dict[str, tuple[LivePoolRecord, Answer]] = {}
+        self.pools: dict[str, LivePool] = {}
+        self._restore()
+
+    def _restore(self) -> None:
+        """Take over the pools of the journal; submissions without an answer are in doubt."""
+        for name, data in self._journal.pools():
+            try:
+                live = LivePool.decode(data, self._service)
+            except msgspec.DecodeError as error:
+                self._journal.report_unreadable(f"pool {name}", error)
+                continue
+            self._noted[name] = data
+            self._install(live)
+            for each in live.pool.allocations:
+                self._serve(live, each)
+                if not each.id:
+                    self._jobs.doubt(live.record.system, live.batch_name(each.number))
+
+    def _install(self, live: LivePool) -> None:
+        """Take account of the nodes that a pool may have."""
+        self.pools[live.name] = live
+        self._admission.add_nodes(live.pool.node_names, live.pool.options.processors)
+        self._monitor.pool_nodes.update(live.pool.node_names)
+
+    # Requests of commands.
+
+    def add(
+        self,
+        name: str,
+        system: str,
+        options: PoolOptions,
+        arguments: tuple[str, ...],
+        answer: Answer,
+    ) -> None:
+        """Add a pool if the batch system would accept an allocation of it.
+
+        Parameters
+        ----------
+        arguments : further options of the submission command of the batch system.
+        answer : called with the answer when the batch system has answered.
+
+        Raises
+        ------
+        ReshapeError : there is a pool or a node of this name, or no such batch system.
+        """
+        self._jobs.check_system(system)
+        if not (self._directory.path / "access" / "agent.json").exists():
+            raise ReshapeError(
+                "the agents of a pool connect over TCP: start the service with --listen HOST:PORT"
+            )
+        record = LivePoolRecord(system, arguments, PoolRecord(name, options))
+        live = LivePool(record, self._service)
+        if name in self.pools or live.batch_name(0) in self._checks:
+            raise ReshapeError(f"there is a pool {name}: remove it first, or choose another --name")
+        taken = [each for each in live.pool.node_names if each in self._monitor.configured]
+        if taken:
+            raise ReshapeError(f"there is a node {taken[0]}: choose another --name for the pool")
+        self._checks[live.batch_name(0)] = record, answer
+        names = live.pool.node_names[: options.allocation_nodes]
+        self._jobs.try_out(system, self._request(live, 0, names))
+
+    def pause(self, name: str, why: str) -> None:
+        """Let a pool submit nothing until it is resumed.
+
+        Raises
+        ------
+        ReshapeError : there is no such pool, or it is being removed.
+        """
+        self._changeable(name).pool.pause(why)
+
+    def resume(self, name: str) -> None:
+        """Let a pool submit again, at once.
+
+        Raises
+        ------
+        ReshapeError : there is no such pool, or it is being removed.
+        """
+        self._changeable(name).pool.resume()
+
+    def remove(self, name: str, *, at_once: bool) -> None:
+        """Give everything back, then forget the pool.
+
+        Parameters
+        ----------
+        at_once : cancel all batch jobs, which ends the jobs on their nodes; otherwise the nodes
+            drain, and each is given back when its jobs have left it.
+
+        Raises
+        ------
+        ReshapeError : there is no such pool.
+        """
+        live = self.get(name)
+        live.record.removing = True
+        live.pool.pause(REMOVING)
+        if at_once:
+            for each in live.pool.allocations:
+                live.pool.leaves(each.number)
+                self._cancel(live, each)
+
+    def get(self, name: str) -> LivePool:
+        """Return the pool of a name.
+
+        Raises
+        ------
+        ReshapeError : there is none.
+        """
+        if name not in self.pools:
+            known = ", ".join(self.pools) or "none"
+            raise ReshapeError(f"there is no pool {name!r}; there is {known}")
+        return self.pools[name]
+
+    def _changeable(self, name: str) -> LivePool:
+        live = self.get(name)
+        if live.record.removing:
+            raise ReshapeError(f"pool {name} is being removed")
+        return live
+
+    def now(self) -> float:
+        """Return the time now, seconds on the clock of the service."""
+        return self._clock()
+
+    def idle(self, each: PoolAllocation) -> int:
+        """Count the processors of an allocation that a job may get now."""
+        machine = self._core.machine
+        free = machine.by_node(machine.free)
+        return sum(len(free.get(name, ())) for name in each.nodes)
+
+    def fault_of(self, live: LivePool) -> str:
+        """Why the batch system of a pool does not answer, or what failed last; may be empty."""
+        return self._jobs.faults.get(live.record.system, "") or live.record.pool.fault
+
+    # The loop of the service.
+
+    def on_tick(self, now: float) -> list[Event]:
+        """Do what is due; return the events that follow."""
+        events: list[Event] = []
+        if self.pools or self._checks:
+            for result in self._jobs.on_tick(self._ids):
+                events += self._on_result(result, now)
+        if time.monotonic() < self._decide_at:
+            return events
+        self._decide_at = time.monotonic() + DECIDE_S
+        awaited = 0
+        for live in list(self.pools.values()):
+            events += self._follow_agents(live, now)
+            events += self._decide(live, now, awaited)
+            self._note(live)
+            awaited += live.pool.options.processors * sum(
+                len(each.nodes) for each in live.pool.allocations if each.state in AWAITED
+            )
+        return events
+
+    def give_all_back(self) -> None:
+        """Cancel all batch jobs; their agents have been told to end."""
+        for live in self.pools.values():
+            for each in live.pool.allocations:
+                if each.state is not S.LEAVING:
+                    live.pool.leaves(each.number)
+                self._cancel(live, each)
+            self._note(live)
+
+    def close(self) -> None:
+        """Make the calls that are due; the next service of the directory takes the pools over."""
+        self._jobs.close()
+
+    def _ids(self, system: str) -> Sequence[str]:
+        """Ids of all batch jobs of a batch system."""
+        return [
+            each.id
+            for live in self.pools.values()
+            if live.record.system == system
+            for each in live.pool.allocations
+            if each.id
+        ]
+
+    def _on_result(self, result: BatchResult, now: float) -> list[Event]:
+        match result:
+            case LookedUp(statuses, begun):
+                age_s = time.monotonic() - begun
+                for live in self.pools.values():
+                    live.see(statuses, now, age_s, now - time.time())
+                    for each in live.pool.allocations:
+                        self._serve(live, each)  # its end may be known better now
+                return []
+            case Checked():
+                return self._on_checked(result, now)
+        for live in self.pools.values():
+            number = live.number_of(result.name)
+            if number is not None:
+                return self._on_submission(live, number, result, now)
+        log.error("a batch job named %s belongs to no allocation: %s", result.name, result)
+        return []
+
+    def _on_submission(
+        self, live: LivePool, number: int, result: Accepted | NeverSubmitted, now: float
+    ) -> list[Event]:
+        """Note how the submission of an allocation ended."""
+        if isinstance(result, Accepted):
+            log.info("pool=%s allocation=%d is batch job %s", live.name, number, result.id)
+            live.pool.queued(number, result.id)
+            each = live.record.pool.allocations[number]
+            if each.state is S.LEAVING:  # it was given back meanwhile
+                self._cancel(live, each)
+            return []
+        log.error("pool=%s allocation=%d was not submitted: %s", live.name, number, result.why)
+        if result.why:
+            each = live.pool.refused(number, now, result.why)
+        else:  # the service ended before it was submitted
+            each = live.record.pool.allocations.pop(number)
+        return self._withdraw(live, each, now)
+
+    def _on_checked(self, result: Checked, now: float) -> list[Event]:
+        """Answer the command that adds a pool, and add the pool if it may be."""
+        record, answer = self._checks.pop(result.name)
+        if result.why:
+            answer(m.Failure(message=f"an allocation would be refused: {result.why}"))
+            return []
+        live = LivePool(record, self._service)
+        self._install(live)
+        self._note(live)
+        answer(m.PoolAdded(name=live.name, said=result.answer))
+        names, processors = live.pool.node_names, live.pool.options.processors
+        joined: list[Event] = [NodeJoined(now, each, processors) for each in names]
+        return [*joined, *(NodeLost(now, each) for each in names)]  # down until agents report
+
+    def _follow_agents(self, live: LivePool, now: float) -> list[Event]:
+        """Compare the allocations of a pool with the reports of agents."""
+        events: list[Event] = []
+        for each in live.pool.allocations:
+            reporting = sum(name in self._monitor.agents for name in each.nodes)
+            if reporting and each.state in WAITING:  # it has started since the last look-up
+                live.grant(each, now, live.least_end(each), now)
+            silent_s = now - live.sighting(each, now).since
+            if reporting == len(each.nodes):
+                live.pool.joined(each.number)
+            if reporting:
+                if each.state is S.LEAVING and silent_s > AGENTS_END_S:
+                    self._cancel(live, each)
+            elif live.has_ended(each, now):
+                log.info("pool=%s allocation=%d has ended", live.name, each.number)
+                live.pool.ended(each.number, now, live.why_ended(each))
+                events += self._withdraw(live, each, now)
+            elif each.state is S.RUNNING or (
+                each.state in (S.STARTING, S.LEAVING) and silent_s > AGENTS_START_S
+            ):
+                log.error("pool=%s allocation=%d: no agent reports", live.name, each.number)
+                self._cancel(live, each)
+        return events
+
+    def _decide(self, live: LivePool, now: float, awaited: int) -> list[Event]:
+        """Ask the policy of a pool, and carry its decision out.
+
+        Parameters
+        ----------
+        awaited : processors that other pools await.
+        """
+        if live.record.removing:
+            return self._empty(live, now)
+        steps = live.pool.consider(self._core, now, awaited_elsewhere=awaited)
+        return self._carry_out(live, steps, now)
+
+    def _carry_out(self, live: LivePool, steps: PoolSteps, now: float) -> list[Event]:
+        events: list[Event] = []
+        for each in steps.submitted:
+            log.info("submit pool=%s allocation=%d nodes=%s", live.name, each.number, each.nodes)
+            self._serve(live, each)
+            request = self._request(live, each.number, each.nodes)
+            self._jobs.submit(live.record.system, request)
+        for each in steps.cancelled:
+            log.info("cancel pool=%s allocation=%d", live.name, each.number)
+            self._cancel(live, each)
+        for each in steps.released:
+            log.info("release pool=%s allocation=%d", live.name, each.number)
+            events += self._release(live, each, now)
+        return events
+
+    def _empty(self, live: LivePool, now: float) -> list[Event]:
+        """Give back what a pool that is being removed still has; forget it after that."""
+        events: list[Event] = []
+        held = {view.number: view.held for view in live.pool.view(self._core, now).allocations}
+        for each in live.pool.allocations:
+            if each.state is S.LEAVING:
+                continue
+            if each.state is S.RUNNING and held[each.number]:
+                events += self._drain(each, now, f"pool {live.name} is being removed")
+                continue
+            is_running = each.state is S.RUNNING
+            live.pool.leaves(each.number)
+            if is_running:
+                events += self._release(live, each, now)
+            else:
+                self._cancel(live, each)
+        if live.pool.allocations:
+            return events
+        log.info("removed pool=%s", live.name)
+        names = live.pool.node_names
+        del self.pools[live.name]
+        self._noted.pop(live.name, None)
+        self._journal.remove_pool(live.name)
+        self._admission.remove_nodes(names)
+        self._monitor.pool_nodes.difference_update(names)
+        return [*events, *(NodeRemoved(now, name) for name in names)]
+
+    def _release(self, live: LivePool, each: PoolAllocation, now: float) -> list[Event]:
+        """End the agents of an idle allocation; its batch job ends with them."""
+        live.sighting(each, now).since = now
+        for name in each.nodes:
+            self._monitor.send_to(name, m.AgentStop())
+        return self._drain(each, now, f"pool {live.name} gives it back")
+
+    def _drain(self, each: PoolAllocation, now: float, why: str) -> list[Event]:
+        nodes = self._core.machine.nodes
+        return [
+            DrainChanged(now, name, True, why)
+            for name in each.nodes
+            if name in nodes and not nodes[name].drains
+        ]
+
+    def _withdraw(self, live: LivePool, each: PoolAllocation, now: float) -> list[Event]:
+        """Serve the nodes of an allocation that has ended no more."""
+        live.sightings.pop(each.number, None)
+        self._monitor.remove_nodes(each.nodes)
+        nodes = self._core.machine.nodes
+        there = [name for name in each.nodes if name in nodes]
+        events: list[Event] = [NodeLost(now, name) for name in there if nodes[name].up]
+        events += [DrainChanged(now, name, False) for name in there if nodes[name].is_left]
+        return events
+
+    def _serve(self, live: LivePool, each: PoolAllocation) -> None:
+        """Let the agents of an allocation report."""
+        processors = live.pool.options.processors
+        until = live.least_end(each) + time.time() - self._clock()
+        self._monitor.put_nodes(
+            NodeConfig(name=name, processors=processors, launcher="none", until=until)
+            for name in each.nodes
+        )
+
+    def _cancel(self, live: LivePool, each: PoolAllocation) -> None:
+        """Cancel the batch job of an allocation, once."""
+        sighting = live.sighting(each, self._clock())
+        if each.id and not sighting.cancelled:
+            sighting.cancelled = True
+            self._jobs.cancel(live.record.system, each.id)
+
+    def _request(self, live: LivePool, number: int, nodes: Sequence[str]) -> BatchRequest:
+        return batch_request(
+            self._directory.path,
+            live.batch_name(number),
+            live.name,
+            live.pool.options,
+            nodes,
+            live.record.arguments,
+        )
+
+    def _note(self, live: LivePool) -> None:
+        """Note the record of a pool if it has changed."""
+        data = live.encode()
+        if live.name in self.pools and data != self._noted.get(live.name):
+            self._noted[live.name] = data
+            self._journal.note_pool(live.name, data)

@@ -1,0 +1,224 @@
+"""Pools of a service, with programs in place of those of Slurm (`fake_slurm`).
+
+The batch jobs run their scripts, so the agents are real.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import reshape
+from fake_slurm import FakeSlurm
+
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+
+pytestmark = pytest.mark.timeout(120)
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+#: Allocations of one node with two processors, quickly given back.
+OPTIONS = {
+    "nodes": "0-2",
+    "time_limit": "10:00",
+    "processors": "2",
+    "idle_timeout": "0:03",
+    "hysteresis": "0:02",
+}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Programs in place of those of Slurm, first on PATH."""
+    made = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", made.environment()["PATH"])
+    return made
+
+
+def serve(served: Any, *options: str) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    served.start(
+        "--processors", "1", "--scenario", "easy", "--listen", f"127.0.0.1:{port}", *options
+    )
+
+
+def add(served: Any, **options: str) -> m.Message:
+    return served.ask(m.AddPool(name="p", system="slurm", options=OPTIONS | options), 60.0)
+
+
+def pool(served: Any) -> m.PoolInfo:
+    answer = served.ask(m.ListPools())
+    assert isinstance(answer, m.PoolList)
+    return answer.pools[0]
+
+
+def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def submit(served: Any, argv: list[str], **more: Any) -> int:
+    """Submit a job that fills a node of the pool."""
+    job: int = served.submit(argv, 2, 300.0, **more)
+    return job
+
+
+def states(served: Any) -> list[str]:
+    return [each.state for each in pool(served).allocations]
+
+
+def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm: FakeSlurm) -> None:
+    serve(served)
+    answer = add(served)
+    assert isinstance(answer, m.PoolAdded)
+    assert "to start at" in answer.said  # of the dry run
+    job = submit(served, ["sleep", "2"])
+    until(lambda: states(served) == ["queued"])
+    assert "pool p is active; 1 node of it" in served.story(job)
+    assert "p-1" in reshape("pool", "info", "--dir", served.directory, "p").stdout
+    slurm.grant(2)
+    assert served.until(job, "RUNNING", 60.0).nodes == "p-1"
+    assert served.wait(job).state == "COMPLETED"
+    until(lambda: states(served) == [])
+    assert [each["state"] for each in slurm.jobs().values()] == ["COMPLETED"]  # not cancelled
+    # Nothing is looked up while the pool has no allocation.
+    calls = len(slurm.calls())
+    time.sleep(6)
+    assert len(slurm.calls()) == calls
+    reshape("pool", "remove", "--dir", served.directory, "p")
+    until(lambda: served.ask(m.ListPools()).pools == [])
+    with pytest.raises(ReshapeError, match="the machine has 1"):
+        submit(served, ["true"])
+
+
+def test_a_queued_allocation_is_cancelled_when_its_job_is_gone(
+    served: Any, slurm: FakeSlurm
+) -> None:
+    serve(served)
+    add(served)
+    job = submit(served, ["true"])
+    until(lambda: states(served) == ["queued"])
+    reshape("cancel", "--dir", served.directory, job)
+    until(lambda: [each["state"] for each in slurm.jobs().values()] == ["CANCELLED"])
+    until(lambda: states(served) == [])
+
+
+def test_no_allocation_is_forgotten_or_submitted_twice_by_a_crash(
+    served: Any, slurm: FakeSlurm
+) -> None:
+    """The service is killed after Slurm has accepted a batch job and before it knows its id."""
+    serve(served)
+    add(served)
+    assert served.process is not None
+    slurm.set("crash", str(served.process.pid))
+    job = submit(served, ["true"])
+    until(lambda: served.process.poll() is not None)
+    assert len(slurm.jobs()) == 1
+    served.start()
+    until(lambda: [each.id for each in pool(served).allocations] == ["1"])
+    slurm.grant(1)
+    assert served.wait(job).state == "COMPLETED"
+    assert len(slurm.jobs()) == 1
+
+
+def test_a_pool_and_its_running_jobs_survive_the_service(served: Any, slurm: FakeSlurm) -> None:
+    serve(served)
+    add(served)
+    slurm.grant(2)
+    job = submit(served, [sys.executable, "-c", "import time; time.sleep(8)"])
+    served.until(job, "RUNNING", 60.0)
+    served.kill()
+    served.start()
+    until(lambda: states(served) == ["running"])
+    info = served.wait(job)
+    assert (info.state, info.restarts) == ("COMPLETED", 0)
+    until(lambda: states(served) == [])
+    assert len(slurm.jobs()) == 1
+
+
+def test_a_refused_submission_is_followed_by_a_wait_that_commands_show(
+    served: Any, slurm: FakeSlurm
+) -> None:
+    serve(served)
+    slurm.set("refuse", "Invalid account")
+    with pytest.raises(ReshapeError, match=r"would be refused: .*Invalid account"):
+        add(served)
+    slurm.clear("refuse")
+    add(served)
+    slurm.set("refuse", "Invalid account")
+    job = submit(served, ["true"])
+    until(lambda: pool(served).state == "waiting")
+    shown = reshape("pool", "list", "--dir", served.directory).stdout
+    assert "Invalid account" in shown
+    assert "pool p is waiting" in reshape("queue", "--dir", served.directory).stderr
+    assert "Invalid account" in served.story(job)
+    assert slurm.jobs() == {}
+    # An administrator who has corrected it need not wait.
+    slurm.clear("refuse")
+    slurm.grant(1)
+    reshape("pool", "resume", "--dir", served.directory, "p")
+    assert served.wait(job).state == "COMPLETED"
+
+
+def test_a_paused_pool_says_so_and_submits_nothing(served: Any, slurm: FakeSlurm) -> None:
+    serve(served)
+    add(served)
+    reshape("pool", "pause", "--dir", served.directory, "--reason", "maintenance", "p")
+    job = submit(served, ["true"])
+    time.sleep(3)
+    assert slurm.jobs() == {}
+    for command in (["pool", "list"], ["queue"], ["explain", job]):
+        done = reshape(command[0], *command[1:], "--dir", served.directory)
+        assert "maintenance" in done.stdout + done.stderr
+    reshape("pool", "remove", "--dir", served.directory, "p")
+
+
+def test_a_batch_job_that_is_cancelled_ends_its_jobs_and_its_nodes(
+    served: Any, slurm: FakeSlurm
+) -> None:
+    serve(served, "--config", str(_quick(served)))
+    add(served)
+    slurm.grant(1)
+    job = submit(served, SLEEPER, requeue=True)
+    served.until(job, "RUNNING", 60.0)
+    slurm.run("scancel", "1")
+    served.until(job, "PENDING", 60.0)
+    served.until(job, "RUNNING", 60.0)
+    assert len(slurm.jobs()) == 2
+    until(lambda: states(served) == ["running"])
+    reshape("cancel", "--dir", served.directory, job)
+
+
+def _quick(served: Any) -> Path:
+    """Configuration in which a silent agent is lost after a few seconds."""
+    path: Path = served.work / "config.yaml"
+    path.write_text("deadlines: {node_lost_s: 4}\n")
+    return path
+
+
+def test_a_batch_system_that_does_not_answer_changes_nothing(served: Any, slurm: FakeSlurm) -> None:
+    serve(served)
+    add(served)
+    slurm.grant(1)
+    job = submit(served, [sys.executable, "-c", "import time; time.sleep(12)"])
+    served.until(job, "RUNNING", 60.0)
+    slurm.set("fail", "slurm_load_jobs error: Unable to contact slurm controller")
+    until(lambda: "Unable to contact" in pool(served).reason)
+    assert states(served) == ["running"]
+    assert served.wait(job).state == "COMPLETED"
+    slurm.clear("fail")
+    until(lambda: states(served) == [])
+
+
+def test_a_pool_needs_a_service_that_other_hosts_reach(served: Any, slurm: FakeSlurm) -> None:
+    served.start("--processors", "1")
+    with pytest.raises(ReshapeError, match="--listen"):
+        add(served)
