@@ -68,7 +68,12 @@ def explanation_lines(
     """
     lines: list[m.Story] = []
     last_continue = ""
+    done: set[int] = set()  # resizes; their ends may be reported more than once
     for at, what in _merged(events, orders):
+        if isinstance(what, ResizeDone):
+            if what.serial in done:
+                continue
+            done.add(what.serial)
         if isinstance(what, Continue):
             if what.reason.rule == RESIZE_UNDER_WAY:  # the lines of the resize say so
                 continue

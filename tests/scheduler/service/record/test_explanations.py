@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from scheduler.core.core import Core
-from scheduler.model.events import Event, JobSpec, JobStarted, JobSubmitted, ResizePoint
+from scheduler.model.events import (
+    Event,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+)
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
@@ -28,3 +35,10 @@ def test_resize_points_during_a_resize_have_no_lines() -> None:
         "is running",
         "is to expand to 2 with processors 1",
     ]
+
+
+def test_the_end_of_a_resize_has_one_line() -> None:
+    """The report of a commit and the next resize point may both tell of it."""
+    events = [ResizeDone(5.0, 1, 1), ResizeDone(5.0, 1, 1), ResizeDone(9.0, 1, 2)]
+    texts = [line.text.split(";")[0] for line in explanation_lines(events, [], [])]
+    assert texts == ["resize 1 is done", "resize 2 is done"]
