@@ -1,13 +1,15 @@
 """Claims of papers: verdicts, and the tables that set the paper's numbers beside ours.
 
 A claim is a statement of a paper that a study checks. Its verdict is `HELD`, `NOT_HELD`,
-`OPPOSITE` or `OPEN`; the rules that give a verdict are the functions of this module.
+`OPPOSITE` or `OPEN`; the rules that give a verdict are the functions of this module. In the data of
+a report all studies have the same form of a claim, which `record` makes: its verdict is `HELD`,
+`OPPOSITE` or `OPEN`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, isnan
+from math import inf, isfinite, isnan
 from typing import Any
 
 import msgspec
@@ -16,6 +18,9 @@ from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
 
 HELD, NOT_HELD, OPPOSITE, OPEN = "held", "not held", "opposite", "open"
+NO_CLEAR_GAIN, SMALLER_GAIN = f"{NOT_HELD}: no clear gain", "a smaller gain"
+#: Keys of a claim in the data of a report.
+KEYS = ("id", "text", "paper", "ours", "low", "high", "verdict")
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -30,6 +35,8 @@ class Claim(msgspec.Struct, frozen=True):
     where : section of the paper, or name of the trace.
     remark : a further value of ours.
     id : short name that is unique in a report, such as "3.3.2-BB".
+    number : ours as a number, if `ours` is a text; None: there is none.
+    outcome : the verdict as `HELD`, `OPPOSITE` or `OPEN`; "": it follows from `verdict`.
     """
 
     text: str
@@ -39,6 +46,8 @@ class Claim(msgspec.Struct, frozen=True):
     where: str = ""
     remark: str = ""
     id: str = ""
+    number: float | None = None
+    outcome: str = ""
 
     @property
     def held(self) -> bool | None:
@@ -94,10 +103,10 @@ def by_ratio(ours: Interval, claimed: float) -> str:
     claimed : the ratio that the paper gives, below 1.
     """
     if not ours.high < 1:
-        return f"{NOT_HELD}: worse" if ours.low > 1 else f"{NOT_HELD}: no clear gain"
+        return f"{NOT_HELD}: worse" if ours.low > 1 else NO_CLEAR_GAIN
     if ours.high < claimed:
         return f"{HELD}: a larger gain"
-    return HELD if ours.low <= claimed else "a smaller gain"
+    return HELD if ours.low <= claimed else SMALLER_GAIN
 
 
 def as_table(claims: Sequence[Claim], columns: Mapping[str, str]) -> str:
@@ -117,50 +126,99 @@ def as_table(claims: Sequence[Claim], columns: Mapping[str, str]) -> str:
     return render(Table(headings, rows, left=frozenset(headings) - numbers))
 
 
-def as_data(claims: Sequence[Claim], keys: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Plain data of claims: for each a mapping with these keys (key -> attribute)."""
+def outcome_of(verdict: str) -> str:
+    """Verdict as `HELD`, `OPPOSITE` or `OPEN`.
+
+    A value that our interval does not contain, and a condition that is not met, are opposite; a
+    ratio below 1 is held whatever its amount.
+
+    Raises
+    ------
+    ValueError : it is no verdict of this module.
+    """
+    if verdict in ("", NO_CLEAR_GAIN):
+        return OPEN
+    if verdict == SMALLER_GAIN:
+        return HELD
+    first = verdict.partition(":")[0]
+    if first not in (HELD, NOT_HELD, OPPOSITE, OPEN):
+        raise ValueError(f"{verdict!r} is not held, opposite or open")
+    return OPPOSITE if first == NOT_HELD else first
+
+
+def record(
+    id: str,
+    text: str,
+    paper: float | str | None,
+    ours: tuple[float | None, float | None, float | None],
+    verdict: str,
+    **more: Any,
+) -> dict[str, Any]:
+    """Data of a claim, in the form that all studies share.
+
+    Parameters
+    ----------
+    ours : our value and the limits of its interval; None or nan where there is no number.
+    verdict : `HELD`, `OPPOSITE` or `OPEN`.
+    more : further keys of the study.
+
+    Returns
+    -------
+    a mapping with `KEYS`, then the further keys
+
+    Raises
+    ------
+    ValueError : the verdict is none of the three, or a further key is one of `KEYS`.
+    """
+    if verdict not in (HELD, OPPOSITE, OPEN):
+        raise ValueError(f"claim {id}: {verdict!r} is not held, opposite or open")
+    if more.keys() & set(KEYS):
+        raise ValueError(f"claim {id}: {', '.join(sorted(more.keys() & set(KEYS)))} is given twice")
+    numbers = [None if n is None or not isfinite(n) else float(n) for n in ours]
+    values = (id, text, paper, *numbers, verdict)
+    return dict(zip(KEYS, values, strict=True)) | more
+
+
+def as_records(
+    claims: Sequence[Claim], more: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Data of claims in the form of `record`.
+
+    Parameters
+    ----------
+    more : further keys of the study -> attribute of the claims.
+
+    Raises
+    ------
+    ValueError : a verdict is none of this module, or an id is missing or not unique.
+    """
+    ids = [claim.id for claim in claims]
+    if "" in ids or len(set(ids)) < len(ids):
+        raise ValueError("each claim needs an id of its own")
     return [
-        {key: msgspec.to_builtins(getattr(claim, field)) for key, field in keys.items()}
+        record(
+            claim.id,
+            claim.text,
+            claim.paper,
+            (claim.ours.mean, claim.ours.low, claim.ours.high)
+            if isinstance(claim.ours, Interval)
+            else (claim.number, None, None),
+            claim.outcome or outcome_of(claim.verdict),
+            **{
+                key: msgspec.to_builtins(getattr(claim, field))
+                for key, field in (more or {}).items()
+            },
+        )
         for claim in claims
     ]
 
 
-def as_records(claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Plain data of claims in the form that all studies share.
-
-    Returns
-    -------
-    For each claim `id`, `text`, `paper`, `ours`, `low`, `high` (None where there is no number) and
-    `verdict`, which is `HELD`, `OPPOSITE` or `OPEN`.
-
-    Raises
-    ------
-    ValueError : a verdict is none of the three, or an id is missing or not unique.
-    """
-    records = []
-    for claim in claims:
-        if claim.verdict not in (HELD, OPPOSITE, OPEN):
-            raise ValueError(f"claim {claim.id}: {claim.verdict!r} is not held, opposite or open")
-        ours = claim.ours
-        numbers = (ours.mean, ours.low, ours.high) if isinstance(ours, Interval) else (ours,) * 3
-        shown = [None if isinstance(n, float) and isnan(n) else n for n in numbers]
-        if isinstance(ours, str):
-            shown[1:] = [None, None]
-        records.append(
-            {
-                "id": claim.id,
-                "text": claim.text,
-                "paper": claim.paper,
-                "ours": shown[0],
-                "low": shown[1],
-                "high": shown[2],
-                "verdict": claim.verdict,
-            }
-        )
-    ids = [claim.id for claim in claims]
-    if "" in ids or len(set(ids)) < len(ids):
-        raise ValueError("each claim needs an id of its own")
-    return records
+def numbered(claims: Sequence[Claim]) -> list[Claim]:
+    """Claims with ids: their sections or traces, and a number."""
+    return [
+        msgspec.structs.replace(claim, id=f"{claim.where}-{number}")
+        for number, claim in enumerate(claims, 1)
+    ]
 
 
 def with_limits(interval: Interval) -> str:

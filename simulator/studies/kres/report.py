@@ -10,7 +10,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import Claim, as_data, as_table, by_condition, plus_minus
+from simulator.studies.claims import (
+    Claim,
+    as_records,
+    as_table,
+    by_condition,
+    numbered,
+    plus_minus,
+)
 from simulator.study.study import Report, Row
 
 COMPARED = ("BL", "BB", "BB0", "CONS")
@@ -23,7 +30,7 @@ AVERAGE, WEIGHTED = METRICS
 FIGURES = {"response_s": 2, "weighted_response_s": 3}
 #: Columns of the table of claims -> attribute of `Claim`, and keys of their data.
 CLAIM_COLUMNS = {"KRES": "where", "claim": "text", "ours": "ours", "verdict": "verdict"}
-CLAIM_KEYS = {"where": "where", "paper": "text", "ours": "ours", "held": "held"}
+CLAIM_KEYS = {"where": "where", "found": "ours", "held": "held"}
 
 #: Selects points of a figure.
 Filter: TypeAlias = Callable[["GainPoint"], bool]
@@ -47,7 +54,10 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     text = "\n\n".join(
         [_table(points, metric) for metric in METRICS] + [as_table(claims, CLAIM_COLUMNS)]
     )
-    data = {"points": msgspec.to_builtins(points), "claims": as_data(claims, CLAIM_KEYS)}
+    data = {
+        "points": msgspec.to_builtins(points),
+        "claims": as_records(numbered(claims), CLAIM_KEYS),
+    }
     return Report(text, data, {} if out is None else _pictures(points))
 
 
@@ -88,17 +98,28 @@ def judge(points: Sequence[GainPoint]) -> list[Claim]:
     return [
         *_judge_balanced(gains, "BB"),
         *_judge_balanced(gains, "BB0"),
-        _claim("3.3", "CONS is much worse than FF", _range(cons), max(cons) < -10),
-        _claim("3.3", "FF is generally better than BL", _range(bl), gains.mean("BL") < 0),
+        _claim("3.3", "CONS is much worse than FF", _range(cons), max(cons), max(cons) < -10),
         _claim(
-            "3.3.1", "BL gains less as K grows", _both(few, many), None if one_k else many < few
+            "3.3",
+            "FF is generally better than BL",
+            _range(bl),
+            gains.mean("BL"),
+            gains.mean("BL") < 0,
         ),
-        _claim("3.3.3", "BL loses at large K and load", _range(hard), max(hard) < 0),
+        _claim(
+            "3.3.1",
+            "BL gains less as K grows",
+            _both(few, many),
+            many - few,
+            None if one_k else many < few,
+        ),
+        _claim("3.3.3", "BL loses at large K and load", _range(hard), max(hard), max(hard) < 0),
     ]
 
 
-def _claim(section: str, text: str, ours: str, holds: bool | None) -> Claim:
-    return Claim(text, ours, verdict=by_condition(holds), where=section)
+def _claim(section: str, text: str, ours: str, number: float, holds: bool | None) -> Claim:
+    """Judge a claim by a condition on a number, which `ours` shows with its context."""
+    return Claim(text, ours, verdict=by_condition(holds), where=section, number=number)
 
 
 def _judge_balanced(gains: _Gains, name: str) -> list[Claim]:
@@ -114,32 +135,54 @@ def _judge_balanced(gains: _Gains, name: str) -> list[Claim]:
     one_queue = len(gains.queues) == 1
     beats = sum(gain > 0 for gain in plain)
     return [
-        _claim("3.3, 4", f"{name} gains up to 50 %", _range(plain), 40 <= max(plain) <= 65),
-        _claim("4", f"{name} gains up to 40 % weighted", _range(weighted), max(weighted) >= 30),
-        _claim("3.3.4", f"{name} gains 10 to 50 %", _range(plain), min(plain) >= 10),
-        _claim("3.3.4", f"{name} gains 10 to 30 % weighted", _range(weighted), min(weighted) >= 10),
+        _claim(
+            "3.3, 4",
+            f"{name} gains up to 50 %",
+            _range(plain),
+            max(plain),
+            40 <= max(plain) <= 65,
+        ),
+        _claim(
+            "4",
+            f"{name} gains up to 40 % weighted",
+            _range(weighted),
+            max(weighted),
+            max(weighted) >= 30,
+        ),
+        _claim("3.3.4", f"{name} gains 10 to 50 %", _range(plain), min(plain), min(plain) >= 10),
+        _claim(
+            "3.3.4",
+            f"{name} gains 10 to 30 % weighted",
+            _range(weighted),
+            min(weighted),
+            min(weighted) >= 10,
+        ),
         _claim(
             "3.3",
             f"{name} is better than FF everywhere",
             f"{beats} of {len(plain)}",
+            beats,
             beats == len(plain),
         ),
         _claim(
             "3.3.3",
             f"{name} gains more as the load grows",
             _both(low, high),
+            high - low,
             None if one_queue else high > low,
         ),
         _claim(
             "3.3.2",
             f"{name} gains about 10 points more for uniform",
             f"{uniform:.0f} against {exponential:.0f} %",
+            uniform - exponential,
             None if one_law else uniform >= exponential + 5,
         ),
         _claim(
             "3.3.4",
             f"{name} gains more in average than weighted",
             f"{mean:.0f} against {mean_weighted:.0f} %",
+            mean - mean_weighted,
             mean > mean_weighted,
         ),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
-from simulator.studies.claims import Claim, as_data, as_table
+from simulator.studies.claims import as_records, as_table
 from simulator.studies.prio import paper
 from simulator.studies.prio.claims import COMPLETION, EXECUTION, UTILIZATION, WAIT, claims
 from simulator.studies.prio.mixes import Mixes, of
@@ -21,6 +20,8 @@ from simulator.study.study import Report, Row
 SHARES = {0: "static", 25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
 #: Columns of the table of claims, and keys of their data -> attribute of `Claim`.
 CLAIM_COLUMNS = {"claim": "text", "paper": "paper", "ours": "ours", "verdict": "verdict"}
+#: Further keys of their data -> attribute of `Claim`.
+CLAIM_KEYS = {"claim": "text", "interval": "ours", "finding": "verdict"}
 #: Rows of table 5 -> the case of each.
 TABLE_5 = {
     "static": "static",
@@ -46,7 +47,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         "scenarios": _scenarios(mixes),
         "resizable": _shares(mixes),
         "priorities": _priorities(mixes),
-        "claims": [_claim_data(claim) for claim in judged],
+        "claims": as_records(judged, CLAIM_KEYS),
     }
     files: dict[str, bytes] = {}
     if out is not None:
@@ -56,14 +57,6 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
 
         files = figures(mixes)
     return Report("\n\n".join(parts), msgspec.to_builtins(data), files)
-
-
-def _claim_data(claim: Claim) -> dict[str, Any]:
-    """Plain data of a claim: `ours` is the interval, `low` and `high` are its limits."""
-    (data,) = as_data([claim], {"id": "id", "text": "text", **CLAIM_COLUMNS})
-    assert isinstance(claim.ours, Interval)
-    limits = {"low": claim.ours.low, "high": claim.ours.high}
-    return data | {name: None if isnan(value) else value for name, value in limits.items()}
 
 
 def _tables(mixes: Mixes) -> list[str]:

@@ -9,7 +9,16 @@ import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import mean_interval, quantiles
-from simulator.studies.claims import HELD, Claim, as_data, as_table, by_ratio
+from simulator.studies.claims import (
+    HELD,
+    OPEN,
+    OPPOSITE,
+    Claim,
+    as_records,
+    as_table,
+    by_ratio,
+    numbered,
+)
 from simulator.studies.redir.ratios import MAX, MEAN, GridPoint, TraceRatios, price, ratios
 from simulator.study.report import shown
 from simulator.study.study import Report, Row
@@ -30,7 +39,7 @@ class PaperValues(NamedTuple):
     both: tuple[GridPoint, float] | None = None
 
 
-#: Columns of the table of claims, and keys of their data -> attribute of `Claim`.
+#: Columns of the table of claims -> attribute of `Claim`.
 CLAIM_COLUMNS = {
     "trace": "where",
     "claim": "text",
@@ -39,6 +48,8 @@ CLAIM_COLUMNS = {
     "geometric": "remark",
     "verdict": "verdict",
 }
+#: Further keys of their data -> attribute of `Claim`.
+CLAIM_KEYS = {"trace": "where", "claim": "text", "found": "ours", "geometric": "remark"}
 #: Values by a part of the name of the trace.
 PAPER = {
     "Curie": PaperValues(0.9, (10, 50), ((0.15, 10), 0.9)),
@@ -64,7 +75,7 @@ def as_report(rows: Sequence[Row]) -> Report:
     parts.append(f"The paper's claims\n{as_table(claims, CLAIM_COLUMNS)}")
     data = {
         "traces": [_as_data(trace) for trace in found],
-        "claims": as_data(claims, CLAIM_COLUMNS),
+        "claims": as_records(numbered(claims), CLAIM_KEYS),
     }
     return Report("\n\n".join(parts), data, pictures(found))
 
@@ -133,6 +144,7 @@ def _ratio_claim(
         verdict=by_ratio(trace.interval(metric, point), claimed),
         where=trace.name,
         remark=f"{geometric.mean:.2f} ({geometric.low:.2f} to {geometric.high:.2f})",
+        number=trace.interval(metric, point).mean,
     )
 
 
@@ -147,6 +159,8 @@ def _theta_claim(trace: TraceRatios, thetas: tuple[int, int]) -> Claim:
         paper=f"{low} to {high}",
         verdict=HELD if inside == len(best) else f"{inside} of {len(best)} alphas",
         where=trace.name,
+        number=trace.best(MEAN)[1],
+        outcome=HELD if inside == len(best) else OPEN if inside else OPPOSITE,
     )
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from scheduler.text.tables import Table, render
-from simulator.studies.claims import plus_minus
+from simulator.studies.claims import plus_minus, record
 from simulator.studies.rua.claims import RuaClaim, judge
 from simulator.studies.rua.paper import TABLES
 from simulator.studies.rua.pictures import pictures
-from simulator.studies.rua.results import RuaResults, centre, plain
+from simulator.studies.rua.results import RuaResults, centre
 from simulator.study.study import Report, Row
 
 CLAIM_COLUMNS: Final = ("claim", "trace", "mix", "paper", "ours", "tables", "verdict")
@@ -27,19 +27,17 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
 
 
 def _claim_data(claim: RuaClaim) -> dict[str, Any]:
-    ours = plain(claim.ours)
-    return {
-        "id": claim.id,
-        "text": claim.text,
-        "trace": claim.trace,
-        "mix": claim.mix,
-        "paper": claim.paper,
-        "ours": ours["mean"],
-        "low": ours["low"],
-        "high": ours["high"],
-        "verdict": claim.verdict,
-        "tables": claim.tables,
-    }
+    ours = claim.ours
+    return record(
+        claim.id,
+        claim.text,
+        claim.paper,
+        (ours.mean, ours.low, ours.high),
+        claim.verdict,
+        trace=claim.trace,
+        mix=claim.mix,
+        tables=claim.tables,
+    )
 
 
 def _table(results: RuaResults, metric: str) -> str:

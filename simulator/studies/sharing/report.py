@@ -7,9 +7,11 @@ from math import isnan, log, nan
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import Claim, as_table, by_sign, plus_minus
+from simulator.studies.claims import Claim, as_records, as_table, by_sign, plus_minus
 from simulator.studies.sharing.paper import MEAN, P95
 from simulator.study.study import Report, Row
 
@@ -52,7 +54,10 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     data = {
         "tables": results.data(),
         "distances": fits,
-        "claims": [_claim_data(number, claim) for number, claim in enumerate(claims, 1)],
+        "claims": as_records(
+            [replace(claim, id=f"6.4-{number}") for number, claim in enumerate(claims, 1)],
+            {"trace": "where"},
+        ),
     }
     return Report(text, data)
 
@@ -172,21 +177,6 @@ def _difference(results: SharingResults, metric: str, more: Key, less: Key) -> I
     pairs = zip(results.values(more, metric), results.values(less, metric), strict=False)
     differences = [a - b for a, b in pairs]
     return mean_interval(differences) if differences else Interval(nan, nan, nan, 0)
-
-
-def _claim_data(number: int, claim: Claim) -> dict[str, Any]:
-    assert isinstance(claim.ours, Interval)
-    ours = _plain(claim.ours)
-    return {
-        "id": f"6.4-{number}",
-        "text": claim.text,
-        "trace": claim.where,
-        "paper": claim.paper,
-        "ours": ours["mean"],
-        "low": ours["low"],
-        "high": ours["high"],
-        "verdict": claim.verdict,
-    }
 
 
 def _plain(interval: Interval) -> dict[str, float | None]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import mean
+from simulator.studies.claims import record
 from simulator.studies.sites.claims import JudgedClaim, judge
 from simulator.studies.sites.paper import SCENARIOS, TABLE_8_1, TABLE_8_3
 from simulator.studies.sites.runs import MERGED, QUEUE_EVERY_S
@@ -59,7 +60,10 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         "trace": _trace_data(rows),
         "scenarios": _data(merged),
         "scenarios_isis": _data(isis),
-        "claims": [claim._asdict() for claim in claims],
+        "claims": [
+            record(each.id, each.text, each.paper, (each.ours, each.low, each.high), each.verdict)
+            for each in claims
+        ],
     }
     return Report("\n\n".join(part for part in parts if part), data, files)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claim_records import check_claims
 from command_line import reshape
 from paths import SYNTHETIC_TRACE
 
@@ -15,17 +16,13 @@ from simulator.studies.loc import choices as loc
 from simulator.studies.redir import choices as redir
 from simulator.study.study import Row, read_study, shipped_studies
 
-KEYS = {"id", "text", "paper", "ours", "low", "high", "verdict"}
-
 
 def study(folder: Path, name: str, *options: Any) -> dict[str, Any]:
     """Report of a shipped study, with options."""
     changes = [word for option in options for word in ("--set", option)]
     done = reshape("study", name, *changes, "--seeds", 2, "--out", folder / name, "-j", 1, "--json")
     found: dict[str, Any] = json.loads(done.stdout)
-    for claim in found["claims"]:
-        assert set(claim) == KEYS
-        assert claim["verdict"] in ("held", "opposite", "open")
+    check_claims(found, some=False)
     text = (folder / name / "report.txt").read_text()
     assert "nan" not in json.dumps(found)
     assert text

@@ -9,7 +9,6 @@ import pytest
 from simulator.results.statistics import Interval
 from simulator.studies.claims import (
     Claim,
-    as_data,
     as_records,
     as_table,
     by_condition,
@@ -17,6 +16,7 @@ from simulator.studies.claims import (
     by_range,
     by_ratio,
     by_sign,
+    outcome_of,
     plus_minus,
     with_limits,
 )
@@ -99,18 +99,26 @@ def test_records_have_the_shared_form() -> None:
         "high": 3.0,
         "verdict": "held",
     }
-    single, words = as_records(
-        [Claim("A", SINGLE, verdict="open", id="a"), Claim("B", "none", verdict="open", id="b")]
+    single, words, number = as_records(
+        [
+            Claim("A", SINGLE, verdict="open", id="a"),
+            Claim("B", "none", verdict="open", id="b"),
+            Claim("C", "2 of 3", verdict="not held", where="4", id="c", number=2),
+        ],
+        {"section": "where", "found": "ours"},
     )
     assert (single["low"], single["high"]) == (None, None)
-    assert (words["ours"], words["low"], words["high"]) == ("none", None, None)
+    assert (words["ours"], words["low"], words["high"]) == (None, None, None)
+    assert (number["ours"], number["section"], number["found"]) == (2.0, "4", "2 of 3")
     with pytest.raises(ValueError, match="not held, opposite or open"):
-        as_records([Claim("A", SINGLE, verdict="not held", id="a")])
+        as_records([Claim("A", SINGLE, verdict="perhaps", id="a")])
+    with pytest.raises(ValueError, match="low is given twice"):
+        as_records([claim], {"low": "text"})
     with pytest.raises(ValueError, match="an id of its own"):
         as_records([claim, claim])
 
 
-def test_table_and_data() -> None:
+def test_table() -> None:
     claims = [
         Claim("A is faster", Interval(2.0, 1.0, 3.0, 5), 2.5, "held", where="3.1"),
         Claim("B is slower", Interval(-1.0, -2.0, 0.5, 5), None, "open", where="3.2"),
@@ -121,15 +129,24 @@ def test_table_and_data() -> None:
         "3.1      A is faster    2.5    2.00 [1.00, 3.00]",
         "3.2      B is slower         -1.00 [-2.00, 0.50]",
     ]
-    first, second = as_data(claims, columns | {"held": "held"})
-    assert first == {
-        "section": "3.1",
-        "claim": "A is faster",
-        "paper": 2.5,
-        "ours": {"mean": 2.0, "low": 1.0, "high": 3.0, "n": 5},
-        "held": True,
-    }
-    assert second["paper"] is second["held"] is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        ("held", "held"),
+        ("not held", "opposite"),
+        ("opposite", "opposite"),
+        ("open", "open"),
+        ("", "open"),
+        ("not held: worse", "opposite"),
+        ("not held: no clear gain", "open"),
+        ("held: a larger gain", "held"),
+        ("a smaller gain", "held"),
+    ],
+)
+def test_every_verdict_is_one_of_three(verdict: str, outcome: str) -> None:
+    assert outcome_of(verdict) == outcome
 
 
 def test_intervals_in_text() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claim_records import check_claims
 from paths import SMALL_TRACE
 
 from reshape.errors import ConfigError
@@ -16,7 +17,6 @@ from simulator.studies.fmodels.results import ErrorResults
 from simulator.study.study import Row, read_study, shipped_studies
 
 FIXED = {"jobs": 200, "bounds": "computed", "deadlines": "gradual", "processors": {}}
-KEYS = ["id", "text", "paper", "ours", "low", "high", "verdict"]
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_wrong_parameters(changes: dict[str, Any], says: str) -> None:
 def test_report(rows: list[Row], tmp_path: Path) -> None:
     report = fmodels_report.report(rows, tmp_path)
     assert f"Workload {SMALL_TRACE.name}" in report.text
-    assert all([*claim] == KEYS for claim in report.data["claims"])
+    check_claims(report.data)
     verdicts = {claim["id"]: claim["verdict"] for claim in report.data["claims"]}
     assert verdicts["5.7.1-all-jobs"] == verdicts["5.7.1-sdsc-SJBF"] == "open"  # not run
     assert verdicts["5.8-equal-largest"] in ("held", "open", "opposite")

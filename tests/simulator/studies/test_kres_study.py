@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from claim_records import check_claims
 
 from simulator.studies.kres import report as kres_report
 from simulator.studies.kres import runs as kres
@@ -39,7 +40,8 @@ def test_report(rows: list[Row], tmp_path: Path) -> None:
     assert "| uniform | 2 | 6 | " in report.text
     assert "CONS is much worse than FF" in report.text
     assert len(report.data["points"]) == 2 * 2 * 4
-    verdicts = {claim["paper"]: claim["held"] for claim in report.data["claims"]}
+    check_claims(report.data)
+    verdicts = {claim["text"]: claim["held"] for claim in report.data["claims"]}
     assert verdicts["BB gains more as the load grows"] is None, (
         "with one queue length the claim is open"
     )

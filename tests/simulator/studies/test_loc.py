@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from claim_records import check_claims
 
 from reshape.errors import ReshapeError
 from simulator.studies.loc.curves import Curve, curves_of
@@ -72,6 +73,7 @@ def test_report(rows: list[Row]) -> None:
             assert f"{curve['cost']:.2f}" in found.text
             expected = "around 0.25" if trace == "HPC2N" else "0.25 to 0.30"
             assert curve["paper_threshold"] == expected
+    check_claims(found.data)
     claims = {claim["id"]: claim for claim in found.data["claims"]}
     costs = {name for name in claims if name.endswith("/cost")}
     paired = {key: curve for key, curve in curves.items() if curve["cost"] is not None}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from claim_records import check_claims
 from command_line import reshape
 from paths import SYNTHETIC_TRACE
 
@@ -70,6 +71,19 @@ def test_files_and_ratios(output: Path) -> None:
         assert point["lost"] == pytest.approx(sum(lost) / 2 / (128 * 168 * 3600))
         assert 0 < point["redirected"] < 1
     assert "% of the jobs are redirected" in (output / "report.txt").read_text()
+
+
+def test_claims_about_a_trace_of_the_paper(output: Path) -> None:
+    found = [
+        Row({**row.parameters, "trace": "RICC-part.swf"}, row.result)
+        for row in rows(output)
+        if row.parameters["theta"] != 2
+    ]
+    data = as_report(found).data
+    check_claims(data)
+    ratio, theta = data["claims"]
+    assert ratio["claim"] == ratio["text"]
+    assert (theta["ours"], theta["verdict"]) == (20.0, "held")
 
 
 def test_a_run_equals_the_commands(output: Path, tmp_path: Path) -> None:

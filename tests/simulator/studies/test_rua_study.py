@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from claim_records import check_claims
 from paths import SMALL_TRACE
 
 from simulator.studies.rua import report as rua_report
@@ -69,9 +70,10 @@ def test_report(rows: list[Row]) -> None:
     report = rua_report.report(rows, None)
     assert "Table 7.1" in report.text
     assert "(128.08)" in report.text
+    check_claims(report.data)
     claims = report.data["claims"]
     assert [*claims[0]] == [
-        "id", "text", "trace", "mix", "paper", "ours", "low", "high", "verdict", "tables",
+        "id", "text", "paper", "ours", "low", "high", "verdict", "trace", "mix", "tables",
     ]  # fmt: skip
     assert len({claim["id"] for claim in claims}) == len(claims)
     assert {claim["verdict"] for claim in claims} <= {"held", "opposite", "open"}

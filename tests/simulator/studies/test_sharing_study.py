@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claim_records import check_claims
 from paths import SMALL_TRACE
 
 from simulator.studies.sharing import report as sharing_report
@@ -62,8 +63,9 @@ def test_report(rows: list[Row]) -> None:
     report = sharing_report.report(rows, None)
     assert "Tables 6.1 and 6.3" in report.text
     assert "(99.3)" in report.text
+    check_claims(report.data)
     claims = report.data["claims"]
-    assert [*claims[0]] == ["id", "text", "trace", "paper", "ours", "low", "high", "verdict"]
+    assert [*claims[0]] == ["id", "text", "paper", "ours", "low", "high", "verdict", "trace"]
     verdicts = {claim["text"]: claim["verdict"] for claim in claims}
     assert verdicts["number of killed jobs grows from none to low, FF"] in ("held", "open")
     assert verdicts["number of killed jobs grows from low to med, FF"] == "open"  # not run

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from claim_records import check_claims
 
 from reshape.errors import ReshapeError
 from simulator.studies.sites.claims import judge, ratio
@@ -71,7 +72,9 @@ def test_the_data_has_the_numbers_of_every_policy(rows: list[Row]) -> None:
 
 
 def test_claims_have_intervals_and_verdicts(rows: list[Row]) -> None:
-    claims = {claim["id"]: claim for claim in report(rows, None).data["claims"]}
+    data = report(rows, None).data
+    check_claims(data)
+    claims = {claim["id"]: claim for claim in data["claims"]}
     judged = claims["merged/ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"]
     assert set(judged) == {"id", "text", "paper", "ours", "low", "high", "verdict"}
     assert judged["low"] < judged["ours"] < judged["high"]
