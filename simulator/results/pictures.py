@@ -212,7 +212,7 @@ def _stacked(axes: Axes, scene: Scene) -> None:
             continue
         means, _ = series.in_use(scene.jobs, classes == power).between(edges)
         least, most = 4**power // 4 + 1, min(4**power, int(sizes.max()))
-        colour = _SIZES(scene.norm()(most))
+        colour = _SIZES(power / max(1, int(classes.max())))  # the last class may be narrow
         name = f"{least}-{most}" if least < most else str(most)
         x = (edges - scene.origin) / scene.unit[1]
         axes.stairs(floor + means, x, baseline=floor, fill=True, color=colour, label=name)

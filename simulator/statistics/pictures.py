@@ -51,7 +51,7 @@ def draw_jobs(columns: Columns, about: str) -> Figure:
         _over_jobs(axes, days[order], columns[name][order], positive=name.endswith("_s"))
         axes.set_ylabel(OVER_JOBS[name])
         if place == 0:
-            axes.legend(frameon=False, fontsize=9, loc="lower right", ncols=3, markerscale=5)
+            axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
             axes.set_title("waits below 1 s are drawn at 1 s", loc="right", fontsize=9)
         if place == len(names) - 1:
             axes.set_xlabel("submission, days since the first one")
@@ -89,7 +89,8 @@ def _over_jobs(
 ) -> None:
     """Draw a dot for each job, and median and 95th percentile over spans of jobs."""
     shown = np.maximum(values, 1.0) if positive else values
-    axes.scatter(days, shown, s=2, color=drawing.WAITING, alpha=0.35, linewidths=0,
+    area = float(np.clip(6000 / max(1, len(shown)), 2, 12))  # few dots are drawn larger
+    axes.scatter(days, shown, s=area, color=drawing.WAITING, alpha=0.5, linewidths=0,
                  rasterized=True, label="a job")  # fmt: skip
     there = np.flatnonzero(~np.isnan(shown))
     spans = [span for span in np.array_split(there, SPANS) if len(span)]

@@ -18,7 +18,7 @@ from paths import SYNTHETIC_TRACE
 
 from reshape.__main__ import main
 from scheduler.pictures.steps import steps
-from simulator.results import jobs_csv, raster, series
+from simulator.results import jobs_csv, pictures, raster, series
 
 TRACE = SYNTHETIC_TRACE
 CHANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(-3, 3)), min_size=1, max_size=12)
@@ -111,6 +111,19 @@ def test_plot(results: Path, selection: str, tmp_path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         for file in (tmp_path / "two").iterdir():
             assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
+
+
+def test_each_class_of_sizes_has_a_colour() -> None:
+    """The last class has few sizes: 257 to 272."""
+    n = np.arange(6)
+    sizes = np.array([1, 3, 16, 60, 256, 272])
+    times = n.astype(float)
+    jobs = jobs_csv.JobTable("sizes", [str(k) for k in n], times, times, times + 2, sizes, None)
+    figure = pictures.gantt(pictures.Scene(jobs, 1000, "sizes"))
+    colours = [tuple(patch.get_facecolor()) for patch in figure.legends[0].get_patches()]
+    assert len(colours) == len(set(colours)) == 6
+    steps_apart = [max(abs(np.subtract(a, b))) for a, b in pairwise(colours)]
+    assert min(steps_apart) > 0.05
 
 
 def test_wrong_input(results: Path, tmp_path: Path) -> None:
