@@ -159,6 +159,7 @@ class JobEnds:
             self._startup.kill(
                 node, job.id, remaining[0], why, grace_s=0
             )  # it has computed nothing
+            return  # without an answer, its node is lost in time
         since = self._ending_since.setdefault(job.id, time.monotonic())
         if time.monotonic() - since > STRAGGLER_S:
             why = f"groups {remaining} of the job did not end with the others"
