@@ -69,8 +69,9 @@ def run(
     dispersal_exponent : how fast this gain falls with the distance of the processors
         (`Contiguity`).
     dispersal : measure the dispersal of the jobs on a tree; on a mesh or torus it always is.
-    sharing : how the jobs of a trace share nodes; needs ``counted=False``. If it kills jobs at
-        their requests, the rules do not cut the run times beforehand.
+    sharing : how jobs share nodes; for a trace it needs ``counted=False``. If it kills jobs at
+        their requests, the rules do not cut the run times beforehand. Single jobs need its windows
+        "changes".
     watch : called with (time, events, orders) of each instant, for single jobs.
     advance : advance reservations; they need ``counted=False``.
 
@@ -81,7 +82,7 @@ def run(
     """
     machine = platform.flat(machine) if isinstance(machine, int) else machine
     if isinstance(workload, Workload):
-        return _run_jobs(workload, machine, scenario, event_order, watch, advance)
+        return _run_jobs(workload, machine, scenario, event_order, watch, advance, sharing)
     counted = True if counted is None else counted
     rules = Rules() if rules is None else rules
     trace = _with_resources_of(machine, workload)
@@ -142,10 +143,23 @@ def _run_jobs(
     event_order: str,
     watch: Watch | None,
     advance: Sequence[PlannedReservation],
+    sharing: Sharing | None,
 ) -> Schedule:
     """Simulate single jobs."""
+    if sharing is not None:
+        if sharing.windows != "changes":
+            raise ConfigError(
+                "--sharing table does not apply to resizable jobs, which change their windows: give"
+                " --sharing changes",
+                field="sharing",
+            )
+        if scenario.redirection is not None:
+            raise ConfigError("jobs that share nodes cannot be redirected", field="redirection")
+        machine = msgspec.structs.replace(
+            machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
+        )
     jobs = sorted(workload.jobs, key=lambda job: job.at)
-    kill = workload.trace_jobs is None
+    kill = workload.trace_jobs is None or (sharing is not None and sharing.overtime == "kill")
     site = _site(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
     engine = Engine(
         site,
@@ -156,6 +170,7 @@ def _run_jobs(
         end_s=workload.end_s,
         watch=watch,
         estimates=predicts(scenario),
+        sharing=sharing,
     )
     result = engine.run()
     schedule = Schedule.of(result, workload.columns())

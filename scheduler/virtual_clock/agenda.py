@@ -49,8 +49,8 @@ class Agenda:
         self.next[event.job] = event
         self.add(event)
 
-    def interrupt(self, event: JobEnded) -> None:
-        """Enter the end of a job whose next event will not happen."""
+    def interrupt(self, event: ResizePoint | JobEnded) -> None:
+        """Enter the next event of a job in place of one that will not happen."""
         self._interrupted.add(event.job)
         self.set_next(event)
 

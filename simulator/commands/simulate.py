@@ -184,19 +184,31 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     _check_places(options)
     result: dict[str, Any] = {"trace": str(trace), "policy": options["policy"]}
     read, report = None, None
+    machine_file: Path | None = options["machine_file"]
+    machine = None if machine_file is None else platform.read(machine_file)
+    most = options["processors"] if machine is None else machine.processors
     if trace.suffix in workload_file.ENDINGS:
         workload = workload_file.read(trace, options["seed"])
-        processors = options["processors"] or workload.processors
+        processors = most or workload.processors
         if processors is None:
             raise click.UsageError(f"{trace} names no processors; give --processors")
     else:
         writes_swf = options["swf_file"] is not None or out is not None
         read = swf.read(trace, fields=_fields(chosen, writes_swf), lenient=options["lenient"])
-        processors = options["processors"] or machine_size(read)
+        processors = most or machine_size(read)
+        if options["sharing"] and options["overtime"] == "kill" and rules.overrun == "cut":
+            rules = msgspec.structs.replace(rules, overrun="keep")
         jobs, report = normalise(read, processors, rules, labels=predicts(chosen))
         jobs = jobs if options["first"] is None else jobs.first(options["first"])
         workload = of_trace(jobs, processors, resizability(options))
-    schedule = run(workload, processors, chosen, advance=_advance(options))
+    machine = platform.flat(processors) if machine is None else machine
+    schedule = run(
+        workload,
+        machine,
+        chosen,
+        sharing=_sharing(options, machine, read),
+        advance=_advance(options),
+    )
     result |= {"processors": processors}
     result |= msgspec.structs.asdict(schedule.metrics(options["tau"]))
     result |= _of_reservations(schedule)
@@ -253,11 +265,13 @@ def _exponent(options: Mapping[str, Any], machine: Platform) -> float:
     return exponent
 
 
-def _sharing(options: Mapping[str, Any], machine: Platform, trace: swf.Trace) -> Sharing | None:
+def _sharing(
+    options: Mapping[str, Any], machine: Platform, trace: swf.Trace | None
+) -> Sharing | None:
     """How nodes are shared, by the options, the machine and the header of the trace."""
     if options["sharing"] is None:
         return None
-    amounts = machine.shared_per_node or trace.shared_capacities()
+    amounts = machine.shared_per_node or ({} if trace is None else trace.shared_capacities())
     if not amounts:
         raise click.UsageError(
             "--sharing: neither the machine nor the trace names a shared resource; give --machine"

@@ -35,19 +35,18 @@ COUNT = "count"  #: Selection of machines whose processors are counted.
 OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
      "kill_at_reservation", "fields", "tau", "out", "as_json", "seed", "statistic", "sample",
-     "price", "pools", "pool_wait", "advance_file")
+     "price", "pools", "pool_wait", "advance_file", "machine_file", "sharing", "penalty",
+     "overtime", "demand_error")
 )  # fmt: skip
 OF_CENTRES = frozenset(("assign", "dispatch"))
 OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
-OF_RIGID = OF_SHARING | frozenset(
+OF_RIGID = frozenset(
     (
         "event_order",
         "select",
-        "machine_file",
         "contiguity_speedup",
         "dispersal_exponent",
         "dispersal",
-        "sharing",
         "paraver",
     )
 )

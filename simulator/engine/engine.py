@@ -15,6 +15,7 @@ from simulator.engine.job_programs import Programs
 from simulator.engine.jobs import JobList, SimJob, Submissions
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_nodes import SharingJobs
+from simulator.engine.shared_programs import SharedIterations
 from simulator.engine.sharing import Sharing
 from simulator.results.outcomes import Result
 
@@ -38,8 +39,8 @@ class Engine:
     contiguity : gain of rigid jobs on contiguous processors.
     requests : events that come at their times, such as requests for advance reservations.
     cpu_factors : see `RigidJobs`.
-    sharing : for columns of rigid jobs: what becomes of their run times on shared nodes; the site
-        must allocate individual processors and redirect no job.
+    sharing : what becomes of run times and iterations on shared nodes; the site must allocate
+        individual processors and redirect no job. Single jobs need its windows "changes".
     """
 
     def __init__(
@@ -72,8 +73,12 @@ class Engine:
         if isinstance(submissions, JobList):
             if costs is None:
                 costs = Costs.constant(cost or ResizeCost(), start_s, end_s, point_s)
+            shared = None
+            if sharing is not None:
+                demands = sharing.demands([spec.shared for spec in specs])
+                shared = SharedIterations(agenda, demands, sharing.nodes())
             physics = self._programs = Programs(
-                submissions.jobs, site, agenda, costs, rng, rigid, cpu_factors
+                submissions.jobs, site, agenda, costs, rng, rigid, cpu_factors, shared
             )
         elif sharing is not None:
             demands = sharing.demands([spec.shared for spec in specs])

@@ -19,12 +19,14 @@ from reshape.wire.outcome import ResizeTimes
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
+from scheduler.model.procset import ProcSet
 from scheduler.sites.site import RecordingSite
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import Physics
 from simulator.engine.costs import Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
 from simulator.engine.rigid_jobs import RigidJobs
+from simulator.engine.shared_programs import IterationEnd, SharedIterations
 from simulator.results.outcomes import Outcome
 
 
@@ -70,6 +72,7 @@ class Programs(Physics):
     costs, rng : see `Engine`.
     rigid : runs the rigid jobs.
     cpu_factors : see `RigidJobs`.
+    shared : prolongs iterations and rigid jobs that share nodes; None: nothing does.
 
     Attributes
     ----------
@@ -86,13 +89,14 @@ class Programs(Physics):
         rng: np.random.Generator | None,
         rigid: RigidJobs,
         cpu_factors: Mapping[int, float] | None = None,
+        shared: SharedIterations | None = None,
     ) -> None:
         self.outcomes: list[Outcome] = []
         self.held_s = 0.0
         self._jobs = jobs
         self._site, self._agenda = site, agenda
         self._costs, self._rng = costs, rng
-        self._rigid = rigid
+        self._rigid, self._shared = rigid, shared
         self._cpu_factors = cpu_factors
         self._starts = ProcessStarts()
         self._up_at = nan  # when the next processes are up
@@ -100,6 +104,8 @@ class Programs(Physics):
 
     def begin_instant(self, before: float, events: list[Event]) -> None:
         """Count what jobs held since the last instant, and continue with the processes now up."""
+        if self._shared is not None:
+            self._shared.finish(events)
         if self.outcomes or self._site.live:
             machine = self._site.machine
             held = machine.processors - machine.free_count
@@ -194,6 +200,10 @@ class Programs(Physics):
             self._agenda.set_next(JobStarted(at, number))
             return
         end_s = self._costs.end.of(job.spec.processors, self._rng)
+        if self._shared is not None:
+            run_s = at - self._agenda.now + job.iterations * job.iteration_s
+            self._shared.begin(IterationEnd(number, at, end_s), order.processors, run_s)
+            return
         self._rigid.compute(order, at, end_s)
 
     def _move_s(self, order: Expand | Contract) -> float:
@@ -240,7 +250,9 @@ class Programs(Physics):
         point_s = self._costs.point.of(size, self._rng)
         end = max(self._agenda.now, since + (point_s + iteration_s))
         state.iterations += 1
-        if state.iterations == job.iterations:
+        if self._shared is not None:
+            self._share(number, since + point_s, end - self._agenda.now)
+        elif state.iterations == job.iterations:
             end_s = self._costs.end.of(size, self._rng)
             self._agenda.set_next(JobEnded(end + end_s, number))
         else:
@@ -255,3 +267,21 @@ class Programs(Physics):
                     iterations=job.iterations,
                 )
             )
+
+    def _share(self, number: int, began: float, seconds: float) -> None:
+        """Compute the next iteration on shared nodes.
+
+        Parameters
+        ----------
+        began : time at which it began, seconds.
+        seconds : its time from now on without neighbours.
+        """
+        assert self._shared is not None
+        state, live = self._states[number], self._site.jobs[number]
+        job, joining = state.job, None if live.resize is None else live.resize.group
+        end_s: float | None = None
+        if state.iterations == job.iterations:
+            end_s = self._costs.end.of(state.size, self._rng)
+        held = ProcSet.union([held for group, held in live.groups.items() if group != joining])
+        end = IterationEnd(number, began, end_s, state.iterations, job.iterations, job.data_bytes)
+        self._shared.begin(end, held, seconds)

@@ -46,6 +46,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
     data_mib : data that moves at a resize.
     performance : performance model that the scheduler uses, as `reshape.speedup.named` reads it.
+    demand : what each process demands of the shared resources of its node, by name.
     """
 
     at: float
@@ -62,6 +63,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     queue: str = "main"
     priority: float = 0.0
     performance: str = ""
+    demand: dict[str, int] = {}
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,6 +146,7 @@ def _line(job: SimJob) -> JobLine:
         spec.queue,
         spec.priority,
         spec.performance,
+        dict(spec.shared),
     )
 
 
@@ -197,6 +200,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             line.queue,
             line.priority,
             performance=line.performance,
+            shared=line.demand,
         )
         if topology is not None:
             topology.valid_sizes(line.processors, line.max_processors or line.processors)
