@@ -20,15 +20,21 @@ from redistribution.tuning import tuning
 
 
 def send_from_array(
-    transfer: Transfer, itemsize: int, source: Region, order: Order
+    transfer: Transfer, itemsize: int, source: Region, order: Order, to_host: bool = False
 ) -> list[Any] | None:
     """Arguments with which MPI sends a transfer directly from ``source``.
+
+    Parameters
+    ----------
+    to_host : whether the receiver is on another host.
 
     Returns
     -------
     buffer, count and datatype, which the caller frees; None if the transfer is to be packed.
     """
     found = ByteRanges.of(transfer, itemsize, source, order)
+    if to_host and found.number > 1:
+        return None
     if found.number > tuning.sent_ranges and any(len(families) > 1 for families in found.axes):
         return None
     return _mpi_arguments(found, source, tuning.sent_range_bytes)

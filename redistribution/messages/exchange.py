@@ -94,8 +94,9 @@ class Exchange:
     """
 
     def __init__(self, given: Arguments) -> None:
-        _, comm, a, b, order, max_extra_bytes, _ = given
+        routes, comm, a, b, order, max_extra_bytes, _ = given
         self.comm = comm
+        self.to_hosts = routes.hosts is not None
         self.backoff = Backoff()
         self.source, self.target = array_region(a, "source"), array_region(b, "target")
         self.itemsize = itemsize = given.itemsize
@@ -136,7 +137,7 @@ class Exchange:
 
     def outgoing_message(self, piece: Transfer) -> _PieceMessage:
         """Message that sends a piece."""
-        direct = send_from_array(piece, self.itemsize, self.source, self.order)
+        direct = send_from_array(piece, self.itemsize, self.source, self.order, self.to_hosts)
         return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
 
     def incoming_message(self, piece: Transfer) -> _PieceMessage:
