@@ -166,9 +166,9 @@ def start_spanning_mpiexec(
     command += ["-n", str(len(rank_hosts)), *argv]
     read, write = os.pipe()
     os.set_blocking(read, False)
-    spanning = [sys.executable, "-I", "-S", _SPANNING, str(write)]
+    variables = clean_environment(environment)
     try:
-        start = _start(clean_environment(environment), cwd, output, spanning + command, write)
+        start = _start(variables, cwd, output, [str(write), *command], write, script=_SPANNING)
     except BaseException:
         os.close(read)
         raise
@@ -210,14 +210,15 @@ def _start(
     output: OutputFile | None,
     command: list[str],
     *inherited: int,
+    script: str = _STARTER,
 ) -> MpiexecStart:
-    """Start a command; it inherits these file descriptors."""
+    """Start a command by a script; it inherits these file descriptors."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     path, mode = ("", "append") if output is None else (output.path, output.mode)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _STARTER, str(write), cwd, mode, path, *command],
+            [sys.executable, "-I", "-S", script, str(write), cwd, mode, path, *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=[write, *inherited],

@@ -1,8 +1,9 @@
 """Run one mpiexec whose processes are on several hosts: the part on the host of mpiexec.
 
-This file is executed as a script, by :mod:`scheduler.launchers.starter`.
+This file is executed as a script. The first arguments are those of
+:mod:`scheduler.launchers.starter`, whose work it does first: a further process would take 10 ms.
 
-    python -I -S spanning.py PROXIES MPIEXEC [ARGUMENT]...
+    python -I -S spanning.py STATUS CWD MODE OUTPUT PROXIES MPIEXEC [ARGUMENT]...
 
 ``mpiexec -launcher manual`` prints one command for each host, which starts the proxy of the host,
 and waits until all proxies have connected. This process starts the first proxy and writes the
@@ -22,7 +23,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from scheduler.launchers.starter import fail, prepare
+else:  # importing the package takes longer than all that is done here
+    sys.path.append(os.path.dirname(__file__))
+    from starter import fail, prepare
 
 _OF_HOST = ("RESHAPE_AGENT", "RESHAPE_CPUS")
 _LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
@@ -32,20 +41,24 @@ _PROXY_S = 5.0
 
 def main() -> None:
     """Run mpiexec as the arguments say."""
-    proxies, command = int(sys.argv[1]), sys.argv[2:]
-    os.set_inheritable(proxies, False)
+    status, (proxies, *command) = prepare()
+    os.set_inheritable(int(proxies), False)
     environment = {name: value for name, value in os.environ.items() if name not in _OF_HOST}
-    mpiexec = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        env=environment,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
-    )
+    try:
+        mpiexec = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            env=environment,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
+        )
+    except OSError as error:
+        fail(status, f"cannot start {command[0]}", error)
+    os.close(status)
     _forward_signals(mpiexec)
     commands = _proxy_commands(mpiexec)
+    os.write(int(proxies), json.dumps(commands[1:]).encode())
+    os.close(int(proxies))
     proxy = subprocess.Popen(commands[0], stdin=subprocess.DEVNULL) if commands else None
-    os.write(proxies, json.dumps(commands[1:]).encode())
-    os.close(proxies)
     _copy_output(mpiexec)
     code = mpiexec.wait()
     if proxy is not None:

@@ -19,12 +19,27 @@ import signal
 import stat
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all that is done here
+    from typing import NoReturn
+
 
 def main() -> None:
     """Execute the command of the arguments."""
+    status, command = prepare()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by the interpreter
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        fail(status, f"cannot start {command[0]}", error)
+
+
+def prepare() -> tuple[int, list[str]]:
+    """Open the output and enter the directory of the arguments; return STATUS and the rest."""
     status = int(sys.argv[1])
     os.set_inheritable(status, False)
-    cwd, mode, output, *command = sys.argv[2:]
+    cwd, mode, output, *rest = sys.argv[2:]
     action = f"cannot write the output {output}"
     try:
         if output:
@@ -34,13 +49,15 @@ def main() -> None:
         action = f"cannot start in {cwd}"
         if cwd:
             os.chdir(cwd)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by the interpreter
-            signal.signal(number, signal.SIG_DFL)
-        action = f"cannot start {command[0]}"
-        os.execvp(command[0], command)
     except OSError as error:
-        os.write(status, f"{action}: {error.strerror}".encode(errors="replace"))
-        os._exit(126)
+        fail(status, action, error)
+    return status, rest
+
+
+def fail(status: int, action: str, error: OSError) -> NoReturn:
+    """Write the reason of a failure to STATUS and end."""
+    os.write(status, f"{action}: {error.strerror}".encode(errors="replace"))
+    os._exit(126)
 
 
 def open_output(path: str, *, truncate: bool) -> int:

@@ -210,7 +210,7 @@ class Agent:
         ):
             return 20
         if any(group.tree.awaits_proxies for group in groups):
-            return 10
+            return 2
         now = time.monotonic()
         if any(now - group.tree.started < YOUNG_S for group in groups):
             return round(1000 * LOOK_YOUNG_S)
