@@ -7,7 +7,7 @@ from math import isnan
 from pathlib import Path
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import SMALL_TRACE as SMALL
@@ -149,7 +149,7 @@ def test_a_file_of_reservations(tmp_path: Path) -> None:
     assert planned == PlannedReservation(
         "course", 100000.0, 7200.0, processors=16, jobs=ProcSet.span(3, 2)
     )
-    done = reshape(
+    done = invoke(
         "simulate", SMALL, "--jobs", 50, "--advance-reservations", file, "--json",
         "--out", tmp_path / "out",
     )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import reshape
+from command_line import invoke
 from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ConfigError
@@ -88,11 +88,11 @@ def test_counted_processors_are_as_good_as_numbered_ones() -> None:
 
 def test_as_a_command(tmp_path: Path) -> None:
     options = ("--set", "redirection.theta=3", "--set", "redirection.processors=16")
-    told = json.loads(reshape("simulate", SMALL, "--estimates", "exact", *options, "--json").stdout)
+    told = json.loads(invoke("simulate", SMALL, "--estimates", "exact", *options, "--json").stdout)
     assert told["redirected"] > 0
     assert told["max_bounded_slowdown"] >= told["mean_bounded_slowdown"]
     assert told["processors"] == 64
-    wrong = reshape("simulate", SMALL, "--set", "redirection.conflict=latest", code=2)
+    wrong = invoke("simulate", SMALL, "--set", "redirection.conflict=latest", code=2)
     assert "did you mean latest-end or latest-start?" in wrong.stderr
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
@@ -28,11 +29,6 @@ CLIENTS = [
 ]
 
 
-def reshape(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "reshape", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
-
-
 def job_info(**given: object) -> JobInfo:
     """A running job on 4 of 2 to 8 processors, changed by the given fields."""
     values: dict[str, object] = {
@@ -50,8 +46,7 @@ def job_info(**given: object) -> JobInfo:
 def test_an_unavailable_service_is_one_error_with_a_correction(
     arguments: list[str], tmp_path: Path
 ) -> None:
-    done = reshape(arguments[0], "--dir", str(tmp_path), *arguments[1:], cwd=tmp_path)
-    assert done.returncode == 1
+    done = invoke(arguments[0], "--dir", tmp_path, *arguments[1:], code=1, cwd=tmp_path)
     assert done.stderr == (
         f"reshape: error: no scheduler service in {tmp_path}: start it with "
         f"'reshape serve --dir {tmp_path}', or name its directory with --dir\n"
@@ -82,14 +77,13 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_invalid_usage_has_exit_code_2(arguments: list[str], says: str) -> None:
-    done = reshape(*arguments)
-    assert done.returncode == 2
+    done = invoke(*arguments, code=2)
     assert says in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("name", ["serve", "submit", "queue", "info", "history", "explain", "demo"])
 def test_help_shows_an_example(name: str) -> None:
-    done = reshape(name, "--help")
+    done = invoke(name, "--help")
     assert f"Example:\n    reshape {name}" in done.stdout
 
 
@@ -98,8 +92,7 @@ def test_serve_refuses_an_invalid_configuration_without_side_effects(tmp_path: P
     file.write_text("processors: 4\nscenaro: easy\n")
     directory = tmp_path / "service"
     for extra in ([], ["--background"]):
-        done = reshape("serve", "--dir", str(directory), "--config", str(file), *extra)
-        assert done.returncode == 1
+        done = invoke("serve", "--dir", directory, "--config", file, *extra, code=1)
         assert done.stderr == (
             f"reshape: error: {file}:2: scenaro: unknown field; did you mean scenario?\n"
         )
@@ -243,8 +236,7 @@ def _columns(table: tables.Table) -> tuple[list[str], list[str]]:
     ],
 )
 def test_invalid_filters_of_the_history_are_refused(option: str, value: str, text: str) -> None:
-    done = reshape("history", option, value)
-    assert done.returncode == 2
+    done = invoke("history", option, value, code=2)
     assert text in done.stderr
 
 

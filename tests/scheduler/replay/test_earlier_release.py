@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 from paths import ROOT
 
 JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "earlier_release.sqlite"
 
 
 def test_every_decision_is_identical() -> None:
-    facts = json.loads(reshape("replay", JOURNAL, "--json").stdout)
+    facts = json.loads(invoke("replay", JOURNAL, "--json").stdout)
     assert facts["identical"], facts["difference"]
     assert (facts["events"], facts["decisions"], facts["resizes"]) == (156, 133, 8)
 
@@ -49,7 +49,7 @@ def reworded(order: dict[str, Any]) -> None:
 
 
 def test_the_wording_and_the_rounding_of_a_reason_are_no_part_of_a_decision(tmp_path: Path) -> None:
-    facts = json.loads(reshape("replay", changed(tmp_path, reworded), "--json").stdout)
+    facts = json.loads(invoke("replay", changed(tmp_path, reworded), "--json").stdout)
     assert facts["identical"]
 
 
@@ -58,7 +58,7 @@ def test_the_wording_and_the_rounding_of_a_reason_are_no_part_of_a_decision(tmp_
 )
 def test_another_decision_is_a_difference(tmp_path: Path, field: str, value: object) -> None:
     journal = changed(tmp_path, lambda order: order.update({field: value}))
-    facts = json.loads(reshape("replay", journal, "--json", code=1).stdout)
+    facts = json.loads(invoke("replay", journal, "--json", code=1).stdout)
     assert not facts["identical"]
     assert facts["decisions"] == 2
 
@@ -72,5 +72,5 @@ def test_another_number_in_a_reason_of_the_same_release_is_a_difference(
         for batch, blob in db.execute("SELECT batch, settings FROM settings").fetchall():
             settings = json.dumps(json.loads(blob) | {"release": release}).encode()
             db.execute("UPDATE settings SET settings=? WHERE batch=?", (settings, batch))
-    found = json.loads(reshape("replay", journal, "--json", code=1 if release else 0).stdout)
+    found = json.loads(invoke("replay", journal, "--json", code=1 if release else 0).stdout)
     assert found["identical"] == (not release)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 from paths import SYNTHETIC_TRACE
 
 CENTRES = """
@@ -36,7 +36,7 @@ def machine(tmp_path: Path) -> Path:
 
 def test_every_job_of_a_trace_runs_at_a_centre(machine: Path, tmp_path: Path) -> None:
     options = ("--machine", machine, "--jobs", 200, "--out", tmp_path / "out", "--json")
-    found = json.loads(reshape("simulate", SYNTHETIC_TRACE, *options).stdout)
+    found = json.loads(invoke("simulate", SYNTHETIC_TRACE, *options).stdout)
     assert found["assign"] == "less-waittime"
     assert sum(found["jobs_by_centre"].values()) == found["jobs"] == 200
     with (tmp_path / "out" / "jobs.csv").open() as file:
@@ -45,7 +45,7 @@ def test_every_job_of_a_trace_runs_at_a_centre(machine: Path, tmp_path: Path) ->
     assert {row["centre"] for row in rows} == {"left", "right"}
     assert all(int(row["processors"]) <= 32 for row in rows if row["centre"] == "right")
     assert all(float(row["cost"]) == 0 for row in rows if row["centre"] == "left")
-    again = json.loads(reshape("simulate", SYNTHETIC_TRACE, *options).stdout)
+    again = json.loads(invoke("simulate", SYNTHETIC_TRACE, *options).stdout)
     varying = {"wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib"}
     assert {k: v for k, v in found.items() if k not in varying} == {
         k: v for k, v in again.items() if k not in varying
@@ -58,14 +58,14 @@ def test_a_share_of_the_jobs_is_resizable_at_the_centres_that_resize(tmp_path: P
     words = ["--machine", machine, "--jobs", 100, "--json", "--assign", "less-turnaround"]
     model = ["--speedup", "amdahl:serial=0.01", "--performance", "amdahl:serial=0.01"]
     found = json.loads(
-        reshape("simulate", SYNTHETIC_TRACE, *words, "--resizable", 0.5, "--seed", 2, *model).stdout
+        invoke("simulate", SYNTHETIC_TRACE, *words, "--resizable", 0.5, "--seed", 2, *model).stdout
     )
-    rigid = json.loads(reshape("simulate", SYNTHETIC_TRACE, *words).stdout)
+    rigid = json.loads(invoke("simulate", SYNTHETIC_TRACE, *words).stdout)
     assert found["jobs"] == rigid["jobs"] == 100
     assert found["jobs_by_centre"]["left"] > rigid["jobs_by_centre"]["left"]
 
 
-def test_a_policy_of_ones_own_is_a_class_in_a_file(machine: Path, tmp_path: Path) -> None:
+def test_a_user_defined_policy_is_a_class_in_a_file(machine: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(POLICY)
     command = [sys.executable, "-m", "reshape", "simulate", str(SYNTHETIC_TRACE), "--json"]
     command += ["--machine", str(machine), "--assign", "mine:Last", "--jobs", "100"]
@@ -95,14 +95,14 @@ def test_a_policy_of_ones_own_is_a_class_in_a_file(machine: Path, tmp_path: Path
 def test_options_that_do_not_fit_are_refused(
     machine: Path, options: tuple[str, ...], message: str
 ) -> None:
-    done = reshape("simulate", SYNTHETIC_TRACE, "--machine", machine, *options, code=2)
+    done = invoke("simulate", SYNTHETIC_TRACE, "--machine", machine, *options, code=2)
     assert message in done.stderr
 
 
 def test_assignment_needs_several_centres(tmp_path: Path) -> None:
-    done = reshape("simulate", SYNTHETIC_TRACE, "--assign", "random", code=2)
+    done = invoke("simulate", SYNTHETIC_TRACE, "--assign", "random", code=2)
     assert "--assign needs --machine with several centres" in done.stderr
     machine = tmp_path / "one.yaml"
     machine.write_text("nodes: 64\n")
-    done = reshape("simulate", SYNTHETIC_TRACE, "--machine", machine, "--assign", "random", code=2)
+    done = invoke("simulate", SYNTHETIC_TRACE, "--machine", machine, "--assign", "random", code=2)
     assert "--assign needs a --machine file that names several centres" in done.stderr

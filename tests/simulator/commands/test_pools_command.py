@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 from paths import SMALL_TRACE as SMALL
 
 POOL = "nodes=0-16,processors=4,time_limit=48:00:00"
@@ -15,7 +15,7 @@ POOL = "nodes=0-16,processors=4,time_limit=48:00:00"
 
 def test_numbers_and_files_of_one_pool(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = reshape("simulate", SMALL, "--pool", POOL, "--pool-wait", 30, "--out", out, "--json")
+    done = invoke("simulate", SMALL, "--pool", POOL, "--pool-wait", 30, "--out", out, "--json")
     told = json.loads(done.stdout)
     stored = json.loads((out / "metrics.json").read_text())
     assert stored == {name: told[name] for name in stored}
@@ -45,16 +45,16 @@ def test_a_table_compares_pools_with_waits_of_a_trace(tmp_path: Path) -> None:
     )  # fmt: skip
     arguments = ["simulate", SMALL, "--pool", POOL, "--pool", f"{POOL},idle_timeout=60:00",
                  "--pool-wait", waits, "--seed", 3]  # fmt: skip
-    lines = reshape(*arguments).stdout.splitlines()
+    lines = invoke(*arguments).stdout.splitlines()
     assert lines[0].split()[:3] == ["ALLOCATIONS", "NODE-HOURS", "USED"]
     assert [line.split()[-1] for line in lines[1:]] == [POOL, f"{POOL},idle_timeout=60:00"]
-    assert reshape(*arguments).stdout.splitlines() == lines
-    told = json.loads(reshape(*arguments, "--json").stdout)
+    assert invoke(*arguments).stdout.splitlines() == lines
+    told = json.loads(invoke(*arguments, "--json").stdout)
     assert [each["pool"] for each in told["pools"]] == [POOL, f"{POOL},idle_timeout=60:00"]
 
 
 def test_a_workload_of_resizable_jobs(tmp_path: Path) -> None:
-    done = reshape("simulate", SMALL, "--pool", POOL, "--resizable", 0.5, "--policy", "fcfs-pr",
+    done = invoke("simulate", SMALL, "--pool", POOL, "--resizable", 0.5, "--policy", "fcfs-pr",
                    "--json")  # fmt: skip
     told = json.loads(done.stdout)
     assert told["expansions"] > 0
@@ -73,5 +73,5 @@ def test_a_workload_of_resizable_jobs(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options(arguments: list[str], message: str) -> None:
-    done = reshape("simulate", SMALL, *arguments, code=2)
+    done = invoke("simulate", SMALL, *arguments, code=2)
     assert message in " ".join(done.stderr.split())

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 from paths import SMALL_TRACE as SMALL
 
 from scheduler.model.procset import ProcSet
@@ -26,7 +26,7 @@ NAMES = {
 
 def test_json_and_every_result(tmp_path: Path) -> None:
     out, waits = tmp_path / "out", tmp_path / "waits.swf.gz"
-    done = reshape(
+    done = invoke(
         "simulate", SMALL, "--select", "first-fit", "--out", out, "--swf", waits, "--json"
     )
     told = json.loads(done.stdout)
@@ -47,12 +47,12 @@ def test_json_and_every_result(tmp_path: Path) -> None:
     trace = swf.read(waits)
     assert float(trace.columns["wait"].mean()) == pytest.approx(told["mean_wait_s"])
     assert gzip.decompress(waits.read_bytes()) == (out / "schedule.swf").read_bytes()
-    again = reshape("simulate", waits, "--processors", 64, "--json")
+    again = invoke("simulate", waits, "--processors", 64, "--json")
     assert json.loads(again.stdout)["mean_wait_s"] == told["mean_wait_s"]
 
 
 def test_text(tmp_path: Path) -> None:
-    text = reshape("simulate", SMALL, "--policy", "conservative", "--jobs", "50").stdout
+    text = invoke("simulate", SMALL, "--policy", "conservative", "--jobs", "50").stdout
     assert text.startswith("400 jobs: ")
     assert "\njobs                   50\n" in text
 
@@ -81,34 +81,32 @@ def test_text(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options(options: list[str], code: int, says: str) -> None:
-    assert says in reshape("simulate", SMALL, *options, code=code).stderr
+    assert says in invoke("simulate", SMALL, *options, code=code).stderr
 
 
 def test_traces_that_are_none(tmp_path: Path) -> None:
-    assert "cannot be read: No such" in reshape("simulate", tmp_path / "no.swf", code=1).stderr
+    assert "cannot be read: No such" in invoke("simulate", tmp_path / "no.swf", code=1).stderr
     bad = tmp_path / "bad.swf"
     bad.write_text("; MaxProcs: 4\n1 0 -1 x 1" + " -1" * 13 + "\n2 0 -1 5 1" + " -1" * 13 + "\n")
-    assert "bad.swf:2: field 4 (run time): 'x'" in reshape("simulate", bad, code=1).stderr
-    assert "1 malformed lines skipped" in reshape("simulate", bad, "--lenient").stdout
+    assert "bad.swf:2: field 4 (run time): 'x'" in invoke("simulate", bad, code=1).stderr
+    assert "1 malformed lines skipped" in invoke("simulate", bad, "--lenient").stdout
     bad.write_text("; MaxProcs: 4\n")
-    assert (
-        "bad.swf: the trace has no jobs, only comments" in reshape("simulate", bad, code=1).stderr
-    )
+    assert "bad.swf: the trace has no jobs, only comments" in invoke("simulate", bad, code=1).stderr
 
 
 def test_workload(tmp_path: Path) -> None:
-    facts = json.loads(reshape("workload", "info", SMALL, "--json").stdout)
+    facts = json.loads(invoke("workload", "info", SMALL, "--json").stdout)
     assert facts["processors"] == 64
     assert 0 < facts["offered_load"] < 3
     packed, table = tmp_path / "a.swf.gz", tmp_path / "a.csv"
-    reshape("workload", "convert", SMALL, packed)
+    invoke("workload", "convert", SMALL, packed)
     assert gzip.decompress(packed.read_bytes()) == SMALL.read_bytes()
-    reshape("workload", "convert", packed, table)
+    invoke("workload", "convert", packed, table)
     assert table.read_text().splitlines()[0].startswith("job,submit,wait,run,processors")
-    done = reshape("workload", "convert", SMALL, "a.xy", code=2)
+    done = invoke("workload", "convert", SMALL, "a.xy", code=2)
     assert "does not end in .swf, .swf.gz, .csv" in done.stderr
     for wrong in (["--mix", "medium"], ["--levels", "2000-a-1"]):
-        done = reshape("workload", "demands", SMALL, tmp_path / "to.swf", *wrong, code=2)
+        done = invoke("workload", "demands", SMALL, tmp_path / "to.swf", *wrong, code=2)
         assert f"{wrong[0]} {wrong[1]!r}: write whole numbers, as in" in done.stderr
 
 
@@ -140,7 +138,7 @@ def test_a_link_is_followed_and_a_pipe_is_no_place(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert there.read_text() == "new"
     os.mkfifo(pipe)
-    told = reshape("simulate", SMALL, "--swf", pipe, code=1).stderr
+    told = invoke("simulate", SMALL, "--swf", pipe, code=1).stderr
     assert "pipe.swf cannot be written: it is a device or a pipe, not a file" in told
     assert pipe.is_fifo()
     with pytest.raises(files.ReshapeError, match="it is a device or a pipe"):
@@ -159,7 +157,7 @@ def test_starting_up_loads_little() -> None:
 
 def test_a_full_disk_leaves_old_results(tmp_path: Path) -> None:
     """The first file of two still fits."""
-    reshape("simulate", SMALL, "--jobs", "10", "--out", tmp_path)
+    invoke("simulate", SMALL, "--jobs", "10", "--out", tmp_path)
     old = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     command = [sys.executable, "-m", "reshape", "simulate", str(SMALL), "--out", str(tmp_path)]
     full = subprocess.run(
@@ -186,7 +184,7 @@ def test_a_number_that_does_not_exist_is_null(tmp_path: Path, options: tuple[str
     trace, out = tmp_path / "a.swf", tmp_path / "out"
     trace.write_text("; MaxProcs: 4\n1 0 -1 0 1 -1 -1 1 5 -1 1 1 1 -1 -1 -1 -1 -1\n")
     arguments = (trace, "--without-run", "keep", *options, "--out", out, "--json")
-    printed = reshape("simulate", *arguments).stdout
+    printed = invoke("simulate", *arguments).stdout
     for text in (printed, (out / "metrics.json").read_text()):
         told = json.loads(text, parse_constant=refuse)
         assert (told["makespan_s"], told["utilization"]) == (0.0, None)
@@ -199,10 +197,10 @@ def test_a_policy_brings_its_selection_on_the_table(tmp_path: Path) -> None:
     machine.write_text(
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 6000}\n"
     )
-    reshape("workload", "demands", SMALL, demands, "--mix", "high")
+    invoke("workload", "demands", SMALL, demands, "--mix", "high")
     common = [demands, "--machine", machine, "--sharing", "table", "--json"]
     told = {
-        name: json.loads(reshape("simulate", *common, *options).stdout)
+        name: json.loads(invoke("simulate", *common, *options).stdout)
         for name, options in {
             "rua": ("--policy", "rua"),
             "rua, named": ("--policy", "rua", "--select", "rua"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import reshape
+from command_line import invoke
 from paths import SMALL_TRACE as SMALL
 
 from simulator.traces import swf
@@ -28,7 +28,7 @@ def columns(path: Path) -> dict[str, list[str]]:
 def test_statistics_and_their_tables_and_pictures(tmp_path: Path) -> None:
     out = tmp_path / "out"
     told = json.loads(
-        reshape(
+        invoke(
             "simulate", SMALL, "--out", out, "--sample", 600, "--price", 0.5, "--json",
             "--statistic", "wait_s=mean,max", "--statistic", "cost=sum",
             "--statistic", "run_s=sum-by:centre", "--statistic", "processors_used=max",
@@ -48,16 +48,16 @@ def test_statistics_and_their_tables_and_pictures(tmp_path: Path) -> None:
     assert found["processors_used"]["max"] == max(map(float, samples["processors_used"]))
     used_s = 600 * sum(map(float, samples["processors_used"]))
     assert used_s == pytest.approx(told["utilization"] * told["makespan_s"] * 64, rel=0.03)
-    pictures = reshape("plot", out, "--format", "png").stdout.split()
+    pictures = invoke("plot", out, "--format", "png").stdout.split()
     assert {Path(path).name for path in pictures} == {
         "gantt.png", "load.png", "queue.png", "jobs.png", "samples.png",
     }  # fmt: skip
     (out / "samples.csv").write_text("time,processors_used\n1,2,3\n")
-    assert "samples.csv:2: 3 fields" in reshape("plot", out, code=1).stderr
+    assert "samples.csv:2: 3 fields" in invoke("plot", out, code=1).stderr
 
 
 def test_statistics_of_resizable_jobs_and_without_a_directory(tmp_path: Path) -> None:
-    done = reshape(
+    done = invoke(
         "simulate", SMALL, "--policy", "fcfs-pr", "--resizable", 0.5,
         "--statistic", "processors_used=max", "--statistic", "wait_s=mean",
     )  # fmt: skip
@@ -67,19 +67,19 @@ def test_statistics_of_resizable_jobs_and_without_a_directory(tmp_path: Path) ->
 
 
 def test_wrong_statistics_are_refused_before_the_simulation() -> None:
-    said = reshape("simulate", SMALL, "--statistic", "wait=p95", code=1).stderr
+    said = invoke("simulate", SMALL, "--statistic", "wait=p95", code=1).stderr
     assert "unknown variable 'wait'; did you mean wait_s?" in said
-    assert "needs --price" in reshape("simulate", SMALL, "--statistic", "cost=sum", code=2).stderr
+    assert "needs --price" in invoke("simulate", SMALL, "--statistic", "cost=sum", code=2).stderr
 
 
 def test_pictures_of_a_trace(tmp_path: Path) -> None:
-    told = json.loads(reshape("workload", "info", SMALL, "--plots", tmp_path, "--json").stdout)
+    told = json.loads(invoke("workload", "info", SMALL, "--plots", tmp_path, "--json").stdout)
     names = [f"{name}.{form}" for name in ("arrivals", "jobs", "weeks", "scatter")
              for form in ("png", "svg")]  # fmt: skip
     assert [Path(path).name for path in told["pictures"]] == names
     assert {path.name for path in tmp_path.iterdir()} == {*names}
     before = (tmp_path / "arrivals.svg").read_bytes()
-    reshape("workload", "info", SMALL, "--plots", tmp_path)
+    invoke("workload", "info", SMALL, "--plots", tmp_path)
     assert (tmp_path / "arrivals.svg").read_bytes() == before
 
 
@@ -100,9 +100,9 @@ def test_local_hours_and_days(tmp_path: Path) -> None:
 @pytest.mark.parametrize("load", [0.3, 0.9, 2.0])
 def test_a_trace_is_brought_to_a_load(tmp_path: Path, load: float) -> None:
     to = tmp_path / "scaled.swf.gz"
-    said = reshape("workload", "scale", SMALL, to, "--load", load).stdout
+    said = invoke("workload", "scale", SMALL, to, "--load", load).stdout
     assert f"-> {load:g}" in said
-    told = json.loads(reshape("workload", "info", to, "--json").stdout)
+    told = json.loads(invoke("workload", "info", to, "--json").stdout)
     assert told["offered_load"] == pytest.approx(load, rel=1e-3)
     old, new = swf.read(SMALL), swf.read(to)
     assert (old.columns["run"] == new.columns["run"]).all()
@@ -114,7 +114,7 @@ def test_a_trace_is_brought_to_a_load(tmp_path: Path, load: float) -> None:
 def test_traces_without_a_load(tmp_path: Path) -> None:
     path = tmp_path / "a.swf"
     path.write_text("; MaxProcs: 4\n1 0 -1 5 1 -1 -1 1 9\n2 0 -1 5 1 -1 -1 1 9\n")
-    said = reshape("workload", "scale", path, tmp_path / "b.swf", "--load", 1, code=1).stderr
+    said = invoke("workload", "scale", path, tmp_path / "b.swf", "--load", 1, code=1).stderr
     assert "all jobs are submitted at one time" in said
     trace = swf.read(SMALL, fields=NEEDED)
     jobs, _ = normalise(trace, machine_size(trace))
@@ -133,7 +133,7 @@ def test_statistics_of_several_centres(tmp_path: Path) -> None:
         "  - {name: b, processors: 32, scenario: fcfs, units_per_hour: 1, cost_per_unit: 1}\n"
     )
     told = json.loads(
-        reshape(
+        invoke(
             "simulate", SMALL, "--machine", centres, "--assign", "less-waittime", "--out", out,
             "--statistic", "centre=count", "--statistic", "cost=sum,sum-by:centre",
             "--statistic", "processors_used=max", "--sample", 1800, "--json",

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 from hypothesis import given
 from hypothesis import strategies as st
 from meshes import MESHES
@@ -130,7 +130,7 @@ def test_the_columns_and_metrics_of_a_simulation(tmp_path: Path) -> None:
         for select in ("submesh", "hilbert"):
             out = tmp_path / machine / select
             chosen = ("--machine", tmp_path / f"{machine}.yaml", "--select", select)
-            done = reshape("simulate", SMALL_TRACE, *chosen, "--out", out, "--json")
+            done = invoke("simulate", SMALL_TRACE, *chosen, "--out", out, "--json")
             found[machine, select] = json.loads(done.stdout)
             with (out / "jobs.csv").open() as file:
                 rows = [row for row in csv.DictReader(file) if row["mean_distance"]]
@@ -149,8 +149,8 @@ def test_the_columns_and_metrics_of_a_simulation(tmp_path: Path) -> None:
     assert found["whole", "hilbert"]["internal_fragmentation"] == 0
     gain = ("--contiguity-speedup", 0.5, "--dispersal-exponent", 1)
     chosen = ("--machine", tmp_path / "torus.yaml", "--select", "hilbert")
-    faster = json.loads(reshape("simulate", SMALL_TRACE, *chosen, *gain, "--json").stdout)
-    constant = json.loads(reshape("simulate", SMALL_TRACE, *chosen, *gain[:2], "--json").stdout)
+    faster = json.loads(invoke("simulate", SMALL_TRACE, *chosen, *gain, "--json").stdout)
+    constant = json.loads(invoke("simulate", SMALL_TRACE, *chosen, *gain[:2], "--json").stdout)
     runs = [each["mean_turnaround_s"] - each["mean_wait_s"] for each in (faster, constant)]
     assert runs[0] < runs[1]
 
@@ -158,9 +158,9 @@ def test_the_columns_and_metrics_of_a_simulation(tmp_path: Path) -> None:
 def test_dispersal_on_a_tree_is_an_option(tmp_path: Path) -> None:
     (tmp_path / "tree.yaml").write_text("nodes: 64\nnetwork: {topology: tree, k: 4, levels: 3}\n")
     chosen = ("--machine", tmp_path / "tree.yaml", "--select", "tree", "--json")
-    plain = json.loads(reshape("simulate", SMALL_TRACE, *chosen).stdout)
-    measured = json.loads(reshape("simulate", SMALL_TRACE, *chosen, "--dispersal").stdout)
+    plain = json.loads(invoke("simulate", SMALL_TRACE, *chosen).stdout)
+    measured = json.loads(invoke("simulate", SMALL_TRACE, *chosen, "--dispersal").stdout)
     assert "mean_extent" not in plain
     assert 0 < measured["mean_distance"] <= 2 * measured["mean_extent"] <= 6
-    refused = reshape("simulate", SMALL_TRACE, "--dispersal", code=2)
+    refused = invoke("simulate", SMALL_TRACE, "--dispersal", code=2)
     assert "give --machine FILE and --select" in refused.stderr

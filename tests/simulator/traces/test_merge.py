@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 
 from simulator.traces import swf
 from simulator.traces.merge import merge, origins
@@ -47,11 +47,11 @@ def test_the_command_writes_the_merged_trace(tmp_path: Path) -> None:
     for name in ("x", "y"):
         trace(tmp_path, name, [0, 5, 9])
     out = tmp_path / "both.swf.gz"
-    done = reshape("workload", "merge", tmp_path / "x.swf", tmp_path / "y.swf", "-o", out)
+    done = invoke("workload", "merge", tmp_path / "x.swf", tmp_path / "y.swf", "-o", out)
     assert "6 jobs of 2 traces" in done.stdout
     assert origins(swf.read(out)) == ["x", "y"] * 3
     names = ("--name", "only")
-    done = reshape(
+    done = invoke(
         "workload", "merge", tmp_path / "x.swf", tmp_path / "y.swf", *names, "-o", out, code=2
     )
     assert "1 name for 2 traces" in done.stderr

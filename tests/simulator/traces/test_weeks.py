@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import reshape
+from command_line import invoke
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import SMALL_TRACE as SMALL
@@ -92,12 +92,12 @@ def test_none_is_busy_enough() -> None:
 def test_as_a_command(tmp_path: Path) -> None:
     out = tmp_path / "weeks"
     options = ("--utilization", 0.2, "--seed", 3)
-    done = reshape("workload", "weeks", SMALL, *options, "-o", out)
+    done = invoke("workload", "weeks", SMALL, *options, "-o", out)
     assert "utilization of at least 0.2 on 64 processors" in done.stdout
     report = json.loads((out / "weeks.json").read_text())
     assert (
         json.loads(
-            reshape("workload", "weeks", SMALL, *options, "-o", tmp_path / "b", "--json").stdout
+            invoke("workload", "weeks", SMALL, *options, "-o", tmp_path / "b", "--json").stdout
         )
         == report
     )
@@ -108,6 +108,6 @@ def test_as_a_command(tmp_path: Path) -> None:
         assert len(part) == week["jobs"]
         assert part.columns["submit"].max() < WEEK_S
         assert part.declared("MaxProcs") == 64
-    wrong = reshape("workload", "weeks", SMALL, "--utilization", 5, "-o", tmp_path / "c", code=1)
+    wrong = invoke("workload", "weeks", SMALL, "--utilization", 5, "-o", tmp_path / "c", code=1)
     assert "give a lower --utilization" in wrong.stderr
     assert not (tmp_path / "c").exists()
