@@ -37,7 +37,7 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
         assert driver.finish() == EXPECTED.read_text()
 
 
-def test_a_policy_of_ones_own() -> None:
+def test_a_user_defined_policy() -> None:
     example = EXAMPLES / "my_policy.py"
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, check=True

@@ -178,7 +178,7 @@ class Idle:
         return samples.schedule.processors - samples["processors_used"]
 
 
-def test_variables_and_estimators_of_ones_own() -> None:
+def test_user_defined_variables_and_estimators() -> None:
     jobs = JobValues(schedule_of(SMALL))
     here = __name__
     texts = [f"{here}:Requested={here}:Spread", f"{here}:Idle=max"]
