@@ -148,7 +148,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.kind}:{','.join(parts)}" if parts else self.kind
 
     def check_start(self, start: int) -> None:
-        """Check that a job of this topology can start on so many processors.
+        """Check that a job of this topology can start on this many processors.
 
         Raises
         ------

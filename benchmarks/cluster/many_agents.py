@@ -5,7 +5,7 @@
 starts real services (`reshape serve`) that listen on TCP with CURVE. This program replaces the
 agents and the processes of the jobs, each with connections of its own.
 
-- connect: so many agents start at the same moment. Each opens two connections, as a real agent
+- connect: this many agents start at the same moment. Each opens two connections, as a real agent
   does: one to ask how to serve its node, one to report. Measured until the service has answered the
   first report of each, and until it lists all nodes as up.
 - points: resize points of running jobs over TCP, at a steady rate, beside the reports of the agents

@@ -91,7 +91,7 @@ def link_s(cluster: Cluster, nbytes: int) -> float:
 
 
 def resize(cluster: Cluster, mib: int, count: int) -> tuple[list[m.ResizeInfo], int]:
-    """Resize a job so many times; return the resizes and the bytes that crossed the network."""
+    """Resize a job this many times; return the resizes and the bytes that crossed the network."""
     program = [sys.executable, "-m", "apps.synthetic", "--mib", str(mib), "--seconds", "0.2"]
     job = cluster.submit(
         [*program, "--iterations", "100000", "--speedup", "amdahl:serial=1"],

@@ -26,7 +26,7 @@ from reshape.doctor.remote import Remote, program_command, run_world
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
 
-#: Up to so many hosts, all pairs are measured; of more hosts, each with the next one.
+#: Up to this many hosts, all pairs are measured; of more hosts, each with the next one.
 _ALL_PAIRS = 4
 _QUESTIONS = 10
 #: Difference of two clocks that is noted, seconds.

@@ -34,7 +34,9 @@ def reserve() -> None:
 
 @reserve.command()
 @service_option
-@click.option("--name", default="", help="Name.  [default: your user name and a number]")
+@click.option(
+    "--name", default="", help="Name of the reservation.  [default: your user name and a number]"
+)
 @click.option("--processors", type=click.IntRange(min=1), help="Number of processors.")
 @click.option("--nodes", metavar="LIST", help="Nodes, with all their processors: n1,n2.")
 @click.option(
@@ -42,7 +44,9 @@ def reserve() -> None:
     type=LaterMoment(),
     help="Local date and time, or a time from now on such as now+1:00:00.  [default: now]",
 )
-@click.option("--duration", type=Walltime(), required=True, help="M, M:S, H:M:S, D-H, D-H:M.")
+@click.option(
+    "--duration", type=Walltime(), required=True, help="Duration: M, M:S, H:M:S, D-H or D-H:M."
+)
 @click.option(
     "--users",
     "--user",

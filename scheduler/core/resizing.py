@@ -255,7 +255,7 @@ class Resizes:
         return [group for group, part in held if not nodes or {*nodes} & {*by_node(part)}]
 
     def _leaving(self, job: Job, count: int, among: Sequence[int]) -> tuple[int, ...] | None:
-        """Choose groups of so many processors that leave; None if none of them fit.
+        """Choose groups of this many processors that leave; None if none of them fit.
 
         Parameters
         ----------

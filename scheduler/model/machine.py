@@ -87,7 +87,7 @@ def leaving(
 
     Returns
     -------
-    groups of exactly so many processors; None if there are none.
+    groups of exactly this many processors; None if there are none.
     """
     own_rule = getattr(selection, "leaving", None)
     if own_rule is None:
@@ -215,8 +215,8 @@ class Machine:
     numbering : numbering of another machine with other processors of the same nodes.
     resources : further resources that belong to no node (licences, a shared disk), by name.
     shared : what the processes of a node share; None: nothing that limits them.
-    node_size : selections see nodes of so many consecutive numbers, for simulations, where one node
-        of this machine stands for all; None: they see the nodes of this machine.
+    node_size : selections see nodes of this many consecutive numbers, for simulations, where one
+        node of this machine stands for all; None: they see the nodes of this machine.
 
     Attributes
     ----------

@@ -206,7 +206,7 @@ class Space:
 
 
 def nodes_of_size(size: int) -> Division:
-    """Return a function that divides processors by nodes of so many consecutive numbers."""
+    """Return a function that divides processors by nodes of this many consecutive numbers."""
 
     def divide(processors: ProcSet) -> Mapping[str, ProcSet]:
         parts: dict[str, ProcSet] = {}

@@ -24,7 +24,7 @@ class PoolOptions(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    min_nodes, max_nodes : the pool keeps at least and never asks for more than so many nodes.
+    min_nodes, max_nodes : the pool keeps at least and never asks for more than this many nodes.
     time_limit_s : time limit of an allocation, seconds.
     processors : processors of a node.
     backlog : allocations that may be queued in the batch system at a time.
@@ -76,7 +76,7 @@ class PoolOptions(msgspec.Struct, frozen=True):
         return self.time_limit_s - self.margin_s
 
     def nodes_for(self, processors: int) -> int:
-        """Nodes that have so many processors together."""
+        """Nodes that have this many processors together."""
         return -(-processors // self.processors)
 
 

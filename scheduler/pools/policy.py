@@ -39,7 +39,7 @@ from scheduler.pools.view import (
     SubmitAllocation,
 )
 
-#: Idle processors that last just long enough for a job are looked at again after so many seconds.
+#: Idle processors that last just long enough for a job are looked at again after this many seconds.
 _AFTER_S = 1.0
 #: Stands for the nodes that do not belong to the pool; allocations are numbered from 1.
 ELSEWHERE = 0
@@ -209,7 +209,7 @@ class PoolPolicy:
         return True
 
     def _keep_least(self, view: PoolView, supply: _Supply) -> None:
-        """Need so many allocations, and plan further ones, that the pool has its least nodes.
+        """Need this many allocations, and plan further ones, that the pool has its least nodes.
 
         The running ones that last longest are kept first, then the oldest of the others.
         """

@@ -33,7 +33,7 @@ from scheduler.pools.view import (
 )
 
 S = AllocationState
-#: Seconds until the next submission after so many failures in a row; one more pauses the pool.
+#: Seconds until the next submission after this many failures in a row; one more pauses the pool.
 BACK_OFF_S = (0.0, 60.0, 900.0, 1800.0, 3600.0)
 #: Waits in the batch system that the pool remembers; it expects the longest of them.
 WAITS = 5

@@ -98,7 +98,7 @@ class PoolView:
 
 @dataclass(frozen=True)
 class SubmitAllocation:
-    """Submit an allocation of so many nodes."""
+    """Submit an allocation of this many nodes."""
 
     nodes: int
 

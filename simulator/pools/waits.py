@@ -1,4 +1,4 @@
-"""BatchWaits of allocations in a simulated batch system: a constant, or drawn from a trace."""
+"""Waits of allocations in a simulated batch system: a constant, or drawn from a trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.traces import swf
 
 
 class BatchWaits(msgspec.Struct, frozen=True):
-    """BatchWaits from which those of allocations are drawn, each with the same probability.
+    """Waits from which those of allocations are drawn, each with the same probability.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ class FakeSlurm:
         subprocess.run([program, *command[1:]], env=self.environment(), check=True)
 
     def grant(self, count: int) -> None:
-        """Let so many batch jobs run at a time; further ones wait."""
+        """Let this many batch jobs run at a time; further ones wait."""
         self.set("grant", str(count))
 
     def set(self, name: str, text: str) -> None:

@@ -21,14 +21,14 @@ from scheduler.text.times import format_moment, format_time
 #: Seconds in which the batch system has to answer the dry run.
 DRY_RUN_S = 120.0
 _HELP = {
-    "nodes": "Nodes that the pool keeps at least and has at most, as MIN-MAX or MAX.",
+    "nodes": "Least and largest number of nodes of the pool, as MIN-MAX or MAX.",
     "time_limit": "Time limit of an allocation: M, M:S, H:M:S, D-H, D-H:M.",
-    "processors": "Processors of a node.  [default: 1]",
-    "backlog": "Allocations that may be queued at a time.  [default: 1]",
-    "idle_timeout": "Release an allocation that was idle for so long.  [default: 5:00]",
-    "hysteresis": "Cancel a queued allocation that was not needed for so long.  [default: 0:30]",
+    "processors": "Number of processors of each node.  [default: 1]",
+    "backlog": "Largest number of allocations that are queued at a time.  [default: 1]",
+    "idle_timeout": "Time after which an idle allocation is released.  [default: 5:00]",
+    "hysteresis": "Time after which a queued, unneeded allocation is cancelled.  [default: 0:30]",
     "margin": "Part of the time limit that no job can use.  [default: 1:00]",
-    "allocation_nodes": "Nodes of an allocation, as far as they are needed.  [default: 1]",
+    "allocation_nodes": "Largest number of nodes of an allocation.  [default: 1]",
 }
 
 
@@ -148,11 +148,13 @@ def info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
 
 @pool.command()
 @service_option
-@click.option("--reason", default="", help="Why, for `reshape pool list`, `queue` and `explain`.")
+@click.option(
+    "--reason", default="", help="Reason, which `reshape pool list`, `queue` and `explain` show."
+)
 @click.argument("names", nargs=-1, required=True, metavar="POOL...")
 @example("reshape pool pause slurm")
 def pause(directory: Path, reason: str, names: tuple[str, ...]) -> None:
-    """Let pools submit nothing until they are resumed. What they have is kept and given back."""
+    """Pause pools: until they are resumed, they submit nothing and only give nodes back."""
     for name in names:
         ask(directory, m.ChangePool(name=name, action="pause", why=reason))
         click.echo(f"pool {name} is paused")
@@ -163,7 +165,7 @@ def pause(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="POOL...")
 @example("reshape pool resume slurm")
 def resume(directory: Path, names: tuple[str, ...]) -> None:
-    """Let pools submit again, at once, also after failures."""
+    """Resume pools: they submit again immediately, also after failures."""
     for name in names:
         ask(directory, m.ChangePool(name=name, action="resume"))
         click.echo(f"pool {name} is resumed")

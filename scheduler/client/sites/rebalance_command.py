@@ -81,7 +81,7 @@ def rebalance(
     A job is moved if its wait becomes shorter by both margins and its end no later. Only jobs that
     'reshape submit --sites' sent from here are moved, and moves that were interrupted are
     completed. With --json --every, each examination is one line. Exit code 4: it is not known which
-    site has a job, or no site takes it; the next 'reshape rebalance' goes on with it.
+    site has a job, or no site takes it; the next 'reshape rebalance' continues.
     """
     rules = MoveRules(gain=gain, least_s=least, rest_s=rest, depth=depth, may_end_later=False)
     found = read_sites(sites)

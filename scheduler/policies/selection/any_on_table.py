@@ -38,7 +38,7 @@ class AnyOnTable:
         return None
 
     def _any(self, table: ReservationTable, free: int, needed: int) -> int:
-        """Choose so many of the free processors, as bits."""
+        """Choose this many of the free processors, as bits."""
         used = free & ~table.free_bits
         if used:
             return _filled(lowest_bits(used, needed), free, needed)

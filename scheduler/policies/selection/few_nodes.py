@@ -34,7 +34,7 @@ class FewNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leave: Literal["nodes", "newest"] = "nodes"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
-        """Choose so many free processors on few nodes."""
+        """Choose this many free processors on few nodes."""
         parts = list(space.by_node(space.free).values())
         chosen = []
         while processors > 0:
@@ -48,7 +48,7 @@ class FewNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def leaving(
         self, space: Space, groups: Mapping[int, ProcSet], processors: int, others: ProcSet = NONE
     ) -> tuple[int, ...] | None:
-        """Choose groups of exactly so many processors that leave; None if there are none.
+        """Choose groups of exactly this many processors that leave; None if there are none.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ def _nodes_left(
 
 
 def _subsets(groups: list[tuple[int, ProcSet]], processors: int) -> Iterator[tuple[int, ...]]:
-    """Sets of groups with exactly so many processors, those with the newest groups first."""
+    """Sets of groups with exactly this many processors, those with the newest groups first."""
     if processors == 0:
         yield ()
         return

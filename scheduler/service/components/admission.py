@@ -43,7 +43,7 @@ class Admission:
         self._kept = self._processors - idle.machine.processors  # of the redirection group
 
     def add_nodes(self, names: Iterable[str], processors: int) -> None:
-        """Take account of nodes that may join later, each with so many processors."""
+        """Take account of nodes that may join later, each with this many processors."""
         for name in names:
             self._machine.join(name, processors)
             self._processors += processors

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 STEP_S = 1.0
 #: Seconds for which the end of agents on other hosts is awaited.
 STOP_S = 5.0
-#: Jobs end or leave so many seconds before their node is given back.
+#: Jobs end or leave this many seconds before their node is given back.
 GIVE_BACK_S = 5.0
 
 

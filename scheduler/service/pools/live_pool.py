@@ -108,7 +108,7 @@ class LivePool:
         return batch_job_name(self.service, self.name, number)
 
     def number_of(self, batch_name: str) -> int | None:
-        """PoolAllocation whose batch job has this name; None if there is none."""
+        """Allocation whose batch job has this name; None if there is none."""
         for number in self.record.pool.allocations:
             if self.batch_name(number) == batch_name:
                 return number
