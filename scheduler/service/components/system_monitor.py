@@ -228,7 +228,7 @@ class SystemMonitor:
         """Serve further nodes, or change how known ones are served."""
         for node in nodes:
             if node.name not in self._nodes:
-                self._missing_since[node.name] = inf  # it has no jobs
+                self._missing_since[node.name] = self._listened_s
             self._nodes[node.name] = node
             self.nodes[node.name] = node.processors
             self._starts.put(node)

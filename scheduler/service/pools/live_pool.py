@@ -19,6 +19,8 @@ S = AllocationState
 MOST_UNKNOWN = 5
 #: Seconds after a restart of the service in which a submission of the earlier one may still arrive.
 LATE_SUBMISSION_S = 120.0
+#: Ends that differ by less are the same, seconds.
+SAME_END_S = 2.0
 #: Seconds in which all agents of a started allocation have to report.
 AGENTS_START_S = 180.0
 #: Seconds in which the agents of a released allocation end by themselves.
@@ -120,14 +122,19 @@ class LivePool:
 
     def see(
         self, statuses: Mapping[str, BatchStatus], now: float, age_s: float, offset_s: float
-    ) -> None:
+    ) -> set[int]:
         """Note what the batch system says about the allocations of the pool.
 
         Parameters
         ----------
         age_s : how old the answer may be, seconds.
         offset_s : clock of the service minus the system's clock, seconds.
+
+        Returns
+        -------
+        allocations whose end was not known so far, or differs from what was assumed
         """
+        changed: set[int] = set()
         for each in self.pool.allocations:
             status = statuses.get(each.id)
             if status is None:
@@ -139,13 +146,26 @@ class LivePool:
                 sighting.status = status
             if status.state is BatchState.QUEUED:
                 sighting.queued_at = now - age_s
-            elif status.state is BatchState.RUNNING and each.state in WAITING:
-                started = now if status.start is None else min(now, status.start + offset_s)
+            elif status.state is BatchState.RUNNING:
                 ends_at = self.least_end(each) if status.end is None else status.end + offset_s
-                self.grant(each, started, ends_at, now)
+                if each.state in WAITING:
+                    started = now if status.start is None else min(now, status.start + offset_s)
+                    self.grant(each, started, ends_at, now)
+                elif abs(each.ends_at + GIVE_BACK_S - ends_at) > SAME_END_S:
+                    each.ends_at = ends_at - GIVE_BACK_S
+                else:
+                    continue
+                changed.add(each.number)
+        return changed
 
     def grant(self, each: PoolAllocation, started: float, ends_at: float, now: float) -> None:
-        """Note that the batch system has started an allocation, which ends at a time (s)."""
+        """Note that the batch system has started an allocation, which ends at a time (s).
+
+        A time that has passed is that of an allocation that waited while the service was down;
+        its end is not known then.
+        """
+        if ends_at <= now:
+            ends_at = inf
         status = self.sighting(each, now).status
         self.pool.granted(each.number, started, ends_at - GIVE_BACK_S)
         self.sightings[each.number] = _Sighting(now, status=status)

@@ -16,9 +16,8 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
-from scheduler.batch_systems.interface import BatchRequest, BatchSystem
-from scheduler.config.settings import NodeConfig
-from scheduler.model.events import DrainChanged, Event, NodeJoined, NodeLost, NodeRemoved
+from scheduler.batch_systems.interface import BatchRequest, BatchStatus, BatchSystem
+from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
 from scheduler.node.directory import ServiceDirectory
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import PoolAllocation, PoolRecord, PoolSteps
@@ -34,6 +33,7 @@ from scheduler.service.pools.live_pool import (
     LivePoolRecord,
 )
 from scheduler.service.pools.payload import batch_request
+from scheduler.service.pools.pool_nodes import PoolNodes
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
 from scheduler.sites.two_groups import TwoGroupSite
@@ -75,6 +75,7 @@ class LivePools:
         self._core, self._monitor, self._journal = core.principal, monitor, journal
         self._clock, self._admission, self._directory = clock, admission, directory
         self._jobs = BatchJobs(batch_systems)
+        self._nodes = PoolNodes(self._core, monitor, clock)
         self._service = directory.memory.name
         self._noted: dict[str, bytes] = {}
         self._decide_at = 0.0  # monotonic seconds
@@ -93,7 +94,7 @@ class LivePools:
             self._noted[name] = data
             self._install(live)
             for each in live.pool.allocations:
-                self._serve(live, each)
+                self._nodes.serve(live, each)
                 if not each.id:
                     self._jobs.doubt(live.record.system, live.batch_name(each.number))
 
@@ -202,9 +203,7 @@ class LivePools:
 
     def idle(self, each: PoolAllocation) -> int:
         """Count the processors of an allocation that a job may get now."""
-        machine = self._core.machine
-        free = machine.by_node(machine.free)
-        return sum(len(free.get(name, ())) for name in each.nodes)
+        return self._nodes.idle(each)
 
     def fault_of(self, live: LivePool) -> str:
         """Why the batch system of a pool does not answer, or what failed last; may be empty."""
@@ -258,11 +257,11 @@ class LivePools:
         match result:
             case LookedUp(statuses, begun):
                 age_s = time.monotonic() - begun
-                for live in self.pools.values():
-                    live.see(statuses, now, age_s, now - time.time())
-                    for each in live.pool.allocations:
-                        self._serve(live, each)  # its end may be known better now
-                return []
+                return [
+                    event
+                    for live in self.pools.values()
+                    for event in self._see(live, statuses, now, age_s)
+                ]
             case Checked():
                 return self._on_checked(result, now)
         for live in self.pools.values():
@@ -271,6 +270,19 @@ class LivePools:
                 return self._on_submission(live, number, result, now)
         log.error("a batch job named %s belongs to no allocation: %s", result.name, result)
         return []
+
+    def _see(
+        self, live: LivePool, statuses: Mapping[str, BatchStatus], now: float, age_s: float
+    ) -> list[Event]:
+        """Note what the batch system says about a pool."""
+        changed = live.see(statuses, now, age_s, now - time.time())
+        events: list[Event] = []
+        for each in live.pool.allocations:
+            if each.state in AWAITED or each.number in changed:
+                self._nodes.serve(live, each)
+            if each.number in changed:
+                events += self._nodes.expire_later(each, now)
+        return events
 
     def _on_submission(
         self, live: LivePool, number: int, result: Accepted | NeverSubmitted, now: float
@@ -308,21 +320,23 @@ class LivePools:
         """Compare the allocations of a pool with the reports of agents."""
         events: list[Event] = []
         for each in live.pool.allocations:
-            reporting = sum(name in self._monitor.agents for name in each.nodes)
+            reporting = self._nodes.reporting(each)
             if reporting and each.state in WAITING:  # it has started since the last look-up
                 live.grant(each, now, live.least_end(each), now)
-            silent_s = now - live.sighting(each, now).since
+            waited_s = now - live.sighting(each, now).since
             if reporting == len(each.nodes):
                 live.pool.joined(each.number)
-            if reporting:
-                if each.state is S.LEAVING and silent_s > AGENTS_END_S:
+            if each.state is S.RUNNING and now >= each.ends_at:
+                live.pool.leaves(each.number)  # its nodes expire
+            if self._nodes.present(each):
+                if each.state is S.LEAVING and waited_s > AGENTS_END_S:
                     self._cancel(live, each)
             elif live.has_ended(each, now):
                 log.info("pool=%s allocation=%d has ended", live.name, each.number)
                 live.pool.ended(each.number, now, live.why_ended(each))
                 events += self._withdraw(live, each, now)
             elif each.state is S.RUNNING or (
-                each.state in (S.STARTING, S.LEAVING) and silent_s > AGENTS_START_S
+                each.state in (S.STARTING, S.LEAVING) and waited_s > AGENTS_START_S
             ):
                 log.error("pool=%s allocation=%d: no agent reports", live.name, each.number)
                 self._cancel(live, each)
@@ -344,7 +358,7 @@ class LivePools:
         events: list[Event] = []
         for each in steps.submitted:
             log.info("submit pool=%s allocation=%d nodes=%s", live.name, each.number, each.nodes)
-            self._serve(live, each)
+            self._nodes.serve(live, each)
             request = self._request(live, each.number, each.nodes)
             self._jobs.submit(live.record.system, request)
         for each in steps.cancelled:
@@ -363,7 +377,7 @@ class LivePools:
             if each.state is S.LEAVING:
                 continue
             if each.state is S.RUNNING and held[each.number]:
-                events += self._drain(each, now, f"pool {live.name} is being removed")
+                events += self._nodes.drain(each, now, f"pool {live.name} is being removed")
                 continue
             is_running = each.state is S.RUNNING
             live.pool.leaves(each.number)
@@ -383,38 +397,15 @@ class LivePools:
         return [*events, *(NodeRemoved(now, name) for name in names)]
 
     def _release(self, live: LivePool, each: PoolAllocation, now: float) -> list[Event]:
-        """End the agents of an idle allocation; its batch job ends with them."""
+        """End the agents of an idle allocation; nothing starts on its nodes from now on."""
         live.sighting(each, now).since = now
-        for name in each.nodes:
-            self._monitor.send_to(name, m.AgentStop())
-        return self._drain(each, now, f"pool {live.name} gives it back")
-
-    def _drain(self, each: PoolAllocation, now: float, why: str) -> list[Event]:
-        nodes = self._core.machine.nodes
-        return [
-            DrainChanged(now, name, True, why)
-            for name in each.nodes
-            if name in nodes and not nodes[name].drains
-        ]
+        self._nodes.end_agents(each)
+        return self._nodes.drain(each, now, f"pool {live.name} gives it back")
 
     def _withdraw(self, live: LivePool, each: PoolAllocation, now: float) -> list[Event]:
-        """Serve the nodes of an allocation that has ended no more."""
+        """Forget an allocation that has ended; return the events of its nodes."""
         live.sightings.pop(each.number, None)
-        self._monitor.remove_nodes(each.nodes)
-        nodes = self._core.machine.nodes
-        there = [name for name in each.nodes if name in nodes]
-        events: list[Event] = [NodeLost(now, name) for name in there if nodes[name].up]
-        events += [DrainChanged(now, name, False) for name in there if nodes[name].is_left]
-        return events
-
-    def _serve(self, live: LivePool, each: PoolAllocation) -> None:
-        """Let the agents of an allocation report."""
-        processors = live.pool.options.processors
-        until = live.least_end(each) + time.time() - self._clock()
-        self._monitor.put_nodes(
-            NodeConfig(name=name, processors=processors, launcher="none", until=until)
-            for name in each.nodes
-        )
+        return self._nodes.withdraw(each, now)
 
     def _cancel(self, live: LivePool, each: PoolAllocation) -> None:
         """Cancel the batch job of an allocation, once."""

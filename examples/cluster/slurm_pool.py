@@ -1,0 +1,76 @@
+"""A service on the login host of a Slurm cluster (`slurm_cluster`) with an elastic pool."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cluster import Cluster
+from slurm_cluster import SlurmCluster
+
+from reshape.wire import messages as m
+
+_ADD_S = 60.0
+#: A service has at least one node of its own.
+_LOGIN = "  - {name: login, processors: 1}\n"
+
+
+class PoolService(Cluster):
+    """A service whose nodes are those of a pool; the one on the login host drains.
+
+    Parameters
+    ----------
+    folder : for the service directory and the output of jobs.
+    slurm : the Slurm cluster, within its block.
+    pool : options of the pool, as `reshape pool add` has them.
+    arguments : further options of sbatch.
+    config, options : as for `Cluster`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        slurm: SlurmCluster,
+        pool: Mapping[str, str],
+        arguments: Sequence[str] = (),
+        config: str = "",
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            folder, 0, launcher="pool", config=config, options=options, local_nodes=_LOGIN
+        )
+        self.slurm, self.hosts = slurm, slurm.hosts
+        self._pool, self._arguments = dict(pool), tuple(arguments)
+
+    def environment(self) -> dict[str, str]:
+        """Environment of a user of the Slurm cluster."""
+        path = Path(sys.executable).parent
+        environment = self.slurm.environment
+        return environment | {"PATH": f"{path}:{environment['PATH']}"}
+
+    def add_pool(self, name: str = "slurm") -> str:
+        """Add the pool, for all jobs; return what Slurm answered to the dry run."""
+        self.ask(m.ChangeNode(node="login", drains=True, why="jobs run on the nodes of the pool"))
+        message = m.AddPool(
+            name=name, system="slurm", options=self._pool, arguments=self._arguments
+        )
+        answer = self.ask(message, _ADD_S)
+        assert isinstance(answer, m.PoolAdded)
+        return answer.said
+
+    def pool(self) -> m.PoolInfo:
+        """Return the pool."""
+        answer = self.ask(m.ListPools())
+        assert isinstance(answer, m.PoolList)
+        return answer.pools[0]
+
+    def allocations(self) -> list[str]:
+        """State of each allocation of the pool, the oldest first."""
+        return [each.state for each in self.pool().allocations]
+
+    def _open(self) -> None:
+        """The hosts are those of the Slurm cluster, which is up."""
+
+    def _close(self) -> None:
+        """The hosts remain."""

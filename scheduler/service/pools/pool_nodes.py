@@ -1,0 +1,83 @@
+"""The nodes of pools in a service: who serves them, and the events by which they come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import isfinite
+
+from reshape.wire import messages as m
+from scheduler.config.settings import NodeConfig
+from scheduler.core.core import Core
+from scheduler.model.events import DrainChanged, Event, NodeLost
+from scheduler.pools.pool import PoolAllocation
+from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.pools.live_pool import LivePool
+
+
+class PoolNodes:
+    """Nodes of the allocations of all pools.
+
+    Parameters
+    ----------
+    core, monitor, clock : of the service.
+    """
+
+    def __init__(self, core: Core, monitor: SystemMonitor, clock: Callable[[], float]) -> None:
+        self._core, self._monitor, self._clock = core, monitor, clock
+
+    def serve(self, live: LivePool, each: PoolAllocation) -> None:
+        """Let the agents of an allocation report; their nodes expire when it ends."""
+        processors, now = live.pool.options.processors, self._clock()
+        ends_at = live.least_end(each)
+        is_known = isfinite(ends_at) and ends_at > now
+        until = ends_at + time.time() - now if is_known else None
+        self._monitor.put_nodes(
+            NodeConfig(name=name, processors=processors, launcher="none", until=until)
+            for name in each.nodes
+        )
+
+    def expire_later(self, each: PoolAllocation, now: float) -> list[Event]:
+        """Tell the core when nodes expire that have joined before that was known."""
+        return [self._monitor.joined_event(name, now) for name in each.nodes if self._is_up(name)]
+
+    def reporting(self, each: PoolAllocation) -> int:
+        """Count the nodes of an allocation whose agents report."""
+        return sum(name in self._monitor.agents for name in each.nodes)
+
+    def present(self, each: PoolAllocation) -> int:
+        """Count the nodes of an allocation that are not lost."""
+        return sum(name in self._monitor.agents or self._is_up(name) for name in each.nodes)
+
+    def idle(self, each: PoolAllocation) -> int:
+        """Count the processors of an allocation that a job may get now."""
+        machine = self._core.machine
+        free = machine.by_node(machine.free)
+        return sum(len(free.get(name, ())) for name in each.nodes)
+
+    def end_agents(self, each: PoolAllocation) -> None:
+        """Tell the agents of an allocation to end; its batch job ends with them."""
+        for name in each.nodes:
+            self._monitor.send_to(name, m.AgentStop())
+
+    def drain(self, each: PoolAllocation, now: float, why: str) -> list[Event]:
+        """Return the events by which the nodes of an allocation drain."""
+        nodes = self._core.machine.nodes
+        return [
+            DrainChanged(now, name, True, why)
+            for name in each.nodes
+            if name in nodes and not nodes[name].drains
+        ]
+
+    def withdraw(self, each: PoolAllocation, now: float) -> list[Event]:
+        """Serve the nodes of an allocation that has ended no more; others may get them."""
+        self._monitor.remove_nodes(each.nodes)
+        nodes = self._core.machine.nodes
+        there = [name for name in each.nodes if name in nodes]
+        events: list[Event] = [NodeLost(now, name) for name in there if nodes[name].up]
+        events += [DrainChanged(now, name, False) for name in there if nodes[name].is_left]
+        return events
+
+    def _is_up(self, name: str) -> bool:
+        node = self._core.machine.nodes.get(name)
+        return node is not None and node.up
