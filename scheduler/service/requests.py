@@ -307,7 +307,7 @@ class RequestHandler:
         texts = [self._components.nodes.why_of_job(number)]
         job = self._core.jobs.get(number)
         if job is not None and job.state is JobState.PENDING:
-            texts += pool_sentences(self._components.pools)
+            texts += pool_sentences(self._components.pools, job)
         lines += [m.Story(at=self._components.clock(), text=text) for text in texts if text]
         return lines
 

@@ -9,12 +9,13 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
+from scheduler.model.job import Job
 from scheduler.pools.options import check_pool_name, parse_pool_options
 from scheduler.pools.view import AllocationState
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.text.counts import counted
-from scheduler.text.times import format_moment
+from scheduler.text.times import format_moment, format_time
 
 
 def answer_pool_message(
@@ -94,8 +95,8 @@ def state_of(pools: LivePools, live: LivePool) -> tuple[str, str]:
     return "active", fault
 
 
-def pool_sentences(pools: LivePools) -> list[str]:
-    """Say of each pool what it does for the queue."""
+def pool_sentences(pools: LivePools, job: Job) -> list[str]:
+    """Say of each pool what it does for a queued job."""
     sentences = []
     for live in pools.pools.values():
         state, reason = state_of(pools, live)
@@ -107,5 +108,10 @@ def pool_sentences(pools: LivePools) -> list[str]:
         )
         if coming:
             text += f"; {counted(coming, 'node')} of it are requested"
+        longest_s = live.pool.options.longest_s
+        if job.estimate_s > longest_s:
+            text += (
+                f"; its allocations have {format_time(longest_s)} for a job, too little for this"
+            )
         sentences.append(text)
     return sentences

@@ -83,6 +83,9 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     job = submit(served, ["sleep", "2"])
     until(lambda: states(served) == ["queued"])
     assert "pool p is active; 1 node of it" in served.story(job)
+    long = served.submit(["true"], 2, 600.0)
+    assert "its allocations have 00:09:00 for a job, too little for it" in served.story(long)
+    reshape("cancel", "--dir", served.directory, long)
     assert "p-1" in reshape("pool", "info", "--dir", served.directory, "p").stdout
     slurm.grant(2)
     assert served.until(job, "RUNNING", 60.0).nodes == "p-1"

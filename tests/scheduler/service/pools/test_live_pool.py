@@ -1,0 +1,112 @@
+"""What a service concludes from the answers of a batch system, without a service."""
+
+from __future__ import annotations
+
+from math import inf
+
+from scheduler.batch_systems.interface import BatchState, BatchStatus
+from scheduler.core.core import Core
+from scheduler.model.events import JobSpec, JobSubmitted, NodeJoined, NodeLost
+from scheduler.policies.scenarios import scenario
+from scheduler.pools.options import PoolOptions
+from scheduler.pools.pool import BACK_OFF_S, PoolAllocation, PoolRecord
+from scheduler.pools.view import AllocationState
+from scheduler.service.components.system_monitor import GIVE_BACK_S
+from scheduler.service.pools.live_pool import MOST_UNKNOWN, LivePool, LivePoolRecord
+
+S = AllocationState
+UNKNOWN = {"7": BatchStatus(BatchState.UNKNOWN)}
+OPTIONS = PoolOptions(max_nodes=2, time_limit_s=3600.0, processors=4)
+
+
+def waiting_pool() -> tuple[LivePool, PoolAllocation, Core]:
+    """A pool with a queued allocation, Slurm job 7, for a job that waits from second 100 on."""
+    core = Core(scenario("easy"))
+    live = LivePool(LivePoolRecord("slurm", (), PoolRecord("p", OPTIONS)), "service")
+    names = live.pool.node_names
+    core.handle([*(NodeJoined(0.0, n, 4) for n in names), *(NodeLost(0.0, n) for n in names)])
+    core.handle([JobSubmitted(100.0, 1, JobSpec(4, 600.0))])
+    (each,) = live.pool.consider(core, 100.0).submitted
+    live.pool.queued(each.number, "7")
+    return live, each, core
+
+
+def running(end: float | None, start: float = 200.0) -> dict[str, BatchStatus]:
+    return {"7": BatchStatus(BatchState.RUNNING, "RUNNING", "", start, end, "n1")}
+
+
+def test_an_unknown_batch_job_never_counts_as_running() -> None:
+    live, each, _ = waiting_pool()
+    for look_up in range(1, MOST_UNKNOWN + 1):
+        live.see(UNKNOWN, 200.0, 0.0, 0.0)
+        assert each.state is S.QUEUED
+        assert live.has_ended(each, 200.0) is (look_up == MOST_UNKNOWN)
+    assert live.why_ended(each) == "slurm does not know batch job 7 any more"
+
+
+def test_an_answer_in_between_begins_the_count_again() -> None:
+    live, each, _ = waiting_pool()
+    for _ in range(MOST_UNKNOWN - 1):
+        live.see(UNKNOWN, 200.0, 0.0, 0.0)
+    live.see({"7": BatchStatus(BatchState.QUEUED, "PENDING")}, 200.0, 0.0, 0.0)
+    live.see(UNKNOWN, 200.0, 0.0, 0.0)
+    assert not live.has_ended(each, 200.0)
+
+
+def test_the_end_is_that_of_the_batch_system_on_the_clock_of_the_service() -> None:
+    live, each, _ = waiting_pool()
+    # The clock of the service is 50 s behind that of the system.
+    assert live.see(running(3850.0, 250.0), 210.0, 0.0, -50.0) == {1}
+    assert each.state is S.STARTING
+    assert (each.granted_at, each.ends_at) == (200.0, 3800.0 - GIVE_BACK_S)
+    assert live.see(running(3850.0, 250.0), 215.0, 0.0, -50.0) == set()
+    assert live.see(running(3250.0, 250.0), 220.0, 0.0, -50.0) == {1}  # scontrol update
+    assert each.ends_at == 3200.0 - GIVE_BACK_S
+
+
+def test_agents_that_report_before_a_look_up_get_the_earliest_possible_end() -> None:
+    live, each, _ = waiting_pool()
+    live.see({"7": BatchStatus(BatchState.QUEUED, "PENDING")}, 500.0, 2.0, 0.0)
+    live.grant(each, 503.0, live.least_end(each), 503.0)
+    assert each.ends_at == 498.0 + 3600.0 - GIVE_BACK_S
+    # Nothing is known of an allocation that started while the service was down.
+    live, each, _ = waiting_pool()
+    live.grant(each, 9000.0, live.least_end(each), 9000.0)
+    assert each.ends_at == inf
+    assert live.see(running(9500.0), 9001.0, 0.0, 0.0) == {1}
+
+
+def test_a_record_is_the_same_after_it_was_stored() -> None:
+    live, _, _ = waiting_pool()
+    live.see(running(3800.0), 210.0, 0.0, 0.0)
+    again = LivePool.decode(live.encode(), "service")
+    assert again.record == live.record
+    assert again.number_of(live.batch_name(1)) == 1
+    assert again.number_of("other.p.1") is None
+
+
+def test_failures_in_a_row_delay_submissions_and_then_pause_the_pool() -> None:
+    live, each, core = waiting_pool()
+    now = 100.0
+    for failures in range(1, len(BACK_OFF_S)):
+        live.pool.refused(each.number, now, "Invalid account")
+        assert live.pool.consider(core, now + BACK_OFF_S[failures] - 1).submitted == ()
+        now += BACK_OFF_S[failures]
+        (each,) = live.pool.consider(core, now).submitted
+    live.pool.refused(each.number, now, "Invalid account")
+    assert live.record.pool.paused == "5 failures in a row, the last: Invalid account"
+    assert live.pool.consider(core, now + 1e6).submitted == ()
+    live.pool.resume()
+    (each,) = live.pool.consider(core, now + 1e6).submitted
+
+
+def test_an_allocation_in_which_no_job_starts_is_a_failure() -> None:
+    live, each, core = waiting_pool()
+    live.see(running(3800.0), 200.0, 0.0, 0.0)
+    live.pool.joined(each.number)
+    core.handle([NodeJoined(200.0, name, 4, until=700.0) for name in each.nodes])
+    live.pool.consider(core, 200.0)
+    assert len(core.queue) == 1  # the node expires before the job would end
+    live.pool.ended(each.number, 700.0)
+    assert live.record.pool.failures == 1
+    assert "although jobs waited" in live.record.pool.fault
