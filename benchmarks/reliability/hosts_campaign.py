@@ -109,7 +109,7 @@ def _faults_of(cluster: Cluster, this: Round) -> Iterator[str]:
     with _drained(cluster, "n1", "n2"):
         other = cluster.submit([sys.executable, "-c", sleep], PROCESSORS)
         cluster.until(lambda: cluster.job(other).state == "RUNNING")
-    synthetic = [sys.executable, "-m", "apps.synthetic", "--iterations", "30", "--seconds", "0.2"]
+    synthetic = [sys.executable, "-m", "apps.synthetic", "--iterations", "60", "--seconds", "0.2"]
     synthetic += ["--speedup", "amdahl:serial=0", "--mib", "128"]
     answer = cluster.ask(m.ServerInfo())
     assert isinstance(answer, m.Info)
@@ -152,7 +152,7 @@ def _until(cluster: Cluster, text: str) -> None:
     log, end = cluster.directory / "serve.log", time.monotonic() + PATIENCE_S
     while text not in log.read_text():
         if time.monotonic() > end:
-            raise TimeoutError(f"the log does not say {text!r}")
+            raise TimeoutError(f"the phase was not reached: the log does not say {text!r}")
         time.sleep(0.003)
 
 
@@ -258,7 +258,7 @@ def main(words: list[str] | None = None) -> int:
     def one(this: Round) -> Outcome:
         try:
             outcome = run_round(this, options.node_lost)
-        except (TimeoutError, RuntimeError) as error:
+        except (TimeoutError, RuntimeError, subprocess.TimeoutExpired) as error:
             outcome = Outcome("", 0, 0, 0.0, f"{type(error).__name__}: {error}")
         line = json.dumps({**this._asdict(), **outcome._asdict()})
         if options.out is not None:
