@@ -21,7 +21,7 @@ from reshape.resizing.shared_memory import reach_of_ranks
 from reshape.data.job_context import JobContext
 from reshape.data import segments
 from reshape.data.segments import RankMemory
-from reshape.resizing import shared_memory
+from reshape.data import places
 
 comm, case = MPI.COMM_WORLD, sys.argv[2]
 folder = Path(sys.argv[1])
@@ -29,7 +29,7 @@ if case == "another folder" and comm.rank == 2:
     folder = folder / "other"
     folder.mkdir(mode=0o700)
 if case == "another kernel" and comm.rank == 2:
-    shared_memory.boot_id = lambda: "another"
+    places.boot_id = lambda: "another"
 if case == "no folder" and comm.rank == 2:
     folder = folder / "missing"
 job = JobContext(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)
