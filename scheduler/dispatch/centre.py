@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
@@ -18,6 +19,10 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.assignment.interface import SiteRequest
 from scheduler.sites.two_groups import TwoGroupSite
+
+#: Quotes after which the copies of cores are freed: they contain cycles, and the collector of
+#: garbage is off in a simulation (`scheduler.virtual_clock.collection`).
+FREE_EVERY = 100
 
 
 class Centre:
@@ -66,7 +71,7 @@ class Centre:
         self._forecast_at = -inf
         self._clock = clock
         self._scale = description.cpu_factor if scale_estimates else 1.0
-        self._submitted = 0
+        self._submitted = self._quotes = 0
         self._work: dict[int, float] = {}  # of the queued jobs, processor-seconds
         self._work_sum = 0.0
 
@@ -99,6 +104,9 @@ class Centre:
         if self._site is not None:
             start = self._forecast_of(request, self._site).start
             return inf if start is None else start - now
+        self._quotes += 1
+        if self._quotes % FREE_EVERY == 0:
+            gc.collect(0)
         return expected_start(self.core, now, self.spec(request), now + at_most_s) - now
 
     def turnaround_s(self, request: SiteRequest) -> float:

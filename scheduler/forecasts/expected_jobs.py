@@ -23,6 +23,8 @@ from scheduler.virtual_clock.loop import Physics
 
 #: Resize points of a resizable job at its present speed, at most; one stands for many iterations.
 POINTS = 32
+#: Iterations of a job of which a performance model alone tells how long they take.
+MODELLED = 16
 SIGTERM = 15
 
 
@@ -71,7 +73,7 @@ class ExpectedJobs(Physics):
         job = self._site.jobs[number]
         iteration_s = self._modelled_s(job)
         if iteration_s > 0:
-            self._work[number] = ResizableWork(POINTS, iteration_s)
+            self._work[number] = ResizableWork(MODELLED, iteration_s)
             self._agenda.set_next(JobStarted(now, number))
         else:
             self._end_at(number, now + self._expected_s(job))
@@ -149,11 +151,11 @@ class ExpectedJobs(Physics):
         return self._modelled_s(job)
 
     def _modelled_s(self, job: Job) -> float:
-        """Time of one of `POINTS` iterations by the performance model, s; 0 without a model."""
+        """Time of one of `MODELLED` iterations by the performance model, s; 0 without a model."""
         if not (job.spec.resizable and job.spec.performance):
             return 0.0
         factor = speedup_by(job.spec.performance, job.spec.processors, job.size)
-        return 0.0 if factor is None else self._expected_s(job) / POINTS / factor
+        return 0.0 if factor is None else self._expected_s(job) / MODELLED / factor
 
     def _expected_s(self, job: Job) -> float:
         """Expected run time of a job from its start to its end, s."""
