@@ -55,7 +55,7 @@ class Slurm:
     Parameters
     ----------
     timeout_s : seconds after which a command counts as unanswered.
-    interval_s : least time between the starts of two commands, seconds; a call waits if necessary.
+    interval_s : least time from the end of a command to the next one, seconds; a call waits for it.
     """
 
     name = "slurm"
@@ -133,10 +133,12 @@ class Slurm:
 
     def _run(self, command: Sequence[str], stdin: str = "") -> tuple[str, str]:
         time.sleep(max(0.0, self._next_at - time.monotonic()))
-        self._next_at = time.monotonic() + self._interval_s
-        return run_command(
-            command, stdin=stdin, timeout_s=self._timeout_s, variables=clean_variables()
-        )
+        try:
+            return run_command(
+                command, stdin=stdin, timeout_s=self._timeout_s, variables=clean_variables()
+            )
+        finally:
+            self._next_at = time.monotonic() + self._interval_s
 
 
 def clean_variables() -> dict[str, str]:

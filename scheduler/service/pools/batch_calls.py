@@ -146,6 +146,11 @@ class BatchCalls:
 
         self._requests.put(call)
 
+    @property
+    def outstanding(self) -> int:
+        """Number of requests that wait for the one under way."""
+        return self._requests.qsize()
+
     def results(self) -> list[CallResult]:
         """Take the results that have arrived."""
         found: list[CallResult] = []

@@ -9,6 +9,7 @@ its name, so that it is neither forgotten nor submitted again.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -70,8 +71,8 @@ class BatchJobs:
     def __init__(self, makers: Mapping[str, Callable[[], BatchSystem]]) -> None:
         self._makers = makers
         self._calls: dict[str, BatchCalls] = {}
-        self._later: list[Callable[[], None]] = []
-        self._cancellations: list[Callable[[], None]] = []
+        self._later: deque[tuple[BatchCalls, partial[None]]] = deque()
+        self._looking: set[str] = set()  # batch systems that have not answered the last look-up
         self._doubts: dict[str, _Doubt] = {}
         self._looked_up_at = 0.0  # monotonic seconds
         self.faults: dict[str, str] = {}
@@ -93,11 +94,13 @@ class BatchJobs:
 
     def submit(self, system: str, request: BatchRequest) -> None:
         """Submit a batch job; the result is `Accepted` or `NeverSubmitted`."""
-        self._later.append(partial(self._calls_of(system).submit, request))
+        calls = self._calls_of(system)
+        self._later.append((calls, partial(calls.submit, request)))
 
     def cancel(self, system: str, batch_id: str) -> None:
         """Cancel a batch job; its end is seen by look-ups."""
-        self._cancellations.append(partial(self._calls_of(system).cancel, [batch_id]))
+        calls = self._calls_of(system)
+        self._later.appendleft((calls, partial(calls.cancel, [batch_id])))
 
     def doubt(self, system: str, name: str, for_s: float = INTERRUPTED_S, why: str = "") -> None:
         """Look for a batch job of this name; the result is `Accepted` or `NeverSubmitted`."""
@@ -110,10 +113,7 @@ class BatchJobs:
         ----------
         ids : returns the ids of the batch jobs to look up, by the name of the batch system.
         """
-        later = [*self._cancellations, *self._later]
-        self._cancellations, self._later = [], []
-        for call in later:
-            call()
+        self._make_calls()
         if time.monotonic() - self._looked_up_at > LOOK_UP_S:
             self._looked_up_at = time.monotonic()
             self._look_up(ids)
@@ -126,15 +126,29 @@ class BatchJobs:
 
     def close(self) -> None:
         """Make the cancellations that are due, for `CLOSE_S` at most, and no further calls."""
-        for cancel in self._cancellations:
-            cancel()
+        for calls, call in self._later:
+            if call.func == calls.cancel:
+                call()
         for calls in self._calls.values():
             calls.close(CLOSE_S)
+
+    def _make_calls(self) -> None:
+        """Hand over calls that were asked for before this tick, as many as are made at once.
+
+        The others wait here, so that a look-up does not have to wait for all of them.
+        """
+        for _ in range(len(self._later)):
+            calls, call = self._later[0]
+            if calls.outstanding:
+                return
+            self._later.popleft()
+            call()
 
     def _look_up(self, ids: Callable[[str], Sequence[str]]) -> None:
         for system in self._makers:
             wanted = ids(system)
-            if wanted:
+            if wanted and system not in self._looking:
+                self._looking.add(system)
                 self._calls_of(system).look_up(wanted)
             names = [name for name, doubt in self._doubts.items() if doubt.system == system]
             if names:
@@ -149,6 +163,7 @@ class BatchJobs:
                 if not why:
                     yield from self._settle(names, found)
             case LookedUp(why=why):
+                self._looking.discard(system)
                 self._note_fault(system, why)
                 yield result
             case _:
