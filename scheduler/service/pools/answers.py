@@ -110,8 +110,6 @@ def pool_sentences(pools: LivePools, job: Job) -> list[str]:
             text += f"; {counted(coming, 'node')} of it are requested"
         longest_s = live.pool.options.longest_s
         if job.estimate_s > longest_s:
-            text += (
-                f"; its allocations have {format_time(longest_s)} for a job, too little for this"
-            )
+            text += f"; its allocations have {format_time(longest_s)} for a job, too little for it"
         sentences.append(text)
     return sentences
