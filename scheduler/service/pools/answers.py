@@ -107,7 +107,7 @@ def pool_sentences(pools: LivePools, job: Job) -> list[str]:
             if each.state not in (AllocationState.RUNNING, AllocationState.LEAVING)
         )
         if coming:
-            text += f"; {counted(coming, 'node')} of it are requested"
+            text += f"; it has requested {counted(coming, 'node')}"
         longest_s = live.pool.options.longest_s
         if job.estimate_s > longest_s:
             text += f"; its allocations have {format_time(longest_s)} for a job, too little for it"

@@ -82,7 +82,7 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     assert "to start at" in answer.said  # of the dry run
     job = submit(served, ["sleep", "2"])
     until(lambda: states(served) == ["queued"])
-    assert "pool p is active; 1 node of it" in served.story(job)
+    assert "pool p is active; it has requested 1 node" in served.story(job)
     long = served.submit(["true"], 2, 600.0)
     assert "its allocations have 00:09:00 for a job, too little for it" in served.story(long)
     reshape("cancel", "--dir", served.directory, long)
