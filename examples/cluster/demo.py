@@ -19,6 +19,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from cluster import Cluster
@@ -34,6 +35,7 @@ from scheduler.text.tables import Table, render
 
 CANNOT_RUN = 77
 HOSTS, PROCESSORS = 3, 4
+NAMES = tuple(f"n{number}" for number in range(1, HOSTS + 1))
 CONFIG = "deadlines: {node_lost_s: 4, heartbeat_s: 0.5}"
 
 
@@ -54,12 +56,17 @@ class Demo:
     Parameters
     ----------
     length : factor of the number of iterations.
+
+    Attributes
+    ----------
+    hosts : host of each node, in the order in which the nodes have joined.
     """
 
     def __init__(self, cluster: Cluster, length: float) -> None:
         self.cluster, self.length = cluster, length
         self.began = time.monotonic()
         self.jobs: list[int] = []
+        self.hosts: Sequence[str] = NAMES
 
     def say(self, text: str) -> None:
         """Print what happens, with the time since the beginning."""
@@ -77,7 +84,7 @@ class Demo:
     def until(self, job: int, *hosts: str) -> None:
         """Wait until a job was on these hosts and no others."""
         self.cluster.until(
-            lambda: frozenset(hosts) in hosts_of(self.cluster.job(job)), timeout=60.0
+            lambda: frozenset(hosts) in hosts_of(self.cluster.job(job), self.hosts), timeout=60.0
         )
         self.say(f"job {job} is on {' and '.join(hosts)}")
 
@@ -123,17 +130,22 @@ class Demo:
         return info
 
 
-def hosts_of(job: m.JobInfo) -> list[frozenset[str]]:
-    """Return the hosts of a job over time; equal ones in succession count once."""
+def hosts_of(job: m.JobInfo, names: Sequence[str] = NAMES) -> list[frozenset[str]]:
+    """Return the hosts of a job over time; equal ones in succession count once.
+
+    Parameters
+    ----------
+    names : host of each node, in the order in which the nodes have joined.
+    """
     found: list[frozenset[str]] = []
     for _, text in job.allocation:
-        hosts = frozenset(f"n{1 + number // PROCESSORS}" for number in ProcSet.parse(text))
+        hosts = frozenset(names[number // PROCESSORS] for number in ProcSet.parse(text))
         if hosts and (not found or found[-1] != hosts):
             found.append(hosts)
     return found
 
 
-def summary(jobs: list[m.JobInfo]) -> dict[str, int]:
+def summary(jobs: list[m.JobInfo], names: Sequence[str] = NAMES) -> dict[str, int]:
     """Count what the demonstration is to show.
 
     `moved_between_hosts` counts verified jobs that resizes have brought to other hosts alone than
@@ -141,7 +153,7 @@ def summary(jobs: list[m.JobInfo]) -> dict[str, int]:
     `lost` those that did not end well.
     """
     verified = [job for job in jobs if job.facts.get("verified") is True]
-    hosts = {job.job: hosts_of(job) for job in jobs}
+    hosts = {job.job: hosts_of(job, names) for job in jobs}
     moved = [
         job
         for job in verified
@@ -157,7 +169,7 @@ def summary(jobs: list[m.JobInfo]) -> dict[str, int]:
     }
 
 
-def table(jobs: list[m.JobInfo]) -> str:
+def table(jobs: list[m.JobInfo], names: Sequence[str] = NAMES) -> str:
     """Show the jobs with their sizes and hosts."""
     heads = ("JOB", "NAME", "STATE", "SIZES", "HOSTS", "MIB MOVED", "RESTARTS", "VERIFIED")
     rows = [
@@ -166,7 +178,7 @@ def table(jobs: list[m.JobInfo]) -> str:
             job.name,
             job.state,
             sizes_text(job),
-            " > ".join("+".join(sorted(hosts)) for hosts in hosts_of(job)),
+            " > ".join("+".join(sorted(hosts)) for hosts in hosts_of(job, names)),
             f"{sum(resize.moved_bytes for resize in job.resizes) / 2**20:.1f}",
             str(job.requeues),
             "yes" if job.facts.get("verified") is True else "no",

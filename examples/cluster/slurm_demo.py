@@ -5,7 +5,9 @@ The Slurm has four hosts of four processors, which are namespaces of this machin
 another one and leaves the first one. A job that could not end before the end of the allocation
 waits. The allocation is cancelled while a job runs; an ordinary Slurm job then gets the hosts. In
 the next allocation the service continues: the job that ran restarts from its last checkpoint, and
-the one that waited starts. Every program verifies its own result.
+the one that waited starts. An elastic pool then submits a Slurm job for a job that is too large; a
+resizable job expands onto its host and contracts off it before it expires, and the pool gives it
+back. Every program verifies its own result.
 
 The last line of the output is JSON: jobs, verified, hosts_used, moved_between_hosts, restarted,
 lost, allocations, returned, expired_with_loss. The exit code is 0 if all jobs are verified, 1 if
@@ -21,10 +23,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from demo import CANNOT_RUN, Demo, program, summary, table
+from demo import CANNOT_RUN, Demo, program, summary, synthetic, table
 from hosts import NoHosts
 from slurm_cluster import SlurmCluster
 from slurm_service import SlurmService
+
+from reshape.wire import messages as m
 
 HOSTS, PROCESSORS = 4, 4
 CONFIG = "deadlines: {node_lost_s: 4, heartbeat_s: 0.5}"
@@ -89,6 +93,7 @@ class SlurmDemo(Demo):
         super().__init__(service, length)
         self.slurm, self.service = slurm, service
         self.ordinary: list[OrdinaryJob] = []
+        self.hosts = service.names
         self.allocations = self.returned = self.expired_with_loss = 0
 
     def run(self) -> None:
@@ -101,6 +106,7 @@ class SlurmDemo(Demo):
             each.wait()
             self.say(f"ordinary Slurm job {each.number}: {each.state}")
         self.continue_queue()
+        self.use_pool()
         self.service.release()
         self.returned += 1
         self.say("the allocation is given back")
@@ -139,13 +145,57 @@ class SlurmDemo(Demo):
 
     def continue_queue(self) -> None:
         """Continue with the queue in another allocation."""
-        self.service.request(nodes=3, time_limit="60")  # long enough for all jobs
+        self.service.request(nodes=2, time_limit="60")  # long enough for all jobs
         self.service.prepare_hosts()
         self.service.start_service()
         self.allocated()
         for job in self.jobs:
             if self.cluster.job(job).state not in ("COMPLETED", "NODE_FAIL", "FAILED"):
                 self.wait(job)
+
+    def use_pool(self) -> None:
+        """Let a pool get a node for a job that is too large, and give it back when it expires."""
+        options = ["--nodes=0-1", f"--processors={PROCESSORS}", "--time-limit=1:00"]
+        options += ["--margin=0:10", "--idle-timeout=0:30", "--hysteresis=0:02"]
+        self.reshape("pool", "add", "slurm", *options, "--", "--exclusive")
+        growing = self.submit(synthetic(520), 4, "4,12")
+        large = self.submit(program("lu", "--n", "256", "--block", "32"), 8, walltime_s=30.0)
+        self.cluster.until(lambda: bool(self.pool_nodes()), timeout=60.0)
+        (node,) = self.pool_nodes()
+        self.hosts = [*self.hosts, node.host]
+        allocation = self.pool_allocation()
+        self.allocations += 1
+        self.say(f"the pool has node {node.name} on {node.host}, Slurm job {allocation}")
+        self.wait(large)
+        self.until(growing, *self.service.names, node.host)
+        self.cluster.until(lambda: self.cluster.job(growing).size == 12, timeout=30.0)
+        self.cluster.until(lambda: self.cluster.job(growing).size == PROCESSORS, timeout=90.0)
+        self.say(f"job {growing} has left {node.host}, which expires")
+        self.cluster.until(lambda: not self.pool_nodes(), timeout=60.0)
+        given_back = ("COMPLETED", "CANCELLED")  # and not TIMEOUT
+        self.cluster.until(lambda: self.slurm.state_of(allocation) in given_back, timeout=60.0)
+        self.returned += 1
+        self.say("the pool has given its node back")
+        self.expired_with_loss += self.wait(growing).state != "COMPLETED"
+        self.reshape("pool", "remove", "slurm")
+
+    def pool_allocation(self) -> str:
+        """Id in Slurm of the only allocation of the pool."""
+        answer = self.cluster.ask(m.ListPools())
+        assert isinstance(answer, m.PoolList)
+        return answer.pools[0].allocations[0].id
+
+    def pool_nodes(self) -> list[m.NodeInfo]:
+        """Nodes of the pool that are up."""
+        answer = self.cluster.ask(m.ListNodes())
+        assert isinstance(answer, m.Nodes)
+        return [node for node in answer.nodes if node.name not in self.service.names and node.host]
+
+    def reshape(self, *words: str) -> None:
+        """Run a command of the service."""
+        where = ["--dir", str(self.service.directory)]
+        command = [sys.executable, "-m", "reshape", *words[:2], *where, *words[2:]]
+        self.say(self.slurm.run(*command).stdout.strip())
 
 
 def main(words: list[str] | None = None) -> int:
@@ -165,12 +215,12 @@ def main(words: list[str] | None = None) -> int:
         except NoHosts as reason:
             print(f"the demonstration cannot run here: {reason}", file=sys.stderr)
             return CANNOT_RUN
-    found = summary(jobs) | {
+    found = summary(jobs, demo.hosts) | {
         "allocations": demo.allocations,
         "returned": demo.returned,
         "expired_with_loss": demo.expired_with_loss,
     }
-    print(f"\n{table(jobs)}\n\n{json.dumps(found)}")
+    print(f"\n{table(jobs, demo.hosts)}\n\n{json.dumps(found)}")
     right = found["verified"] == found["jobs"] and not found["lost"] and others
     return 0 if right and not found["expired_with_loss"] else 1
 
