@@ -1,7 +1,8 @@
 """Calls of a batch system in a thread of their own, since each takes a while.
 
 The loop of the service puts requests in and takes results out; neither waits. The batch system
-itself keeps the interval between two of its commands.
+itself keeps the interval between two of its commands. Whatever a call raises becomes its result,
+because no error may end the thread.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class BatchCalls:
         def call() -> CallResult:
             try:
                 return Accepted(request.name, self._batch.submit(request))
-            except BatchSystemError as error:
-                return Refused(request.name, str(error))
+            except Exception as error:
+                return Refused(request.name, _why(error))
 
         self._requests.put(call)
 
@@ -107,8 +108,8 @@ class BatchCalls:
         def call() -> CallResult:
             try:
                 return Checked(request.name, self._batch.check(request))
-            except BatchSystemError as error:
-                return Checked(request.name, "", str(error))
+            except Exception as error:
+                return Checked(request.name, "", _why(error))
 
         self._requests.put(call)
 
@@ -119,8 +120,8 @@ class BatchCalls:
             begun = time.monotonic()
             try:
                 return LookedUp(self._batch.statuses(ids), begun)
-            except BatchSystemError as error:
-                return LookedUp({}, begun, str(error))
+            except Exception as error:
+                return LookedUp({}, begun, _why(error))
 
         self._requests.put(call)
 
@@ -130,8 +131,8 @@ class BatchCalls:
         def call() -> CallResult:
             try:
                 return Found(tuple(names), self._batch.find(names))
-            except BatchSystemError as error:
-                return Found(tuple(names), {}, str(error))
+            except Exception as error:
+                return Found(tuple(names), {}, _why(error))
 
         self._requests.put(call)
 
@@ -141,8 +142,8 @@ class BatchCalls:
         def call() -> None:
             try:
                 self._batch.cancel(ids)
-            except BatchSystemError as error:
-                log.error("cannot cancel batch jobs %s: %s", ", ".join(ids), error)
+            except Exception as error:
+                log.error("cannot cancel batch jobs %s: %s", ", ".join(ids), _why(error))
 
         self._requests.put(call)
 
@@ -170,3 +171,11 @@ class BatchCalls:
             result = call()
             if result is not None:
                 self._results.put(result)
+
+
+def _why(error: Exception) -> str:
+    """Return the message of an error; of an unexpected one also its type, and log it."""
+    if isinstance(error, BatchSystemError):
+        return str(error)
+    log.error("a call of a batch system raised an exception", exc_info=error)
+    return repr(error)
