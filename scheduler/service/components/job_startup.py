@@ -26,8 +26,10 @@ log = logging.getLogger(__name__)
 REPEAT_S = 3.0
 #: Variables of a job that its submission may set otherwise. Each rank has one processor, so a BLAS
 #: with a thread per core would oversubscribe them. UCX warns of requests that a group leaves behind
-#: when it disconnects from another host, which does no harm.
-DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error"}
+#: when it disconnects from another host, which does no harm. It closes idle connections to a host
+#: that has not answered for about 16 s unless its keepalive is off; MPI does not report that, and
+#: the job would hang when the network is back. The service ends the groups of a host that is lost.
+DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 #: Number of the first group of a job; later ones, those of restarts included, have higher numbers.
 FIRST_GROUP = 1
 #: Seconds from SIGTERM to SIGKILL.

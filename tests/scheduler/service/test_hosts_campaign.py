@@ -12,7 +12,10 @@ from paths import ROOT
 
 PROGRAM = ROOT / "benchmarks" / "reliability" / "hosts_campaign.py"
 #: With `--node-lost 3` a host that is cut off for 6 s is lost and comes back.
-ROUNDS = "cut-6:joining:n2,host:leaving:n1,service:both,agent:starting:n2"
+LOST = ["--rounds", "cut-6:joining:n2,host:leaving:n1,service:both,agent:starting:n2"]
+LOST += ["--node-lost", "3", "--parallel", "2"]
+#: A cut that is shorter than the patience of the service, and longer than the default of UCX.
+NOT_LOST = ["--rounds", "cut-20:both:n2"]
 
 
 @pytest.mark.timeout(400)
@@ -22,14 +25,21 @@ def test_both_jobs_are_right_after_any_fault() -> None:
             pass
     except NoHosts as reason:
         pytest.skip(str(reason))
-    command = [sys.executable, str(PROGRAM), "--rounds", ROUNDS, "--node-lost", "3", "--json"]
-    done = subprocess.run(
-        [*command, "--parallel", "2"], capture_output=True, text=True, timeout=380, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rounds = json.loads(done.stdout)["rounds"]
-    assert [row["fault"] for row in rounds] == ["cut-6", "host", "service", "agent"]
-    assert all(row["resizes"] or row["requeues"] for row in rounds)
+    campaigns = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), *options, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for options in (LOST, NOT_LOST)
+    ]
+    outputs = [campaign.communicate(timeout=380) for campaign in campaigns]
+    assert [campaign.returncode for campaign in campaigns] == [0, 0], outputs
+    lost, not_lost = (json.loads(output)["rounds"] for output, _ in outputs)
+    assert [row["fault"] for row in lost] == ["cut-6", "host", "service", "agent"]
+    assert all(row["resizes"] or row["requeues"] for row in lost)
+    assert [row["resizes"] for row in not_lost] == ["2-4 done, 4-2 done"]
 
 
 def test_unknown_words_are_refused() -> None:
