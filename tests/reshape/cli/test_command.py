@@ -107,7 +107,7 @@ def test_the_installed_script_is_the_same_command() -> None:
     [
         (["doctr"], "Did you mean 'doctor'?"),
         (["--vresion"], "Did you mean '--version'?"),
-        (["doctor", "--jsn"], "Did you mean '--json'?"),
+        (["doctor", "--limt"], "Did you mean '--limit'?"),
         (["frobnicate"], "No such command 'frobnicate'."),
     ],
 )
