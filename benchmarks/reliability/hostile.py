@@ -237,7 +237,8 @@ def _connect_once(endpoint: str, access: AccessFile | None) -> Iterator[None]:
             use_keys(peer, access)
         monitor = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         peer.connect(endpoint)
-        peer.send_multipart(encode(m.Stop(kill=True)))
+        with suppress(zmq.Again):  # the connection may be closed already
+            peer.send_multipart(encode(m.Stop(kill=True)), zmq.NOBLOCK)
         monitor.poll(1000)
         peer.disable_monitor()
         monitor.close(linger=0)

@@ -41,7 +41,7 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
     with pytest.raises(ReshapeError, match=r"is full .* no job is accepted until there is room"):
         served.submit(["true"], 1)
     time.sleep(5)  # the job ends, which cannot be written
-    with pytest.raises(ReshapeError, match="nothing is decided until there is room"):
+    with pytest.raises(ReshapeError, match="the service waits until there is room"):
         served.ask(m.ServerInfo())
     assert served.process.poll() is None
     filler.unlink()
