@@ -87,7 +87,7 @@ def test_commands_are_refused_and_reports_are_held() -> None:
     refused = room.hold(b"a", encode(m.Submit(submission=JOB, id=7)), OWNER)
     assert isinstance(refused, m.Failure)
     assert refused.id == 7
-    assert refused.message.startswith("the disk is full; nothing is decided until there is room")
+    assert refused.message.startswith("the disk is full; the service waits until there is room")
     facts = encode(m.Facts(job=1, token="t", facts={}))
     assert room.hold(b"job", facts, OWNER) is None
     for pid in (1, 2):
