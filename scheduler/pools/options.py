@@ -28,7 +28,7 @@ class PoolOptions(msgspec.Struct, frozen=True):
     time_limit_s : time limit of an allocation, seconds.
     processors : processors of a node.
     backlog : allocations that may be queued in the batch system at a time.
-    idle_timeout_s : an allocation is released when it was idle and not needed for so long.
+    idle_timeout_s : time for which an allocation must be idle and not needed before it is released.
     hysteresis_s : a queued allocation is cancelled when it was not needed for so long; after a
         release or a cancellation, nothing is submitted for the same time.
     margin_s : part of the time limit that a job cannot use, because agents have to start.

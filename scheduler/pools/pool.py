@@ -294,7 +294,7 @@ class Pool:
         self.record.paused = why
 
     def resume(self) -> None:
-        """Submit again, at once."""
+        """Submit again, without waiting for the next retry."""
         self.record.paused = ""
         self.record.failures, self.record.not_before = 0, -inf
 

@@ -70,7 +70,7 @@ class Driven(Protocol):
 
 
 class RecordingSite(Driven, Protocol):
-    """A site that remembers ended jobs until it is told to forget them."""
+    """A site that keeps ended jobs until a driver calls `forget`."""
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended.

@@ -235,7 +235,7 @@ class SystemMonitor:
             self.has_hosts = self.has_hosts or self.is_remote(node.name)
 
     def remove_nodes(self, names: Iterable[str]) -> None:
-        """Serve nodes no more that `put_nodes` has added; their agents are told to end."""
+        """Stop serving nodes that `put_nodes` added, and send their agents AgentStop."""
         for name in names:
             self.send_to(name, m.AgentStop())
             if name in self.agents:
@@ -245,7 +245,7 @@ class SystemMonitor:
             self._starts.remove(name)
 
     def dismiss(self, node: str, now: float) -> list[NodeLost]:
-        """Stop to serve a node: its agent ends, and another one is refused."""
+        """Stop serving a node: its agent ends, and another one is refused."""
         del self.nodes[node]
         log.info("node removed node=%s", node)
         if node not in self.agents:

@@ -162,7 +162,7 @@ class BatchCalls:
                 return found
 
     def close(self, wait_s: float) -> None:
-        """Make the calls that were asked for, and no further ones; wait at most so long."""
+        """Accept no further calls, and wait for the requested ones for `wait_s` at most."""
         self._requests.put(None)
         self._thread.join(wait_s)
 

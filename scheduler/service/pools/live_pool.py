@@ -57,7 +57,7 @@ class _Sighting:
     unknown : look-ups in a row that did not name it.
     queued_at : when the batch job was last seen in the queue of the batch system.
     status : latest answer of the batch system.
-    cancelled : whether it was told to end the batch job.
+    cancelled : whether the batch system was asked to cancel the batch job.
     """
 
     since: float

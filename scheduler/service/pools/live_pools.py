@@ -151,7 +151,7 @@ class LivePools:
         self._changeable(name).pool.pause(why)
 
     def resume(self, name: str) -> None:
-        """Let a pool submit again, at once.
+        """Let a pool submit again, without waiting for the next retry.
 
         Raises
         ------
@@ -231,7 +231,7 @@ class LivePools:
         return events
 
     def give_all_back(self) -> None:
-        """Cancel all batch jobs; their agents have been told to end."""
+        """Cancel all batch jobs; their agents have received AgentStop."""
         for live in self.pools.values():
             for each in live.pool.allocations:
                 if each.state is not S.LEAVING:
