@@ -87,7 +87,7 @@ class AdvanceReservations:
         for order in orders:
             if isinstance(order, Refuse) and order.name == name:
                 raise ReshapeError(f"reservation {name} is refused: {because(order.reason)}")
-        return m.Reservations(now=now, reservations=[self._info(self._of(name), now)])
+        return self._described([self._of(name)], now)
 
     def cancelled(self, name: str, now: float) -> ReservationCancelled:
         """Return the event by which a reservation is cancelled.
@@ -102,7 +102,15 @@ class AdvanceReservations:
         """Return all reservations that have not ended, in order of their begins."""
         found = [each for each in self._core.exclusions if each.admits and each.end > now]
         found.sort(key=lambda each: (each.begin, each.name))
-        return m.Reservations(now=now, reservations=[self._info(each, now) for each in found])
+        return self._described(found, now)
+
+    def _described(self, reservations: list[Exclusion], now: float) -> m.Reservations:
+        """Describe reservations with the jobs that name them."""
+        naming: dict[str, list[int]] = {}
+        for job in self._core.jobs.values() if reservations else ():
+            naming.setdefault(job.spec.reservation, []).append(job.id)
+        found = [self._info(each, naming.get(each.name, []), now) for each in reservations]
+        return m.Reservations(now=now, reservations=found)
 
     def _of(self, name: str) -> Exclusion:
         found = self._core.exclusions.get(name)
@@ -110,9 +118,9 @@ class AdvanceReservations:
             raise no_reservation(name, self._core.exclusions)
         return found
 
-    def _info(self, each: Exclusion, now: float) -> m.ReservationInfo:
+    def _info(self, each: Exclusion, jobs: list[int], now: float) -> m.ReservationInfo:
+        """Describe a reservation and the jobs that name it."""
         core = self._core
-        naming = [job for job in core.jobs.values() if job.spec.reservation == each.name]
         queue = core.principal.queue
         return m.ReservationInfo(
             name=each.name,
@@ -123,8 +131,8 @@ class AdvanceReservations:
             nodes=list(core.machine.by_node(each.processors)),
             numbers=str(each.processors),
             users=list(each.users),
-            running=[job.id for job in naming if job.id in core.live],
-            queued=[job.id for job in naming if job.id in queue],
+            running=[job for job in jobs if job in core.live],
+            queued=[job for job in jobs if job in queue],
         )
 
 
