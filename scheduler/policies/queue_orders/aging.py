@@ -73,8 +73,12 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def priority(self, job: Job, now: float) -> float:
         """Aging priority of a queued job."""
         spec = job.spec
-        wait_s = max(0.0, now - job.submitted_at)
-        qfactor = 1.0 + wait_s / max(self.qfactor_limit_s, spec.walltime_s)
+        wait_s, walltime_s = now - job.submitted_at, spec.walltime_s
+        if wait_s < 0.0:
+            wait_s = 0.0
+        if walltime_s < self.qfactor_limit_s:
+            walltime_s = self.qfactor_limit_s
+        qfactor = 1.0 + wait_s / walltime_s
         return (
             self.qfactor_weight * qfactor
             + self.wait_weight * (wait_s / 60.0)

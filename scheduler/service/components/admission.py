@@ -82,8 +82,8 @@ class Admission:
             user=submission.user,
             queue=name,
             priority=priority,
-            resources={name: amount for name, amount in submission.resources.items() if amount},
-            shared={name: amount for name, amount in submission.shared.items() if amount},
+            resources=_above_0(submission.resources),
+            shared=_above_0(submission.shared),
             executable=submission.argv[0].rpartition("/")[2],
             requeue=submission.requeue,
             performance=submission.performance,
@@ -226,6 +226,10 @@ class Admission:
                 " less, or let the service's configuration say more under users"
             )
         return priority
+
+
+def _above_0(amounts: dict[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount} if amounts else amounts
 
 
 def _check_text(submission: Submission) -> None:
