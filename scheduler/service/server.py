@@ -42,8 +42,10 @@ from scheduler.service.room import RoomForJournal
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
-#: Messages handled in one turn of the loop; the core decides on them together.
-TURN_MESSAGES = 256
+#: Messages handled in one turn of the loop; the core decides on them together. With more, fewer
+#: transactions are written; with fewer, clients receive their answers earlier and continue while
+#: the service handles the next turn.
+TURN_MESSAGES = 128
 #: Seconds that a forecast may take.
 FORECAST_S = 120.0
 #: Seconds between two checks of the connections of waiting peers.
