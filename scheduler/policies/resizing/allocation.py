@@ -44,8 +44,11 @@ class Benefit(msgspec.Struct, frozen=True):
     def potential(self, job: JobView) -> float:
         """Expand potential of a job for its rank; infinite if it is not known."""
         potential = job.history.expand_potential(self.window)
-        if potential is not None:
-            return potential
+        return self.unknown if potential is None else potential
+
+    @property
+    def unknown(self) -> float:
+        """Rank of a job whose potential is not known."""
         return inf if self.unexplored == "first" else -inf
 
     def passes(self, potential: float) -> bool:
@@ -110,15 +113,16 @@ def _kept_for_others(job: JobView, view: View, benefit: Benefit, potential: floa
     by_class = benefit.rank_by == "class"
     priority = job.spec.priority if by_class else view.priority(job)
     next_point = view.now + (job.history.predict_s(job.size) or 0.0)
-    potential_of, kept = benefit.potential, 0
-    for other in view.resizable:
+    window, unknown, kept = benefit.window, benefit.unknown, 0
+    for other in view.resizable:  # the inner loop of a decision: few calls for each job
         history = other.history
         rank = other.spec.priority if by_class else view.priority(other)
         if rank < priority or other is job:
             continue
         if rank == priority and history.next_point_at >= next_point:
             continue
-        theirs = potential_of(other)
+        known = history.expand_potential(window)
+        theirs = unknown if known is None else known
         if (rank == priority and theirs <= potential) or not benefit.passes(theirs):
             continue
         to = None if _at_sweet_spot(other) else view.next_larger(other)

@@ -51,8 +51,8 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return lambda job: job.spec.priority <= user
         if self.higher == "class" or not view.has_priorities:
             return lambda job: job.spec.priority < user
-        priority = view.priority(head)
-        return lambda job: view.priority(job) < priority
+        priority, priority_of = view.priority(head), view.priority
+        return lambda job: priority_of(job) < priority
 
     def is_high(self, job: JobView) -> bool:
         """Whether a job belongs to the high class."""
