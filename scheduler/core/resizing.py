@@ -324,7 +324,7 @@ def _check(decision: Decision) -> None:
     """Raise an error if a decision or its reason cannot be recorded and printed."""
     try:
         _DECODERS[type(decision)].decode(_json.encode(decision))
-        _ = decision.reason.sentence
+        decision.reason.text.format(**decision.reason.facts)
     except Exception as error:
         kind = type(error).__name__
         raise ValueError(f"{decision} cannot be recorded: {kind}: {error}") from error

@@ -101,6 +101,7 @@ class History(msgspec.Struct, eq=False):
     performance: str = ""
     _timings: dict[int, Timing] = {}
     _typical_s: dict[int, float] = {}
+    _predicted_s: dict[int, float] = {}  # on other sizes, since the last measurement or resize
     _potential: float | None = None
     _potential_window: int = -1  # for which `_potential` is valid; -1: none
 
@@ -214,9 +215,16 @@ class History(msgspec.Struct, eq=False):
         influence; first iterations are compared with first iterations only. With one measured size
         only, scaling is taken as perfect.
         """
-        known = self.time_s(size)
+        known = self._typical_s.get(size)
         if known is not None or not self._typical_s:
             return known
+        predicted = self._predicted_s.get(size)
+        if predicted is None:
+            predicted = self._predicted_s[size] = self._extrapolated_s(size)
+        return predicted
+
+    def _extrapolated_s(self, size: int) -> float:
+        """Expected iteration time on a size that the job did not run on, s."""
         near, *others = sorted(self._typical_s, key=lambda other: (abs(log(size / other)), other))[
             :4
         ]
@@ -255,8 +263,9 @@ class History(msgspec.Struct, eq=False):
         return everybody.pause_s(self.data_bytes) if pause_s is None else pause_s
 
     def _look_ahead(self, at: float) -> None:
-        """Update the expected next resize point; invalidate the expand potential."""
+        """Update the expected next resize point; forget what follows from the measurements."""
         self._potential_window = -1
+        self._predicted_s.clear()
         iteration_s = self.predict_s(self.visits[-1])
         self.next_point_at = -inf if iteration_s is None else at + iteration_s
 
