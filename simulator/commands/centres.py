@@ -27,13 +27,7 @@ from simulator.many_centres.schedule import CentresSchedule
 from simulator.statistics.job_variables import JobValues
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
-from simulator.workloads.resizable_trace import Resizability
 
-#: Options of `simulate` that apply to several centres; the others are refused.
-APPLICABLE = frozenset(
-    ("trace", "machine_file", "assign", "dispatch", "estimates", "first", "tau", "lenient", "out",
-     "as_json", "statistic", "sample", "seed", *Resizability.__struct_fields__)
-)  # fmt: skip
 JOBS = "jobs.csv"
 
 

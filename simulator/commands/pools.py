@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -19,8 +19,6 @@ from scheduler.text import json_text
 from scheduler.text.tables import Table, render
 from simulator.commands.resizable_options import resizability
 from simulator.commands.usage import Usage
-from simulator.pools.pooled_site import EndedAllocation
-from simulator.pools.run import PoolRun, run_pool
 from simulator.pools.waits import read_waits
 from simulator.results import jobs_csv
 from simulator.run import predicts
@@ -30,6 +28,10 @@ from simulator.traces.normalise import CleaningReport, Rules, TraceJobs, normali
 from simulator.workloads import workload_file
 from simulator.workloads.resizable_trace import of_trace
 from simulator.workloads.workload import Workload
+
+if TYPE_CHECKING:  # `simulate` imports this module for its options, also without pools
+    from simulator.pools.pooled_site import EndedAllocation
+    from simulator.pools.run import PoolRun
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ALLOCATIONS = "allocations.csv"
@@ -88,6 +90,8 @@ def simulate_pools(
     ------
     click.UsageError : a value of an option is wrong.
     """
+    from simulator.pools.run import run_pool
+
     pools = [_parse(text) for text in options["pools"]]
     out: Path | None = options["out"]
     if out is not None and len(pools) > 1:
@@ -160,6 +164,8 @@ def _files(out: Path, trace: Path, result: Mapping[str, Any], found: PoolRun) ->
 
 def encode_allocations(allocations: Sequence[EndedAllocation]) -> bytes:
     """Write a line for each allocation, in the order of their ends; times in seconds."""
+    from simulator.pools.pooled_site import EndedAllocation
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(EndedAllocation.__struct_fields__)

@@ -18,7 +18,6 @@ from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text import json_text
 from scheduler.virtual_clock.collection import no_collection
-from simulator.commands.centres import simulate_centres
 from simulator.commands.options import rules_of
 from simulator.commands.pools import REFUSED, simulate_pools
 from simulator.commands.resizable_options import resizability
@@ -94,6 +93,8 @@ def simulate(trace: Path, **options: Any) -> None:
         return
     if at_centres:
         check_centres()
+        from simulator.commands.centres import simulate_centres  # a quarter of a short run
+
         numbers = simulate_centres(trace, options, usage)
         click.echo(json_text.dumps(numbers) if options["as_json"] else as_text(numbers, None))
         return

@@ -13,7 +13,6 @@ from reshape.errors import nearest
 from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import known
 from scheduler.policies.scenario import Scenario
-from simulator.commands.centres import APPLICABLE
 from simulator.commands.options import (
     F,
     first_option,
@@ -28,7 +27,13 @@ from simulator.commands.pools import pool_options
 from simulator.commands.resizable_options import resizable_options
 from simulator.commands.statistics_options import statistics_options
 from simulator.traces.normalise import Rules
+from simulator.workloads.resizable_trace import Resizability
 
+#: Options that apply to several centres; the others are refused.
+APPLY_TO_CENTRES = frozenset(
+    ("trace", "machine_file", "assign", "dispatch", "estimates", "first", "tau", "lenient", "out",
+     "as_json", "statistic", "sample", "seed", *Resizability.__struct_fields__)
+)  # fmt: skip
 EXACT = "exact"  #: Estimates that are the run times.
 COUNT = "count"  #: Selection of machines whose processors are counted.
 #: Options for workload files; for traces of which no job is resizable; of which some are.
@@ -224,7 +229,7 @@ def given() -> dict[str | None, str]:
 def check_centres() -> None:
     """Refuse options that do not apply to a machine of several centres."""
     for name, option in given().items():
-        if name not in APPLICABLE and not (name or "").startswith("rule_"):
+        if name not in APPLY_TO_CENTRES and not (name or "").startswith("rule_"):
             raise click.UsageError(
                 f"{option} does not apply to several centres; leave it out, or set it for each"
                 " centre in the machine file"
