@@ -1,8 +1,8 @@
 """What the project asks of a batch system: submit, look up and cancel batch jobs.
 
-A batch job is a job of the batch system; its payload is an agent or a service of ours, whose jobs
-are something else. The calls start programs and wait for them, up to the time limit of the
-batch system, so a process that must not block makes them in a thread of its own.
+A batch job is a job of the batch system; its payload is an agent, a service or a program, and
+the jobs of a service are something else. The calls start programs and wait for them, up to the time
+limit of the batch system, so a process that must not block makes them in a thread of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class BatchRequest:
     name : shown by the batch system.
     directory : working directory of the script.
     output : file for what the script prints.
-    options : further options of the submission command; the fields above take precedence.
+    options : further options of the batch system; the fields above take precedence.
+    processors : number of processors on each node; 0: left to `options` and the batch system.
     """
 
     script: str
@@ -55,6 +56,7 @@ class BatchRequest:
     directory: Path
     output: Path
     options: tuple[str, ...] = ()
+    processors: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class BatchStatus:
     start : time of its start, Unix time in seconds; None if it has not started.
     end : time of its end, and while it runs the end of its time limit; None if unknown.
     nodes : its nodes in the batch system's notation, such as ``n[1-3,7]``; empty if it has none.
+    exit_code : of the script; None if it is not known.
     """
 
     state: BatchState
@@ -77,6 +80,7 @@ class BatchStatus:
     start: float | None = None
     end: float | None = None
     nodes: str = ""
+    exit_code: int | None = None
 
 
 class BatchSystem(Protocol):
@@ -85,9 +89,11 @@ class BatchSystem(Protocol):
     Attributes
     ----------
     name : its name in commands and messages, such as ``slurm``.
+    id_expression : what a shell expands to the id of the batch job in whose script it runs.
     """
 
     name: str
+    id_expression: str
 
     def submit(self, request: BatchRequest) -> str:
         """Submit a batch job and return its id.
