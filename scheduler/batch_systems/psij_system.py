@@ -10,6 +10,7 @@ PSI/J cannot look for a batch job by its name; `scheduler.batch_systems.recorded
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -273,9 +274,11 @@ class Psij:
 
 
 def _import_psij() -> Any:
-    """Import PSI/J; its executor "local" would change the handling of SIGCHLD in this process."""
+    """Import PSI/J, without its executor "local" changing the handling of SIGCHLD here."""
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGCHLD)
+    # It warns in other threads, where it cannot change that.
+    logging.getLogger("psij.executors.local").setLevel(logging.ERROR)
     try:
         import psij  # an optional dependency
         import psij.exceptions

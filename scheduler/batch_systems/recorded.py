@@ -56,7 +56,7 @@ cd {folder} || exit 1
 id="{id}"
 mark=begun-{attempt}
 part="$mark.$(uname -n).$$"
-echo "$(date +%s) $id" > "$part" || exit 1
+echo "$(date +%s.%N) $id" > "$part" || exit 1
 if ! ln "$part" "$mark" 2> /dev/null; then
   rm -f "$part"
   read -r at begun < "$mark" || exit 1
@@ -69,7 +69,7 @@ fi
 rm -f "$part"
 (cd {directory} && exec {script}) >> {output} 2>&1
 code=$?
-echo "$(date +%s) $code" > "ended.$$" && mv "ended.$$" ended && rm -f script
+echo "$(date +%s.%N) $code" > "ended.$$" && mv "ended.$$" ended && rm -f script
 exit $code
 """
 
@@ -171,7 +171,7 @@ class RecordedBatchSystem:
             return ""
         mark = folder / f"begun-{attempt}"
         part = folder / f"{mark.name}.{secrets.token_hex(4)}"
-        _write(part, f"{time.time():.0f} {_GIVEN_UP}")
+        _write(part, f"{time.time():.9f} {_GIVEN_UP}")
         try:
             mark.hardlink_to(part)
         except FileExistsError:
@@ -249,12 +249,12 @@ class RecordedBatchSystem:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600)
         except OSError as error:
-            raise BatchSystemError(f"{folder} cannot be written: {error.strerror}") from None
+            raise InDoubtError(f"{folder} cannot be written: {error.strerror}") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield folder
         except OSError as error:
-            raise BatchSystemError(f"{folder} cannot be used: {error.strerror}") from None
+            raise InDoubtError(f"{folder} cannot be used: {error.strerror}") from None
         finally:
             os.close(lock)
 

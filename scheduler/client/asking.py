@@ -1,21 +1,58 @@
 """Requests of the commands to a service, with their timeouts.
 
-The parameter `directory` of each function is the directory of a service, or an access file.
+The parameter `directory` of each function is the directory of a service, an access file, or a batch
+site file, with which the batch system answers in place of a service.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import TracebackType
+from typing import Protocol
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.client import connect, endpoint_of, is_access_file
 from reshape.wire.messages import Info, JobInfo, Jobs, ListJobs, Message, ServerInfo, Wait
+from scheduler.config.batch_site_file import is_batch_site_file
 
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
 ASK_AGAIN_S = 5.0
 #: Stands for the number of the job that was submitted last.
 LAST = 0
+
+
+class Connection(Protocol):
+    """A connection to a service, or to a site that stands for a batch system."""
+
+    def __enter__(self) -> Connection:
+        """Return the connection."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+
+    def request(self, message: Message, timeout: float) -> Message:
+        """Send a message and return its answer; raises the errors of `ask`."""
+
+
+def connect_to(directory: Path | str) -> Connection:
+    """Connect to a service, or to a site that stands for a batch system.
+
+    Raises
+    ------
+    ServiceUnavailable : no service runs in the directory.
+    ReshapeError : a file cannot be used, or there is no such batch system.
+    """
+    if is_batch_site_file(directory):
+        from scheduler.batch_sites.site import BatchSite  # imported here: most commands need none
+
+        return BatchSite(Path(directory))
+    return connect(directory)
 
 
 def ask(directory: Path | str, message: Message, timeout: float = 10.0) -> Message:
@@ -26,7 +63,7 @@ def ask(directory: Path | str, message: Message, timeout: float = 10.0) -> Messa
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the service refuses the request.
     """
-    with connect(directory) as client:
+    with connect_to(directory) as client:
         return client.request(message, timeout)
 
 
@@ -82,7 +119,7 @@ def wait_for(directory: Path | str, job: int, until: float | None = None) -> Job
     ServiceUnavailable : there is no service.
     ReshapeError : there is no such job.
     """
-    with connect(directory) as client:
+    with connect_to(directory) as client:
         while True:
             left = ASK_AGAIN_S if until is None else min(ASK_AGAIN_S, until - time.monotonic())
             try:

@@ -40,6 +40,7 @@ class Centre:
     Attributes
     ----------
     core : decides for the centre.
+    quoted : job of the latest quote and the quoted wait, s.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Centre:
                 kill_at_walltime=False,
                 keep_ended=False,
             )
+        self.quoted = 0, inf
         self._forecast: tuple[SiteRequest, JobForecast] | None = None  # of the present state
         self._forecast_at = -inf
         self._clock = clock
@@ -103,11 +105,14 @@ class Centre:
         now = self._clock()
         if self._site is not None:
             start = self._forecast_of(request, self._site).start
-            return inf if start is None else start - now
-        self._quotes += 1
-        if self._quotes % FREE_EVERY == 0:
-            gc.collect(0)
-        return expected_start(self.core, now, self.spec(request), now + at_most_s) - now
+            wait_s = inf if start is None else start - now
+        else:
+            self._quotes += 1
+            if self._quotes % FREE_EVERY == 0:
+                gc.collect(0)
+            wait_s = expected_start(self.core, now, self.spec(request), now + at_most_s) - now
+        self.quoted = request.job, wait_s
+        return wait_s
 
     def turnaround_s(self, request: SiteRequest) -> float:
         """Time to the end by the same prediction, s; a resizable job resizes in it."""

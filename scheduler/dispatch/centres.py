@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
+from math import inf, nan
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,6 +59,19 @@ class Redispatch(msgspec.Struct, frozen=True):
         """Check the number."""
         if not self.every_s >= 0:
             raise ValueError(f"every_s must be >= 0, got {self.every_s}")
+
+
+class Quoted(NamedTuple):
+    """What was expected of a job at its submission.
+
+    Parameters
+    ----------
+    wait_s : wait that the chosen centre quoted, s; nan if it was not asked.
+    run_s : run time on CPU factor 1, s.
+    """
+
+    wait_s: float
+    run_s: float
 
 
 class CentresMachine:
@@ -108,6 +122,7 @@ class Centres:
     origins, max_costs : home centre and cost limit of each job, by its number from 1; empty: none.
     redispatch : when waiting jobs are moved; None: never.
     scale_estimates, resizable : see `Centre`.
+    keep_quotes : whether to remember what was expected of each job at its submission.
 
     Attributes
     ----------
@@ -116,6 +131,7 @@ class Centres:
     ran_at : job number -> index of the centre at which the job started.
     cpu_factors : job number -> CPU factor of that centre, where it is not 1.
     moved : number of moves of waiting jobs.
+    quotes : job number -> what was expected at its submission, if `keep_quotes`.
     """
 
     def __init__(
@@ -128,8 +144,10 @@ class Centres:
         redispatch: Redispatch | None = None,
         scale_estimates: bool = True,
         resizable: bool = False,
+        keep_quotes: bool = False,
     ) -> None:
         self.now = -inf
+        self.quotes: dict[int, Quoted] | None = {} if keep_quotes else None
         self.centres = [
             Centre(each, self._present, scale_estimates=scale_estimates, resizable=resizable)
             for each in descriptions
@@ -266,7 +284,11 @@ class Centres:
         if self._dispatcher.pulls:
             self._held[number] = request
             return
-        self._hand_over(request, self._dispatcher.choose(request, able, self.now), orders)
+        chosen = self._dispatcher.choose(request, able, self.now)
+        if self.quotes is not None:
+            job, wait_s = chosen[0].quoted
+            self.quotes[number] = Quoted(wait_s if job == number else nan, request.run_s)
+        self._hand_over(request, chosen, orders)
 
     def _hand_over(self, request: SiteRequest, chosen: list[Centre], orders: list[Order]) -> None:
         """Submit a job to centres, until one starts it."""

@@ -51,6 +51,7 @@ class CentresRules(msgspec.Struct, frozen=True):
     grid : scenario of Grid-Backfilling.
     estimates : source of predictions, for policies that use them.
     fit_share : share of the jobs, the first ones, to which cut-offs are fitted.
+    keep_quotes : whether the schedule has what was expected of each job.
     """
 
     assignment: Assignment | None
@@ -60,6 +61,7 @@ class CentresRules(msgspec.Struct, frozen=True):
     grid: Scenario = scenario("easy", {"backfill_order": "sjf"})
     estimates: Estimates = Classification()
     fit_share: float = 0.1
+    keep_quotes: bool = False
 
 
 def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresRules:
@@ -166,6 +168,7 @@ def simulate_jobs(
             redispatch=rules.redispatch,
             scale_estimates=rules.scale_estimates,
             resizable=resizability is not None,
+            keep_quotes=rules.keep_quotes,
         )
         if resizability is None:
             result = _run_rigid(site, jobs)
@@ -175,7 +178,13 @@ def simulate_jobs(
     for number, place in site.ran_at.items():
         ran_at[number - 1] = place
     return CentresSchedule(
-        Schedule.of(result, jobs, report), list(centres), ran_at, origins, max_costs, site.moved
+        Schedule.of(result, jobs, report),
+        list(centres),
+        ran_at,
+        origins,
+        max_costs,
+        site.moved,
+        None if not isinstance(site, Centres) else site.quotes,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.config.centres_file import CentreDescription
+from scheduler.dispatch.centres import Quoted
 from simulator.results.schedule import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -29,6 +30,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     origins : name of the home centre of each job; "" if it has none.
     max_costs : cost limit of each job; inf if it has none.
     moved : number of moves of waiting jobs.
+    quotes : job number -> what was expected at its submission; None if that was not kept.
     """
 
     schedule: Schedule
@@ -37,6 +39,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     origins: Sequence[str]
     max_costs: Sequence[float]
     moved: int = 0
+    quotes: Mapping[int, Quoted] | None = None
 
     @property
     def ran(self) -> Bools:

@@ -24,7 +24,7 @@ import msgspec
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
-from reshape.wire.client import connect
+from scheduler.client.asking import connect_to
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
 from scheduler.client.sites.records import RecordError, SubmissionRecord
@@ -204,7 +204,7 @@ def ask_site(place: str, message: m.Message, timeout_s: float) -> m.Message:
     ReshapeError : the site has refused.
     """
     try:
-        client = connect(Path(place))
+        client = connect_to(Path(place))
     except ReshapeError as error:
         raise NotReachedError(str(error)) from None
     with client:

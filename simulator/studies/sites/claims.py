@@ -1,27 +1,25 @@
 """Claims of GUIM, chapters 8 and 9, judged on the runs of the study.
 
-Most claims compare two policies by a ratio of means. Its interval comes from the weeks of the
-trace: the jackknife over weeks of submission gives the standard error of the logarithm (Miller
-1974).
+Most claims compare two policies by a ratio of means or of 95th percentiles, whose intervals are
+those of `simulator.studies.sites.batches`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import exp, log, sqrt
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from simulator.studies.claims import HELD, OPEN, OPPOSITE
-from simulator.studies.sites.paper import TABLE_8_2
+from simulator.studies.sites.batches import (
+    Estimate,
+    ratio_of_means,
+    ratio_of_percentiles,
+    share,
+)
+from simulator.studies.sites.paper import TABLE_8_2, TABLE_8_5
 
-#: Value, low and high of its interval; None if there are too few weeks for one.
-Estimate: TypeAlias = tuple[float, float | None, float | None]
 #: (scenario, policy) -> result of a run.
 Results: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
-#: Quantile of the normal distribution for intervals of 95 %.
-NORMAL = 1.96
 CTC_SCENARIOS = ("ALL-SJBF", "CTC/4", "CTC-FCFS")
 WAIT = "less-waittime"
 
@@ -35,8 +33,8 @@ class JudgedClaim(NamedTuple):
     text : the statement.
     paper : the value that the paper gives, "" if it gives none.
     ours : our value; None if too little was run.
-    low, high : 95 % interval of ours; equal to ours for numbers that are no means over jobs, None
-        if there are too few weeks.
+    low, high : 95 % interval of ours; equal to ours for numbers without batches of jobs, None if
+        there are too few batches.
     verdict : "held", "opposite" or "open".
     """
 
@@ -57,7 +55,7 @@ class RunComparison(NamedTuple):
     subject : of the claim's id.
     text, paper : see `JudgedClaim`.
     smaller, larger : (scenario, policy) of the runs.
-    metric : a mean of the batches, or a plain number of the results.
+    metric : a mean of the batches, or a number of the results (`name.key` of a mapping).
     """
 
     subject: str
@@ -71,7 +69,12 @@ class RunComparison(NamedTuple):
 def judge(trace: str, results: Results) -> list[JudgedClaim]:
     """Judge all claims on the runs of one trace; claims without their runs are open."""
     claims = [_compared(trace, each, results) for each in _comparisons()]
-    return [*claims, *_by_origin(trace, results), *_limits(trace, results)]
+    return [
+        *claims,
+        *_by_origin(trace, results),
+        *_limits(trace, results),
+        *_predictions(trace, results),
+    ]
 
 
 def _comparisons() -> Iterator[RunComparison]:
@@ -182,6 +185,7 @@ def _of_final_proposal() -> Iterator[RunComparison]:
             (name, "less-cost-sld"),
             "p95_bounded_slowdown",
         )
+        yield from _of_waits(name)
         yield RunComparison(
             f"{name}/p95_job_cost/less-cost-sld",
             f"{name}: 95th percentile of a job's cost under less-cost-sld below less-waittime's",
@@ -198,6 +202,32 @@ def _of_final_proposal() -> Iterator[RunComparison]:
             (name, WAIT),
             "p95_processors",
         )
+
+
+def _of_waits(name: str) -> Iterator[RunComparison]:
+    """Section 8.6.7: 95th percentiles of the wait, and processors in use."""
+    gains = {"Scenario-1": "200 s less", "Scenario-2": "1000 s less"}
+    for smaller, larger, value in (
+        ("less-waittime", "less-waittime-pred", "slightly less"),
+        ("less-slowdown", "less-waittime-pred", gains[name]),
+        ("less-waittime", "less-cost-sld", "1 / 1.2"),
+    ):
+        yield RunComparison(
+            f"{name}/p95_wait_s/{smaller}/{larger}",
+            f"{name}: 95th percentile of the wait of {smaller} below that of {larger}",
+            value,
+            (name, smaller),
+            (name, larger),
+            "p95_wait_s",
+        )
+    yield RunComparison(
+        f"{name}/p95_processors/less-slowdown",
+        f"{name}: less-slowdown uses more processors than less-waittime-pred (P95)",
+        "",
+        (name, "less-waittime-pred"),
+        (name, "less-slowdown"),
+        "p95_processors",
+    )
 
 
 def _compared(trace: str, claim: RunComparison, results: Results) -> JudgedClaim:
@@ -229,14 +259,54 @@ def _limits(trace: str, results: Results) -> Iterator[JudgedClaim]:
     """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
     for name in ("Scenario-1", "Scenario-2"):
         found = results.get((name, "less-cost-sld"))
-        share = None if found is None else found["within_cost_limit_pct"]
+        within = None if found is None else share(found["batches"], "within_limit", "limited")
         yield _judged(
             f"{trace}/{name}/within_cost_limit_pct",
             f"{name}: percentage of jobs within their cost limits under less-cost-sld above 90",
             "over 90",
-            None if share is None else _exact(share),
+            within,
             above=90.0,
         )
+
+
+def _predictions(trace: str, results: Results) -> Iterator[JudgedClaim]:
+    """Section 8.6.2: errors of predictions, by their medians (table 8.5, figure 8.14)."""
+
+    def medians(scenario: str, policy: str, variable: str) -> list[float] | None:
+        """Median over all jobs, then those over time."""
+        errors = results.get((scenario, policy), {}).get("prediction_errors") or {}
+        if variable not in errors:
+            return None
+        return [errors[variable]["median"], *errors[variable]["medians"]]
+
+    def judged(id: str, text: str, paper: str, first: Any, second: Any) -> JudgedClaim:
+        found = None if first is None or not second else _exact(first / second)
+        return _judged(f"{trace}/{id}", text, paper, found, below=1.0)
+
+    for name in TABLE_8_5:
+        found = medians(name, "less-waittime-pred", "run_s")
+        yield judged(
+            f"{name}/prediction/run_s/over-time",
+            f"{name}: median error of predicted run times of the last tenth of the jobs below that"
+            " of the first",
+            "about 1 / 6",
+            found and found[-1],
+            found and found[1],
+        )
+    pairs = [medians("Scenario-2", p, "wait_s") for p in ("less-waittime-pred", "less-waittime")]
+    yield judged(
+        "Scenario-2/prediction/wait_s",
+        "Scenario-2: median error of quoted waits by predicted run times below that by estimates",
+        "51.56 / 97.20",
+        *(each and each[0] for each in pairs),
+    )
+    pairs = [medians(name, "less-waittime-pred", "run_s") for name in TABLE_8_5]
+    yield judged(
+        "prediction/run_s/scenarios",
+        "median error of predicted run times in Scenario-1 below that in Scenario-2",
+        "11.81 / 88.33",
+        *(each and each[0] for each in pairs),
+    )
 
 
 def ratio(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Estimate | None:
@@ -244,44 +314,23 @@ def ratio(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> E
 
     Returns
     -------
-    ratio, low, high; the three are equal for metrics that are no means over jobs
+    ratio, low, high; the three are equal for metrics that have no batches
     """
     if metric in first["batches"]:
-        return _jackknife(first["batches"], second["batches"], metric)
+        return ratio_of_means(first["batches"], second["batches"], metric)
     name, _, key = metric.partition(".")
     values = [run[name][key] if key else run[name] for run in (first, second)]
     if values[0] is None or not values[1]:
         return None
+    histogram = name.removeprefix("p95_")
+    if histogram in first["batches"]["histograms"]:
+        value = values[0] / values[1]
+        return ratio_of_percentiles(first["batches"], second["batches"], histogram, value)
     return _exact(values[0] / values[1])
-
-
-def _jackknife(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Estimate | None:
-    """Ratio of two means over jobs, with the interval of the jackknife over weeks."""
-    sums = [np.array([run[metric], run["jobs"]]) for run in (first, second)]
-    if any(not (each.sum(axis=1) > 0).all() for each in sums):
-        return None
-    full = log(_mean(sums[0]) / _mean(sums[1]))
-    count = min(each.shape[1] for each in sums)
-    left_out = []
-    for week in range(count):
-        parts = [np.delete(each, week, axis=1) for each in sums]
-        if count > 2 and all((part.sum(axis=1) > 0).all() for part in parts):
-            left_out.append(log(_mean(parts[0]) / _mean(parts[1])))
-    if len(left_out) < 2:
-        return exp(full), 0.0, 1e9
-    n = len(left_out)
-    spread = np.array(left_out) - np.mean(left_out)
-    half = NORMAL * sqrt((n - 1) / n * float((spread**2).sum()))
-    return exp(full), exp(full - half), exp(full + half)
 
 
 def _exact(value: float) -> Estimate:
     return value, value, value
-
-
-def _mean(sums: Any) -> float:
-    total = sums.sum(axis=1)
-    return float(total[0] / total[1])
 
 
 def _judged(

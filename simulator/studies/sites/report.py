@@ -12,7 +12,7 @@ from scheduler.text.tables import Table, render
 from simulator.results.statistics import mean
 from simulator.studies.claims import record
 from simulator.studies.sites.claims import JudgedClaim, judge
-from simulator.studies.sites.paper import SCENARIOS, TABLE_8_1, TABLE_8_3
+from simulator.studies.sites.paper import SCENARIOS, TABLE_8_1, TABLE_8_3, TABLE_8_5
 from simulator.studies.sites.runs import MERGED, QUEUE_EVERY_S
 from simulator.study.study import Report, Row
 
@@ -53,13 +53,16 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
             continue
         claims += judge(name, found)
         parts += [_table(name, scenario, found) for scenario in SCENARIOS]
+        parts.append(_errors_table(name, found))
         files[f"queues-{name}.csv"] = _queues_csv(found)
+        files[f"prediction-errors-{name}.csv"] = _errors_csv(found)
         files |= {f"queues-{name}.{form}": data for form, data in picture(name, found).items()}
     parts += [_separate_table(merged), _jobs_table(merged or isis), _claims_table(claims)]
     data = {
         "trace": _trace_data(rows),
         "scenarios": _data(merged),
         "scenarios_isis": _data(isis),
+        "prediction_errors": {"merged": _errors(merged), "isis": _errors(isis)},
         "claims": [
             record(each.id, each.text, each.paper, (each.ours, each.low, each.high), each.verdict)
             for each in claims
@@ -161,6 +164,50 @@ def _jobs_table(found: Numbers) -> str:
         return ""
     table = render(Table(["POLICY", *centres], lines, left=frozenset({"POLICY"})))
     return f"Table 8.3, jobs by centre in ALL-SJBF, ours (GUIM)\n{table}"
+
+
+def _errors(found: Numbers) -> dict[str, dict[str, Any]]:
+    """Errors of predictions by scenario, policy and variable; see `prediction_errors`."""
+    data: dict[str, dict[str, Any]] = {}
+    for (scenario, policy), numbers in found.items():
+        if numbers["prediction_errors"]:
+            data.setdefault(scenario, {})[policy] = numbers["prediction_errors"]
+    return data
+
+
+def _errors_table(trace: str, found: Numbers) -> str:
+    """Table 8.5: errors of predictions in percent, the paper's numbers in brackets."""
+    lines, errors = [], _errors(found)
+    for scenario, rows in TABLE_8_5.items():
+        for (policy, variable), paper in rows.items():
+            ours = errors.get(scenario, {}).get(policy, {}).get(variable)
+            if ours is not None:
+                values = [ours[key] for key in ("p95", "median", "iqr")]
+                pairs = zip(values, paper, strict=True)
+                cells = [f"{_shown(a)} ({b:g})" for a, b in pairs]
+                tenths = [_shown(ours["medians"][i]) for i in (0, -1)]
+                lines.append([scenario, policy, variable, *cells, *tenths])
+    if not lines:
+        return ""
+    head = ["SCENARIO", "POLICY", "VARIABLE", "P95", "MEDIAN", "IQR", "FIRST TENTH", "LAST TENTH"]
+    table = render(Table(head, lines, left=frozenset(head[:3])))
+    return (
+        f"Table 8.5, errors of predictions in percent, trace {trace}, ours (GUIM); medians of the"
+        f" first and the last tenth of the jobs\n{table}"
+    )
+
+
+def _errors_csv(found: Numbers) -> bytes:
+    """Medians of the errors over time (figure 8.14), a line for each part of the jobs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("scenario", "policy", "variable", "part", "median_pct"))
+    for scenario, policies in _errors(found).items():
+        for policy, variables in policies.items():
+            for variable, errors in variables.items():
+                for part, median in enumerate(errors["medians"], 1):
+                    writer.writerow((scenario, policy, variable, part, f"{median:.6g}"))
+    return text.getvalue().encode()
 
 
 def _claims_table(claims: Sequence[JudgedClaim]) -> str:

@@ -7,11 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import msgspec
 
 from reshape.errors import ReshapeError, nearest
 from simulator.many_centres.run import rules_named, run_centres
-from simulator.many_centres.schedule import CentresSchedule
+from simulator.studies.sites.batches import batches
+from simulator.studies.sites.errors import prediction_errors
 from simulator.studies.sites.paper import SCENARIOS, centres
 from simulator.study.study import SEED, trace_path
 from simulator.traces import swf
@@ -19,8 +20,8 @@ from simulator.traces.merge import merge
 from simulator.traces.normalise import Rules
 
 MERGED = "merged"
-#: Seconds between two values of a queue over time, and length of the batches of jobs.
-QUEUE_EVERY_S, BATCH_S = 21600.0, 7 * 86400.0
+#: Seconds between two values of a queue over time.
+QUEUE_EVERY_S = 21600.0
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     parameters : `trace` ("merged" or a file), `scenario`, `policy`, `merged` (name of a centre ->
         trace), `days` (of each merged trace), `jobs` (number of jobs; 0: all), `jobs_of` (name of a
-        scenario -> its number of jobs if `jobs` is 0), `scale_estimates`.
+        scenario -> its number of jobs of the merged trace if `jobs` is 0), `scale_estimates`.
 
     Raises
     ------
@@ -47,8 +48,10 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         path = trace_path(parameters, parameters["trace"])
     trace = _trace(tuple(merged), parameters["days"], path)
     options = {"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]}
-    rules = rules_named(parameters["policy"], options)
-    first = parameters["jobs"] or parameters.get("jobs_of", {}).get(name)
+    rules = msgspec.structs.replace(rules_named(parameters["policy"], options), keep_quotes=True)
+    first = parameters["jobs"]
+    if not first and parameters["trace"] == MERGED:
+        first = parameters.get("jobs_of", {}).get(name)
     found = run_centres(trace, centres(name), rules, Rules(), first=first or None)
     return found.numbers() | {
         "moved": found.moved,
@@ -58,23 +61,10 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
             for centre in found.centres
             if found.of_origin(centre.name).any()
         },
+        "prediction_errors": prediction_errors(found),
         "batches": batches(found),
         "queues": found.queues(QUEUE_EVERY_S),
     }
-
-
-def batches(found: CentresSchedule) -> dict[str, list[float]]:
-    """Sums over the jobs that were submitted in each week, for intervals of ratios."""
-    ran, jobs = found.ran, found.schedule.jobs
-    week = ((jobs.submitted - jobs.submitted[0]) // BATCH_S).astype(np.int64)[ran]
-    columns = {
-        "jobs": np.ones(len(week)),
-        "bounded_slowdown": found.bounded_slowdown[ran],
-        "slowdown": found.slowdown[ran],
-        "wait_s": found.schedule.wait[ran],
-        "cost": found.cost[ran],
-    }
-    return {name: np.bincount(week, column).tolist() for name, column in columns.items()}
 
 
 @lru_cache(maxsize=2)

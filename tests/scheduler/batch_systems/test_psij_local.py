@@ -34,7 +34,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
     yield
-    time.sleep(0.2)  # PSI/J notices the end of a process
+    time.sleep(0.11)  # PSI/J notices the end of a process
     gc.collect()
 
 
@@ -127,7 +127,7 @@ def test_a_cancelled_batch_job_has_no_process_left(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_killed_after_the_submission_leaves_one_batch_job(tmp_path: Path) -> None:
-    script = "#!/bin/sh\necho once; sleep 2\n"
+    script = "#!/bin/sh\necho once; sleep 1\n"
     died = subprocess.run([sys.executable, "-c", DIES, tmp_path, script], check=False, timeout=30)
     assert died.returncode == -signal.SIGKILL
     while not (tmp_path / "output").exists():

@@ -43,8 +43,8 @@ def test_sites_have_prices_limits_and_places(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("sites: []", "sites"),
-        ("sites: [{name: a}]", "needs either directory or access"),
-        ("sites: [{name: a, directory: x, access: y}]", "needs either directory or access"),
+        ("sites: [{name: a}]", "needs one of directory, access and batch"),
+        ("sites: [{name: a, directory: x, access: y}]", "needs one of directory, access and batch"),
         ("sites: [{name: 'a:b', directory: x}]", "sites[0].name"),
         ("sites: [{name: a, directory: x}, {name: a, directory: y}]", "two sites are named 'a'"),
         ("sites: [{name: a, directory: x}, {name: b, directory: x}]", "is named twice"),

@@ -9,6 +9,7 @@ import pytest
 from claim_records import check_claims
 
 from reshape.errors import ReshapeError
+from simulator.studies.sites.batches import share
 from simulator.studies.sites.claims import judge, ratio
 from simulator.studies.sites.report import KEYS, report
 from simulator.studies.sites.runs import run
@@ -58,7 +59,13 @@ def rows(traces: Path) -> list[Row]:
 
 def test_the_data_has_the_numbers_of_every_policy(rows: list[Row]) -> None:
     found = report(rows, None)
-    assert set(found.data) == {"trace", "scenarios", "scenarios_isis", "claims"}
+    assert set(found.data) == {
+        "trace",
+        "scenarios",
+        "scenarios_isis",
+        "prediction_errors",
+        "claims",
+    }
     assert found.data["trace"]["merged"]["submitted"] == 900
     assert found.data["scenarios_isis"] == {}
     for policy in POLICIES:
@@ -86,6 +93,38 @@ def test_claims_have_intervals_and_verdicts(rows: list[Row]) -> None:
 
 def test_a_ratio_of_equal_runs_is_1_without_spread(rows: list[Row]) -> None:
     assert ratio(rows[0].result, rows[0].result, "wait_s") == (1.0, 1.0, 1.0)
+
+
+def test_percentiles_and_shares_have_intervals(rows: list[Row]) -> None:
+    separate, together = rows[-1].result, rows[0].result
+    found = ratio(together, separate, "p95_bounded_slowdown")
+    assert found is not None
+    value, low, high = found
+    assert value == together["p95_bounded_slowdown"] / separate["p95_bounded_slowdown"]
+    assert low is not None
+    assert high is not None
+    assert low < value < high
+    assert ratio(together, together, "p95_wait_s") == (1.0, 1.0, 1.0)
+    assert share(separate["batches"], "within_limit", "limited") == (100.0, 100.0, 100.0)
+    within = share(together["batches"], "within_limit", "limited")
+    assert within is not None
+    assert within[0] == pytest.approx(together["within_cost_limit_pct"])
+
+
+def test_errors_of_predictions_are_reported_beside_the_papers(traces: Path) -> None:
+    chosen = [row(traces, "Scenario-2", policy) for policy in ("less-waittime", "random")]
+    found = report(chosen, None)
+    errors = found.data["prediction_errors"]["merged"]["Scenario-2"]
+    waits = errors["less-waittime"]["wait_s"]
+    assert 0 <= waits["median"] <= waits["p95"]
+    assert len(waits["medians"]) == 10
+    # Estimates are one to three times the run time, and chosen with equal probability.
+    assert errors["less-waittime"]["run_s"]["median"] == pytest.approx(100.0, abs=50.0)
+    assert "wait_s" not in errors["random"], "no centre was asked"
+    assert "(97.2)" in found.text
+    lines = found.files["prediction-errors-merged.csv"].decode().splitlines()
+    assert lines[0] == "scenario,policy,variable,part,median_pct"
+    assert len(lines) == 1 + 10 * 4
 
 
 def test_a_ratio_above_1_is_opposite(rows: list[Row]) -> None:
