@@ -1,18 +1,24 @@
-"""What an agent that was killed has left on its node: processes and shared memory of MPI libraries.
+"""What an agent that was killed has left on its node: processes and shared memory.
 
 The kernel ends each mpiexec with its agent, and mpiexec's processes end with it. Processes that
-left this tree survive. The next agent of the node ends them before it reports its processors.
+left this tree survive. The next agent of the node ends them before it reports its processors. If
+the service ends instead, it removes what agents on its host have left.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 
 import psutil
 
 from scheduler.node import mpi_memory
+from scheduler.node.directory import ServiceDirectory
+from scheduler.node.mpi_files import MpiFiles
 from scheduler.node.processes import AGENT_VARIABLE, is_alive
 
 log = logging.getLogger(__name__)
@@ -42,6 +48,29 @@ def end_processes(agent: str) -> None:
                 continue
         time.sleep(0.05)
     mpi_memory.remove(mpi_files)
+
+
+def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
+    """Remove the remains of killed agents from the host of a service of which all jobs have ended.
+
+    An agent that ended by itself has left nothing.
+
+    Parameters
+    ----------
+    nodes : those on this host whose agents have ended.
+    """
+    memory = directory.memory
+    for node in nodes:
+        record = memory / f"mpi-files-{node}"
+        if record.exists():
+            end_processes(f"{memory.name}/{node}")
+            MpiFiles(record).remove_left()
+            record.unlink(missing_ok=True)
+    for job in directory.jobs_with_folder():
+        shutil.rmtree(directory.shm(job), ignore_errors=True)
+    directory.job_access.unlink(missing_ok=True)
+    with suppress(OSError):  # an agent that was started by hand uses it
+        memory.rmdir()
 
 
 def _processes_of(agent: str) -> list[psutil.Process]:

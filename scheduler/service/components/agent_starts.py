@@ -26,6 +26,7 @@ from typing import BinaryIO
 from scheduler.batch_systems.slurm import clean_variables
 from scheduler.batch_systems.slurm_allocation import agent_step
 from scheduler.config.settings import NodeConfig
+from scheduler.node import leftovers
 from scheduler.node.directory import ServiceDirectory
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,10 @@ class AgentStarts:
             self._reap(node, attempts)
         starting = any(attempts.process is not None for attempts in self._attempts.values())
         return not starting and all(map(self.is_gone, filter(self.is_local, self._nodes)))
+
+    def remove_remains(self) -> None:
+        """Remove what killed agents on this host have left; all jobs must have ended."""
+        leftovers.remove_all(self._directory, filter(self.is_local, self._nodes))
 
     def give_up(self) -> None:
         """End the sruns that still run; their agents are out of reach."""

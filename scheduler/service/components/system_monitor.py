@@ -371,7 +371,8 @@ class SystemMonitor:
     def stop_agents(self) -> bool:
         """Tell all agents to end; return whether all have, also those that were just starting.
 
-        An agent on another host is awaited for `STOP_S`: a host may be out of reach.
+        An agent on another host is awaited for `STOP_S`: a host may be out of reach. What killed
+        agents have left on this host is removed in the end.
         """
         self.send_to_all(m.AgentStop())
         moment = time.monotonic()
@@ -381,7 +382,10 @@ class SystemMonitor:
         remote = [node for node in self.agents if self.is_remote(node)]
         if overdue:
             self._starts.give_up()
-        return self._starts.all_ended() and (overdue or not remote)
+        ended = self._starts.all_ended() and (overdue or not remote)
+        if ended:
+            self._starts.remove_remains()
+        return ended
 
     def send_to(self, node: str, message: m.Message) -> None:
         """Send a message to the agent of a node, if there is one."""

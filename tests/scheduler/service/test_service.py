@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import threading
 import time
 
 import pytest
@@ -172,6 +173,24 @@ def test_the_shared_memory_of_jobs_is_removed_after_the_death_of_their_agent(ser
     os.kill(service.agent_pid(), signal.SIGKILL)
     assert service.wait(number).state == "NODE_FAIL"
     service.when(number, lambda _: not service.segments())
+
+
+def test_no_shared_memory_is_left_if_the_agent_is_killed_while_the_service_stops(service):
+    assert service.wait(service.submit(RANKS, 2)).state == "COMPLETED"
+    agent = service.agent_pid()
+    os.kill(agent, signal.SIGSTOP)  # it does not read the order to end
+    stopping = threading.Thread(
+        target=background.stop, args=(service.directory,), kwargs={"kill": True}
+    )
+    stopping.start()
+    time.sleep(1.0)
+    assert stopping.is_alive()
+    assert service.place.memory.exists()
+    os.kill(agent, signal.SIGKILL)
+    stopping.join(30)
+    assert not stopping.is_alive()
+    assert not service.place.memory.exists()
+    assert not service.processes()
 
 
 def test_a_lost_node_ends_only_its_own_jobs(served, tmp_path):
