@@ -91,8 +91,8 @@ def begin(
         case "memory full":
             states.append(State(fault, fill(Path("/dev/shm"))))
         case "second service":
-            other = service.another()
-            states.append(State(fault, lambda: check_second(service, other)))
+            first, other = service.process, service.another()
+            states.append(State(fault, lambda: check_second(service, first, other)))
         case "damage":
             damage(service, fault)
 
@@ -108,15 +108,24 @@ def fill(folder: Path) -> Callable[[], Any]:
     return lambda: path.unlink(missing_ok=True)
 
 
-def check_second(service: Service, other: subprocess.Popen[bytes]) -> None:
-    """The second service of a directory must have ended, with an error."""
+def check_second(
+    service: Service, first: subprocess.Popen[bytes] | None, other: subprocess.Popen[bytes]
+) -> None:
+    """The second service of a directory must have ended, with an error.
+
+    If another fault ended the first one meanwhile, the second one may have taken its place.
+    """
     try:
         code = other.wait(10)
     except subprocess.TimeoutExpired:
         other.kill()
         code = 0
-    if code == 0:
+    if code != 0:
+        return
+    if service.process is first and first is not None and first.poll() is None:
         service.outcome.wrong.append("a second service ran in the same directory")
+    else:
+        service.outcome.notes.append("the second service took the place of the first one")
 
 
 def damage(service: Service, fault: Fault) -> None:
