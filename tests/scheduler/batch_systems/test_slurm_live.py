@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hosts import NoHosts
 from slurm_cluster import SlurmCluster
 
+from reshape.wire import messages as m
+from scheduler.batch_sites.site import BatchSite
 from scheduler.batch_systems.interface import (
     BatchRequest,
     BatchState,
     BatchStatus,
+    BatchSystem,
     BatchSystemError,
 )
+from scheduler.batch_systems.psij_system import Psij
+from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
+from scheduler.client.submission import job_environment
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +54,7 @@ def request(tmp_path: Path, script: str, *options: str, nodes: int = 1) -> Batch
     return BatchRequest(f"#!/bin/sh\n{script}\n", nodes, 75.0, "a|b c", tmp_path, output, options)
 
 
-def until(slurm: Slurm, number: str, state: BatchState) -> BatchStatus:
+def until(slurm: BatchSystem, number: str, state: BatchState) -> BatchStatus:
     end = time.monotonic() + 30.0
     while (status := slurm.statuses([number])[number]).state is not state:
         assert time.monotonic() < end, status
@@ -93,6 +101,57 @@ def test_the_fields_of_a_request_precede_its_options(tmp_path: Path) -> None:
     assert status.nodes == "n1"
     slurm.cancel([number])
     until(slurm, number, BatchState.ENDED)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
+    pytest.importorskip("psij", reason="the extra 'psij' is not installed")
+    batch = RecordedBatchSystem(Psij("slurm", tmp_path / "psij"), tmp_path / "jobs")
+    wanted = replace(
+        request(tmp_path, "wc -l < $PSIJ_NODEFILE; exit 3", "slurm.comment=x", nodes=2),
+        name="first",
+        processors=2,
+    )
+    assert "PSI/J has no dry run" in batch.check(wanted)
+    number = batch.submit(wanted)
+    assert batch.submit(wanted) == number
+    ended = until(batch, number, BatchState.ENDED)
+    assert ended.exit_code == 3
+    assert (tmp_path / "output").read_text() == "4\n"
+    later = batch.submit(replace(request(tmp_path, "sleep 100", nodes=2), name="second"))
+    until(batch, later, BatchState.RUNNING)
+    waits = batch.submit(replace(request(tmp_path, "true", nodes=2), name="third"))
+    found = batch.statuses([later, waits, "4711"])
+    assert [found[each].state for each in (later, waits, "4711")] == [
+        BatchState.RUNNING,
+        BatchState.QUEUED,
+        BatchState.UNKNOWN,
+    ]
+    batch.cancel([later, waits, "4711"])
+    assert until(batch, waits, BatchState.ENDED).exit_code is None
+    refused = replace(wanted, name="fourth", options=("queue=none",))
+    with pytest.raises(BatchSystemError, match=r"psij-slurm: .*invalid partition"):
+        batch.submit(refused)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_site_that_stands_for_slurm_runs_a_job_once(tmp_path: Path) -> None:
+    file = tmp_path / "slurm.yaml"
+    file.write_text("system: slurm\njobs: jobs\nprocessors_per_node: 2\noptions: [--comment=x]\n")
+    site = BatchSite(file)
+    environment = job_environment(os.environ)
+    argv = ["sh", "-c", "echo $PMI_SIZE"]
+    submission = m.Submission(
+        argv, 2, 75.0, cwd=str(tmp_path), environment=environment, output="out", key="K"
+    )
+    for _ in range(2):
+        answer = site.request(m.Submit(submission=submission), 30.0)
+        assert isinstance(answer, m.Submitted)
+        assert answer.job == 1
+    ended = site.request(m.Wait(job=1), 30.0)
+    assert isinstance(ended, m.Jobs)
+    assert (ended.jobs[0].state, ended.jobs[0].exit_code) == ("COMPLETED", 0)
+    assert (tmp_path / "out").read_text() == "2\n2\n"
 
 
 def test_an_unknown_id_is_never_running(cluster: SlurmCluster) -> None:
