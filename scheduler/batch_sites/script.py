@@ -11,6 +11,8 @@ from reshape.wire.messages import Submission
 
 #: Variables that describe the batch job in which a process runs; those of the client would mislead.
 _OF_BATCH_JOB = re.compile(r"(SLURM|PBS|LSB|LS|FLUX|PMI|PMIX|PSIJ)_|HYDRA_|HOSTNAME$|PWD$")
+#: Names of variables that a shell can export; it passes no others on.
+_EXPORTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Fields of a submission that only a service can honour, with the option that sets them.
 _OF_SERVICE = {
     "priority": "--priority",
@@ -53,11 +55,12 @@ def job_script(submission: Submission, output: Path) -> str:
     lines = ["#!/bin/sh"]
     if submission.open_mode == "truncate":
         lines.append(f": > {shlex.quote(str(output))}")
-    words = [
-        f"{name}={value}"
+    # In the script, which only its user can read, and not in an argument list, which all can.
+    lines += [
+        f"export {name}={shlex.quote(value)}"
         for name, value in submission.environment.items()
-        if not _OF_BATCH_JOB.match(name)
+        if _EXPORTABLE.fullmatch(name) and not _OF_BATCH_JOB.match(name)
     ]
     command = ["mpiexec", "-n", str(submission.processors), *submission.argv]
-    lines.append(f"exec env {shlex.join([*words, *command])}")
+    lines.append(f"exec {shlex.join(command)}")
     return "\n".join(lines) + "\n"

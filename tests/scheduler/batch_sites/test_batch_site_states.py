@@ -65,6 +65,6 @@ def test_the_script_keeps_the_variables_of_the_batch_job() -> None:
     environment = {"A": "it's", "SLURM_JOB_ID": "7", "PBS_JOBID": "8", "PATH": "/bin"}
     submission = Submission(["prog", "a b"], 3, 60.0, environment=environment, open_mode="append")
     assert job_script(submission, JOB.output_file) == (
-        "#!/bin/sh\nexec env 'A=it'\"'\"'s' PATH=/bin mpiexec -n 3 prog 'a b'\n"
+        "#!/bin/sh\nexport A='it'\"'\"'s'\nexport PATH=/bin\nexec mpiexec -n 3 prog 'a b'\n"
     )
     assert str(JOB.output_file) == "/tmp/1.out"
