@@ -135,7 +135,10 @@ class Programs(Physics):
                 job = msgspec.structs.replace(job, iteration_s=job.iteration_s * factor)
             self._states[order.job] = ProgramState(job, size=processes)
         if self.places is not None:
-            self.places.setdefault(order.job, []).append((self._agenda.now, order.processors))
+            kept = self.places.setdefault(order.job, [])
+            if kept and kept[-1][1]:  # redirected at this instant
+                kept.append((self._agenda.now, ProcSet()))
+            kept.append((self._agenda.now, order.processors))
         self._start_processes(order, processes, self._costs.start)
 
     def resize(self, order: Continue | Expand | Contract) -> None:
@@ -170,7 +173,7 @@ class Programs(Physics):
         """Keep the outcome of a job that ended, and drop everything else about it."""
         job = self._site.jobs[number]
         if job.ended_at is None:  # it was redirected
-            if self.places is not None:
+            if self.places is not None and job.started_at is None:
                 self.places[number].append((self._agenda.now, ProcSet()))
             return
         self.outcomes.append(Outcome.of(job))

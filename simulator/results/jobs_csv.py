@@ -1,11 +1,13 @@
 """``jobs.csv``: a line for each job, in the columns of Batsim, which evalys reads as well.
 
-For workloads of resizable jobs a column ``sizes`` follows: ``0:4 62.5:8`` is 4 processors from
-second 0 on and 8 from second 62.5 to the end. If their places were kept, a column ``places`` comes
-next, in the same form: ``0:0-3 62.5:0-3,12-15``; ``allocated_resources`` are the processors at the
-start then. If the dispersal of the jobs was measured, the
-columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`). The last column is
-always ``first_prediction_s``, the run time that the scheduler expected when the job was submitted.
+For workloads of resizable jobs and of redirected ones a column ``sizes`` follows: ``0:4 62.5:8`` is
+4 processors from second 0 on and 8 from second 62.5 to the end; a job that waits between two runs
+has none. A group that joins counts from the end of the resize on. If the places of resizable jobs
+were kept, a column ``places`` comes next, in the same form: ``0:0-3 62.5:0-3,12-15``;
+``allocated_resources`` are the processors at the start then. If the dispersal of the jobs was
+measured, the columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`). The
+last column is always ``first_prediction_s``, the run time that the scheduler expected when the job
+was submitted.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import TypeAlias
 
 import msgspec
@@ -59,7 +60,8 @@ class Schedule(msgspec.Struct, frozen=True):
     places : processors of each job over time, by its place from 1, of a resizable workload, if they
         were kept.
     redirected : (place in `jobs` from 1, start, end) of the runs that were ended to start again.
-    sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload.
+    sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload or
+        one with redirected jobs.
     held_s : processor-seconds that jobs held, joining groups included; None: those of `processors`.
     fragmentation : if individual processors were allocated.
     dispersal : of the jobs in the network, if it was measured.
@@ -96,7 +98,11 @@ class Schedule(msgspec.Struct, frozen=True):
         """Schedule of a run of these jobs."""
         killed = jobs.cut.copy()
         killed[[number - 1 for number in result.killed]] = True
-        sizes = {outcome.job: outcome.sizes for outcome in result.outcomes}
+        sizes: Mapping[int, Sizes] | None = None
+        if result.held_s is not None:
+            sizes = {outcome.job: outcome.sizes for outcome in result.outcomes}
+        elif result.redirected:
+            sizes = _of_redirected(result, jobs)
         return cls(
             jobs,
             result.processors,
@@ -105,7 +111,7 @@ class Schedule(msgspec.Struct, frozen=True):
             killed,
             _allocated(result),
             result.redirected,
-            None if result.held_s is None else sizes,
+            sizes,
             result.held_s,
             computed=_computed(result, killed),
             first_estimates=_estimates(result, jobs),
@@ -161,12 +167,24 @@ class Schedule(msgspec.Struct, frozen=True):
         return Trace(original.path, original.header, columns, original.oddities)
 
 
+def _of_redirected(result: Result, jobs: TraceJobs) -> Mapping[int, Sizes]:
+    """Sizes of rigid jobs over time, with the runs that were ended to start again."""
+    sizes: dict[int, list[tuple[float, int]]] = {}
+    processors = jobs.processors.tolist()
+    for number, start, end in result.redirected:
+        sizes.setdefault(number, []).extend([(start, processors[number - 1]), (end, 0)])
+    for number, start in enumerate(result.started, 1):
+        if not isnan(start):
+            sizes.setdefault(number, []).append((start, processors[number - 1]))
+    return sizes
+
+
 def _allocated(result: Result) -> Mapping[int, ProcSet] | None:
     """Processors of each job at its last start."""
     if result.places is None:
         return result.allocated
     return {
-        number: next(held for at, held in kept if at >= result.started[number - 1])
+        number: next(held for at, held in kept if held and at >= result.started[number - 1])
         for number, kept in result.places.items()
     }
 
