@@ -50,12 +50,14 @@ from simulator.traces.normalise import (
     LABELS,
     NEEDED,
     CleaningReport,
+    Rules,
     machine_size,
     normalise,
 )
 from simulator.workloads import advance_reservations, workload_file
 from simulator.workloads.advance_reservations import PlannedReservation
 from simulator.workloads.resizable_trace import of_trace
+from simulator.workloads.workload import Workload
 
 
 @click.command()
@@ -195,11 +197,7 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     machine = platform.flat(processors) if machine is None else machine
     sharing = _sharing(options, machine, read)
     if read is not None:
-        gains = bool(options["contiguity_speedup"])
-        rules, kills = rules_of_run(rules, sharing, contiguous_gain=gains)
-        jobs, report = normalise(read, processors, rules, labels=predicts(chosen))
-        jobs = jobs if options["first"] is None else jobs.first(options["first"])
-        workload = of_trace(jobs, processors, resizability(options), kills=kills)
+        workload, report = _made_resizable(read, processors, options, chosen, rules, sharing)
     schedule = run(
         workload,
         machine,
@@ -233,6 +231,22 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
+
+
+def _made_resizable(
+    read: swf.Trace,
+    processors: int,
+    options: Mapping[str, Any],
+    chosen: Scenario,
+    rules: Rules,
+    sharing: Sharing | None,
+) -> tuple[Workload, CleaningReport]:
+    """Workload of a trace of which a share is made resizable, and a report on its cleaning."""
+    gains = bool(options["contiguity_speedup"])
+    rules, kills = rules_of_run(rules, sharing, contiguous_gain=gains)
+    jobs, report = normalise(read, processors, rules, labels=predicts(chosen))
+    jobs = jobs if options["first"] is None else jobs.first(options["first"])
+    return of_trace(jobs, processors, resizability(options), kills=kills), report
 
 
 def _advance(options: Mapping[str, Any]) -> list[PlannedReservation]:
