@@ -76,6 +76,7 @@ def test_results_have_the_first_runs_of_redirected_jobs(
         assert jobs.places is not None
         for sizes, places in zip(jobs.sizes, jobs.places, strict=True):
             assert [(at, len(each)) for at, each in places] == [*sizes]
+        invoke("plot", tmp_path, "--format", "png")
         assert sum((end - begin) * len(each) for _, begin, end, each in jobs.spans) == (
             pytest.approx(work)
         )
