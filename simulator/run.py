@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,8 +13,10 @@ from reshape.errors import ConfigError
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
 from scheduler.core.core import Core, EventOrder
+from scheduler.model.events import Event
 from scheduler.model.machine import Machine, Selection
 from scheduler.model.mesh.mesh import Mesh
+from scheduler.model.orders import Order
 from scheduler.policies.scenario import Scenario
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
@@ -62,13 +65,16 @@ def run(
     rules : of cleaning a trace.
     event_order : "batch" or "sequential"; see `Core`.
     counted : whether the core counts processors instead of allocating individual ones, which is
-        faster. By default it counts those of a trace; single jobs always get individual ones.
+        faster. By default it counts those of a trace. Single jobs always get individual ones; False
+        keeps them in the schedule.
     first : number of jobs to simulate, by submission; None: all.
-    contiguity_speedup : gain of jobs of a trace on contiguous processors (`Contiguity`). The core
-        then kills jobs at their request; the rules do not cut the run times beforehand.
+    contiguity_speedup : gain of jobs on contiguous processors (`Contiguity`), not together with
+        sharing. The core then kills jobs of a trace at their request; the rules do not cut the run
+        times beforehand (`rules_of_run`).
     dispersal_exponent : how fast this gain falls with the distance of the processors
         (`Contiguity`).
-    dispersal : measure the dispersal of the jobs on a tree; on a mesh or torus it always is.
+    dispersal : measure the dispersal of the jobs on a tree; on a mesh or torus it always is, if the
+        processors are kept.
     sharing : how jobs share nodes; for a trace it needs ``counted=False``. If it kills jobs at
         their requests, the rules do not cut the run times beforehand. Single jobs need its windows
         "changes".
@@ -78,31 +84,36 @@ def run(
     Raises
     ------
     ReshapeError : no job can run by the rules, or a rule refuses one; scenario and machine do not
-        go together, or scenario and sharing.
+        go together, or scenario, sharing and the gain of contiguity.
     """
     machine = platform.flat(machine) if isinstance(machine, int) else machine
+    contiguity = None
+    if contiguity_speedup:
+        contiguity = Contiguity(contiguity_speedup, machine.network, dispersal_exponent)
+    _check_sharing(scenario, sharing, contiguity)
     if isinstance(workload, Workload):
-        return _run_jobs(workload, machine, scenario, event_order, watch, advance, sharing)
+        return _run_jobs(
+            workload,
+            machine,
+            scenario,
+            event_order,
+            watch=watch,
+            advance=advance,
+            sharing=sharing,
+            contiguity=contiguity,
+            keeps_places=counted is False,
+            dispersal=dispersal,
+        )
     counted = True if counted is None else counted
     rules = Rules() if rules is None else rules
     trace = _with_resources_of(machine, workload)
-    contiguity = contiguity_speedup and Contiguity(
-        contiguity_speedup, machine.network, dispersal_exponent
-    )
-    shared_kill = sharing is not None and sharing.overtime == "kill"
-    if sharing is not None and scenario.redirection is not None:
-        raise ConfigError("jobs that share nodes cannot be redirected", field="redirection")
-    cut_later = (contiguity or shared_kill) and rules.overrun == "cut"
-    if cut_later:
-        rules = msgspec.structs.replace(rules, overrun="keep")
+    rules, kill = rules_of_run(rules, sharing, contiguous_gain=contiguity is not None)
     jobs, report = normalise(trace, machine.processors, rules, labels=predicts(scenario))
     jobs = jobs if first is None else jobs.first(first)
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine, scenario.selection)
-    kill, resources = bool(cut_later) or shared_kill, trace.capacities()
+    resources = trace.capacities()
     if sharing is not None:
-        machine = msgspec.structs.replace(
-            machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
-        )
+        machine = _shared(machine, sharing)
     elif not machine.shared_per_node:
         shared = trace.shared_capacities()
         machine = msgspec.structs.replace(machine, shared_per_node=shared)
@@ -110,12 +121,12 @@ def run(
     loss = ExternalLoss(site) if isinstance(site, Core) and site.state.placing else None
     engine = Engine(
         site,
-        in_trace(jobs, advance) if advance else jobs,
+        in_trace(jobs, advance, machine.processors_per_node) if advance else jobs,
         requests=[each.request(float(jobs.submitted[0])) for each in advance],
         watch=loss,
         allocations=not counted,
         estimates=predicts(scenario),
-        contiguity=contiguity or None,
+        contiguity=contiguity,
         sharing=sharing,
     )
     with no_collection():
@@ -141,11 +152,21 @@ def _run_jobs(
     machine: Platform,
     scenario: Scenario,
     event_order: str,
+    *,
     watch: Watch | None,
     advance: Sequence[PlannedReservation],
     sharing: Sharing | None,
+    contiguity: Contiguity | None,
+    keeps_places: bool,
+    dispersal: bool,
 ) -> Schedule:
     """Simulate single jobs."""
+    if machine.exclusive:
+        raise ConfigError(
+            "exclusive nodes do not apply to resizable jobs, whose sizes are numbers of processors:"
+            " leave exclusive out of the machine file",
+            field="exclusive",
+        )
     if sharing is not None:
         if sharing.windows != "changes":
             raise ConfigError(
@@ -153,28 +174,92 @@ def _run_jobs(
                 " --sharing changes",
                 field="sharing",
             )
-        if scenario.redirection is not None:
-            raise ConfigError("jobs that share nodes cannot be redirected", field="redirection")
-        machine = msgspec.structs.replace(
-            machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
-        )
+        machine = _shared(machine, sharing)
     jobs = sorted(workload.jobs, key=lambda job: job.at)
-    kill = workload.trace_jobs is None or (sharing is not None and sharing.overtime == "kill")
+    kill = workload.kills or (sharing is not None and sharing.overtime == "kill")
     site = _site(scenario, machine, {}, event_order, counted=False, kill=kill, keep_ended=True)
+    loss = None
+    if keeps_places and isinstance(site, Core) and site.state.placing:
+        loss = ExternalLoss(site)
     engine = Engine(
         site,
-        in_list(jobs, advance) if advance else jobs,
+        in_list(jobs, advance, machine.processors_per_node) if advance else jobs,
         requests=[each.request(jobs[0].at) for each in advance],
         cost=workload.cost,
         start_s=workload.start_s,
         end_s=workload.end_s,
-        watch=watch,
+        watch=_both(watch, loss),
+        allocations=keeps_places,
         estimates=predicts(scenario),
+        contiguity=contiguity,
         sharing=sharing,
     )
     result = engine.run()
     schedule = Schedule.of(result, workload.columns())
-    return msgspec.structs.replace(schedule, advance=granted(result.answers))
+    found: dict[str, Any] = {"advance": granted(result.answers)}
+    if keeps_places and isinstance(site, Core):
+        lost = 0.0 if loss is None else loss.lost
+        found["fragmentation"] = fragmentation(schedule, lost, schedule.jobs.processors)
+    network = machine.network
+    if schedule.places is not None and network and (isinstance(network, Mesh) or dispersal):
+        numbers = range(1, len(schedule.ended) + 1)
+        ends = zip(numbers, schedule.ended.tolist(), strict=True)
+        held = ((schedule.places.get(number, ()), end) for number, end in ends)
+        found["dispersal"] = Dispersal.over_time(network, held)
+    if sharing is not None:
+        found["penalties"] = penalties(schedule)
+    return msgspec.structs.replace(schedule, **found)
+
+
+def rules_of_run(
+    rules: Rules, sharing: Sharing | None, *, contiguous_gain: bool
+) -> tuple[Rules, bool]:
+    """Rules of cleaning, and whether the core kills jobs at their walltimes.
+
+    Neighbours and places change run times, so that these rules do not cut them beforehand.
+
+    Parameters
+    ----------
+    contiguous_gain : whether jobs gain by contiguous processors.
+    """
+    kills = sharing is not None and sharing.overtime == "kill"
+    if rules.overrun == "cut" and (kills or contiguous_gain):
+        return msgspec.structs.replace(rules, overrun="keep"), True
+    return rules, kills
+
+
+def _check_sharing(
+    scenario: Scenario, sharing: Sharing | None, contiguity: Contiguity | None
+) -> None:
+    if sharing is None:
+        return
+    if scenario.redirection is not None:
+        raise ConfigError("jobs that share nodes cannot be redirected", field="redirection")
+    if contiguity is not None:
+        raise ConfigError(
+            "--sharing and --contiguity-speedup both change run times, and no model combines them:"
+            " leave one out",
+            field="sharing",
+        )
+
+
+def _shared(machine: Platform, sharing: Sharing) -> Platform:
+    """Machine with the capacities of shared nodes."""
+    return msgspec.structs.replace(
+        machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty
+    )
+
+
+def _both(first: Watch | None, second: Watch | None) -> Watch | None:
+    """Watch that calls two others, either of which may be missing."""
+    if first is None or second is None:
+        return first or second
+
+    def watch(now: float, events: list[Event], orders: list[Order]) -> None:
+        first(now, events, orders)
+        second(now, events, orders)
+
+    return watch
 
 
 def predicts(scenario: Scenario) -> bool:

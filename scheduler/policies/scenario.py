@@ -91,11 +91,6 @@ class Scenario(msgspec.Struct, frozen=True):
                 f"a selection on the reservation table does not go with pick {pick}",
                 field="backfill.pick",
             )
-        if on_table and self.backfill.adaptive_start < 1:
-            raise ConfigError(
-                "a selection on the reservation table does not go with adaptive starts",
-                field="backfill.adaptive_start",
-            )
         if pick == "penalty" and not on_table:
             raise ConfigError(
                 "pick penalty needs a selection on the reservation table, such as rua",

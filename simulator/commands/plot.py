@@ -76,6 +76,8 @@ def plot(
     jobs = jobs_csv.read(directory / jobs_csv.NAME)
     metrics = _metrics(directory / "metrics.json")
     size = processors or int(metrics.get("processors", jobs.machine()))
+    if processors is None and metrics.get("redirected"):  # a redirection group has further ones
+        size = max(size, jobs.machine())
     if size < jobs.machine():
         raise ReshapeError(
             f"{directory / jobs_csv.NAME}: a job held processor {jobs.machine() - 1}, the machine"

@@ -43,19 +43,21 @@ from simulator.engine.sharing import Sharing
 from simulator.results import jobs_csv, paraver
 from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.schedule import Schedule
-from simulator.run import predicts, run
+from simulator.run import predicts, rules_of_run, run
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
 from simulator.traces.normalise import (
     LABELS,
     NEEDED,
     CleaningReport,
+    Rules,
     machine_size,
     normalise,
 )
 from simulator.workloads import advance_reservations, workload_file
 from simulator.workloads.advance_reservations import PlannedReservation
 from simulator.workloads.resizable_trace import of_trace
+from simulator.workloads.workload import Workload
 
 
 @click.command()
@@ -83,7 +85,7 @@ def simulate(trace: Path, **options: Any) -> None:
     usage = Usage()
     of_file = trace.suffix in workload_file.ENDINGS
     at_centres = options["machine_file"] is not None and names_centres(options["machine_file"])
-    check_kind(of_file, bool(options["resizable"]), at_centres)
+    check_kind(of_file, bool(options["resizable"]))
     if options["pools"]:
         _simulate_pools(trace, options, usage)
         return
@@ -111,8 +113,6 @@ def simulate(trace: Path, **options: Any) -> None:
         raise click.UsageError(f"--{name} needs a --machine file that names several centres")
     machine = None if machine_file is None else platform.read(machine_file)
     out: Path | None = options["out"]
-    if options["paraver"] and out is None:
-        raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     _check_places(options)
     writes_swf = options["swf_file"] is not None or out is not None
     read = swf.read(trace, fields=_fields(chosen, writes_swf), lenient=options["lenient"])
@@ -137,13 +137,7 @@ def simulate(trace: Path, **options: Any) -> None:
     result: dict[str, Any] = {"trace": read.path, "policy": options["policy"]}
     result |= {"processors": machine.processors}
     result |= {name: value for name, value in metrics.items() if name not in OF_RESIZABLE}
-    if schedule.fragmentation is not None:
-        result |= msgspec.structs.asdict(schedule.fragmentation)
-    if schedule.dispersal is not None:
-        result |= schedule.dispersal.means()
-    if schedule.penalties is not None:
-        result |= msgspec.structs.asdict(schedule.penalties)
-    result |= _of_reservations(schedule)
+    result |= _of_places(schedule) | _of_reservations(schedule)
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     workload = trace.name.removesuffix(".gz").removesuffix(".swf")
@@ -157,10 +151,7 @@ def simulate(trace: Path, **options: Any) -> None:
     if out is not None:
         files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, workload)
         if options["paraver"]:
-            began = (read.declared("UnixStartTime") or 0) + int(schedule.jobs.submitted[0])
-            jobs = jobs_csv.JobTable.of(schedule, workload)
-            for name, data in paraver.encode(jobs, machine.processors, began).items():
-                files[out / name] = data
+            files |= _paraver(schedule, read, workload, out)
         files[out / "schedule.swf"] = swf_bytes(schedule, read, options["policy"])
         files[out / "metrics.json"] = (json_text.dumps(result, indent=2) + "\n").encode()
     replace_all(files)
@@ -183,6 +174,12 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     chosen = chosen_scenario(options, rules)
     out: Path | None = options["out"]
     _check_places(options)
+    counts = options["select"] == COUNT
+    if counts and "select" in given():
+        raise click.UsageError(
+            "--select count: resizable jobs get individual processors; give --select first-fit, or"
+            " leave it out"
+        )
     result: dict[str, Any] = {"trace": str(trace), "policy": options["policy"]}
     read, report = None, None
     machine_file: Path | None = options["machine_file"]
@@ -197,22 +194,25 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
         writes_swf = options["swf_file"] is not None or out is not None
         read = swf.read(trace, fields=_fields(chosen, writes_swf), lenient=options["lenient"])
         processors = most or machine_size(read)
-        if options["sharing"] and options["overtime"] == "kill" and rules.overrun == "cut":
-            rules = msgspec.structs.replace(rules, overrun="keep")
-        jobs, report = normalise(read, processors, rules, labels=predicts(chosen))
-        jobs = jobs if options["first"] is None else jobs.first(options["first"])
-        workload = of_trace(jobs, processors, resizability(options))
     machine = platform.flat(processors) if machine is None else machine
+    sharing = _sharing(options, machine, read)
+    if read is not None:
+        workload, report = _made_resizable(read, processors, options, chosen, rules, sharing)
     schedule = run(
         workload,
         machine,
         chosen,
-        sharing=_sharing(options, machine, read),
+        event_order=options["event_order"],
+        counted=None if counts else False,
+        contiguity_speedup=options["contiguity_speedup"],
+        dispersal_exponent=_exponent(options, machine),
+        dispersal=options["dispersal"],
+        sharing=sharing,
         advance=_advance(options),
     )
     result |= {"processors": processors}
     result |= msgspec.structs.asdict(schedule.metrics(options["tau"]))
-    result |= _of_reservations(schedule)
+    result |= _of_places(schedule) | _of_reservations(schedule)
     if report is not None:
         result |= {"report": msgspec.structs.asdict(report)}
     files: dict[Path, bytes] = {}
@@ -225,16 +225,57 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     if out is not None:
         name = trace.name.removesuffix(".gz").rpartition(".")[0]
         files[out / jobs_csv.NAME] = jobs_csv.encode(schedule, name)
+        if options["paraver"]:
+            files |= _paraver(schedule, read, name, out)
         files[out / "metrics.json"] = (json_text.dumps(result, indent=2) + "\n").encode()
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
 
 
+def _made_resizable(
+    read: swf.Trace,
+    processors: int,
+    options: Mapping[str, Any],
+    chosen: Scenario,
+    rules: Rules,
+    sharing: Sharing | None,
+) -> tuple[Workload, CleaningReport]:
+    """Workload of a trace of which a share is made resizable, and a report on its cleaning."""
+    gains = bool(options["contiguity_speedup"])
+    rules, kills = rules_of_run(rules, sharing, contiguous_gain=gains)
+    jobs, report = normalise(read, processors, rules, labels=predicts(chosen))
+    jobs = jobs if options["first"] is None else jobs.first(options["first"])
+    return of_trace(jobs, processors, resizability(options), kills=kills), report
+
+
 def _advance(options: Mapping[str, Any]) -> list[PlannedReservation]:
     """Advance reservations of the file of the options; none without one."""
     file: Path | None = options["advance_file"]
     return [] if file is None else advance_reservations.read(file)
+
+
+def _of_places(schedule: Schedule) -> dict[str, Any]:
+    """What places and neighbours of the jobs amount to, as results."""
+    found: dict[str, Any] = {}
+    if schedule.fragmentation is not None:
+        found |= msgspec.structs.asdict(schedule.fragmentation)
+    if schedule.dispersal is not None:
+        found |= schedule.dispersal.means()
+    if schedule.penalties is not None:
+        found |= msgspec.structs.asdict(schedule.penalties)
+    return found
+
+
+def _paraver(
+    schedule: Schedule, trace: swf.Trace | None, workload: str, out: Path
+) -> dict[Path, bytes]:
+    """Files of a Paraver trace."""
+    began = 0 if trace is None else trace.declared("UnixStartTime") or 0
+    began += int(schedule.jobs.submitted[0])
+    jobs = jobs_csv.JobTable.of(schedule, workload)
+    files = paraver.encode(jobs, schedule.processors, began)
+    return {out / name: data for name, data in files.items()}
 
 
 def _of_reservations(schedule: Schedule) -> dict[str, Any]:
@@ -299,6 +340,8 @@ def _fields(chosen: Scenario, writes_swf: bool) -> Sequence[str]:
 def _check_places(options: Mapping[str, Any]) -> None:
     """Check before the simulation that the results can be written."""
     out: Path | None = options["out"]
+    if options["paraver"] and out is None:
+        raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     for place in (options["swf_file"], out and out / jobs_csv.NAME):
         if place is not None:
             check_place(place, make_parent=place.parent == out)

@@ -36,25 +36,16 @@ APPLY_TO_CENTRES = frozenset(
 )  # fmt: skip
 EXACT = "exact"  #: Estimates that are the run times.
 COUNT = "count"  #: Selection of machines whose processors are counted.
-#: Options for workload files; for traces of which no job is resizable; of which some are.
+#: Options for workload files; for several centres; for shared nodes; for resizable jobs of traces.
 OF_FILES = frozenset(
     ("trace", "processors", "policy", "reservations", "queue_order", "backfill_order", "estimates",
      "kill_at_reservation", "fields", "tau", "out", "as_json", "seed", "statistic", "sample",
      "price", "pools", "pool_wait", "advance_file", "machine_file", "sharing", "penalty",
-     "overtime", "demand_error")
+     "overtime", "demand_error", "event_order", "select", "contiguity_speedup",
+     "dispersal_exponent", "dispersal", "paraver")
 )  # fmt: skip
 OF_CENTRES = frozenset(("assign", "dispatch"))
 OF_SHARING = frozenset(("penalty", "overtime", "demand_error"))
-OF_RIGID = frozenset(
-    (
-        "event_order",
-        "select",
-        "contiguity_speedup",
-        "dispersal_exponent",
-        "dispersal",
-        "paraver",
-    )
-)
 WITH_RESIZABLE = frozenset(
     ("speedup", "iterations", "expand_most", "expand_step", "data_mib", "cost", "seed")
 )
@@ -236,7 +227,7 @@ def check_centres() -> None:
             )
 
 
-def check_kind(of_file: bool, made_resizable: bool, at_centres: bool) -> None:
+def check_kind(of_file: bool, made_resizable: bool) -> None:
     """Refuse options that do not apply to this kind of workload."""
     on_line = given()
     for name, option in on_line.items():
@@ -244,8 +235,6 @@ def check_kind(of_file: bool, made_resizable: bool, at_centres: bool) -> None:
             raise click.UsageError(f"{option} needs --machine with several centres")
         if of_file and name not in OF_FILES:
             raise click.UsageError(f"{option} does not apply to a workload file; leave it out")
-        if made_resizable and name in OF_RIGID and not (at_centres and name == "machine_file"):
-            raise click.UsageError(f"{option} and --resizable exclude each other; leave one out")
         if name in OF_SHARING and "sharing" not in on_line:
             raise click.UsageError(f"{option} needs --sharing; give it as well")
         if name == "pool_wait" and "pools" not in on_line:

@@ -34,9 +34,9 @@ class Engine:
     costs : for single jobs, instead of these four: costs by the number of processes.
     rng : draws from measured costs; None: the mean each time.
     watch : called with (time, events, orders) after each call of the site.
-    allocations : keep the processors of each rigid job.
+    allocations : keep the processors of each job, of single jobs over time.
     estimates : keep the estimate with which each job was submitted.
-    contiguity : gain of rigid jobs on contiguous processors.
+    contiguity : gain on contiguous processors; not together with sharing.
     requests : events that come at their times, such as requests for advance reservations.
     cpu_factors : see `RigidJobs`.
     sharing : what becomes of run times and iterations on shared nodes; the site must allocate
@@ -70,15 +70,24 @@ class Engine:
         rigid = RigidJobs(agenda, run_s, around_s, contiguity, cpu_factors)
         physics: Physics = rigid
         self._programs: Programs | None = None
+        self._shared: SharedIterations | None = None
         if isinstance(submissions, JobList):
             if costs is None:
                 costs = Costs.constant(cost or ResizeCost(), start_s, end_s, point_s)
-            shared = None
             if sharing is not None:
                 demands = sharing.demands([spec.shared for spec in specs])
-                shared = SharedIterations(agenda, demands, sharing.nodes())
+                self._shared = SharedIterations(agenda, demands, sharing.nodes())
             physics = self._programs = Programs(
-                submissions.jobs, site, agenda, costs, rng, rigid, cpu_factors, shared
+                submissions.jobs,
+                site,
+                agenda,
+                costs,
+                rng,
+                rigid,
+                cpu_factors,
+                self._shared,
+                contiguity,
+                keep_places=allocations,
             )
         elif sharing is not None:
             demands = sharing.demands([spec.shared for spec in specs])
@@ -90,7 +99,7 @@ class Engine:
             agenda,
             physics,
             watch=watch,
-            keep_allocations=allocations,
+            keep_allocations=allocations and self._programs is None,
             keep_estimates=estimates,
         )
 
@@ -108,6 +117,8 @@ class Engine:
             killed=loop.killed,
             redirected=loop.redirected,
             allocated=loop.allocated,
+            places=None if programs is None else programs.places,
+            computed=None if self._shared is None else self._shared.times,
             first_estimates=loop.first_estimates,
             answers=loop.answers,
         )

@@ -23,7 +23,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.sites.site import RecordingSite
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import Physics
-from simulator.engine.costs import Costs, ProcessStarts, StepTime
+from simulator.engine.costs import Contiguity, Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
 from simulator.engine.rigid_jobs import RigidJobs
 from simulator.engine.shared_programs import IterationEnd, SharedIterations
@@ -73,11 +73,15 @@ class Programs(Physics):
     rigid : runs the rigid jobs.
     cpu_factors : see `RigidJobs`.
     shared : prolongs iterations and rigid jobs that share nodes; None: nothing does.
+    contiguity : gain of the iterations on contiguous processors; that of rigid jobs is in `rigid`.
+    keep_places : keep the processors of each job over time.
 
     Attributes
     ----------
     outcomes : jobs that ended, in the order of their ends.
     held_s : processor-seconds that jobs held.
+    places : job number -> (time in seconds, processors on which it computes from then on); no
+        processors between two runs. None if they are not kept.
     """
 
     def __init__(
@@ -90,14 +94,17 @@ class Programs(Physics):
         rigid: RigidJobs,
         cpu_factors: Mapping[int, float] | None = None,
         shared: SharedIterations | None = None,
+        contiguity: Contiguity | None = None,
+        keep_places: bool = False,
     ) -> None:
+        self.places: dict[int, list[tuple[float, ProcSet]]] | None = {} if keep_places else None
         self.outcomes: list[Outcome] = []
         self.held_s = 0.0
         self._jobs = jobs
         self._site, self._agenda = site, agenda
         self._costs, self._rng = costs, rng
         self._rigid, self._shared = rigid, shared
-        self._cpu_factors = cpu_factors
+        self._cpu_factors, self._contiguity = cpu_factors, contiguity
         self._starts = ProcessStarts()
         self._up_at = nan  # when the next processes are up
         self._states: dict[int, ProgramState] = {}
@@ -127,6 +134,11 @@ class Programs(Physics):
                 factor = self._cpu_factors.get(order.job, 1.0)
                 job = msgspec.structs.replace(job, iteration_s=job.iteration_s * factor)
             self._states[order.job] = ProgramState(job, size=processes)
+        if self.places is not None:
+            kept = self.places.setdefault(order.job, [])
+            if kept and kept[-1][1]:  # redirected at this instant
+                kept.append((self._agenda.now, ProcSet()))
+            kept.append((self._agenda.now, order.processors))
         self._start_processes(order, processes, self._costs.start)
 
     def resize(self, order: Continue | Expand | Contract) -> None:
@@ -153,17 +165,33 @@ class Programs(Physics):
                 state = self._states[event.job]
                 state.size = self._site.jobs[event.job].size  # a resize may have been rolled back
                 resized = type(event) is ResizeDone
+                if resized and self.places is not None:
+                    self._keep_place(event.job, self.places[event.job])
                 self._compute(event.job, state.resumed_at if resized else self._agenda.now)
 
     def _collect(self, number: int) -> None:
         """Keep the outcome of a job that ended, and drop everything else about it."""
         job = self._site.jobs[number]
-        if job.ended_at is None:
-            return  # it was redirected
+        if job.ended_at is None:  # it was redirected
+            if self.places is not None and job.started_at is None:
+                self.places[number].append((self._agenda.now, ProcSet()))
+            return
         self.outcomes.append(Outcome.of(job))
         self._site.forget(number)
         self._states.pop(number, None)
         self._agenda.forget(number)
+
+    def _keep_place(self, number: int, kept: list[tuple[float, ProcSet]]) -> None:
+        """Keep the processors of a job after a resize, unless it was rolled back."""
+        held = self._computes_on(number)
+        if held != kept[-1][1]:
+            kept.append((self._agenda.now, held))
+
+    def _computes_on(self, number: int) -> ProcSet:
+        """Processors on which a job computes: those of its groups, except of one that joins."""
+        live = self._site.jobs[number]
+        joining = None if live.resize is None else live.resize.group
+        return ProcSet.union([held for group, held in live.groups.items() if group != joining])
 
     def _start_processes(self, order: Start | Expand, processes: int, time: StepTime) -> None:
         """Start the processes of a group."""
@@ -201,8 +229,9 @@ class Programs(Physics):
             return
         end_s = self._costs.end.of(job.spec.processors, self._rng)
         if self._shared is not None:
-            run_s = at - self._agenda.now + job.iterations * job.iteration_s
-            self._shared.begin(IterationEnd(number, at, end_s), order.processors, run_s)
+            run_s = job.iterations * job.iteration_s
+            end = IterationEnd(number, at, run_s, at + run_s, end_s)
+            self._shared.begin(end, order.processors, at + run_s - self._agenda.now)
             return
         self._rigid.compute(order, at, end_s)
 
@@ -247,11 +276,13 @@ class Programs(Physics):
         state = self._states[number]
         job, size = state.job, state.size
         iteration_s = job.time_s(size)
+        if self._contiguity is not None:
+            iteration_s = self._contiguity.run_s(iteration_s, self._computes_on(number))
         point_s = self._costs.point.of(size, self._rng)
         end = max(self._agenda.now, since + (point_s + iteration_s))
         state.iterations += 1
         if self._shared is not None:
-            self._share(number, since + point_s, end - self._agenda.now)
+            self._share(number, since + point_s, iteration_s, end)
         elif state.iterations == job.iterations:
             end_s = self._costs.end.of(size, self._rng)
             self._agenda.set_next(JobEnded(end + end_s, number))
@@ -268,20 +299,21 @@ class Programs(Physics):
                 )
             )
 
-    def _share(self, number: int, began: float, seconds: float) -> None:
+    def _share(self, number: int, began: float, iteration_s: float, end: float) -> None:
         """Compute the next iteration on shared nodes.
 
         Parameters
         ----------
         began : time at which it began, seconds.
-        seconds : its time from now on without neighbours.
+        iteration_s, end : its time without neighbours, and when it ends then, seconds.
         """
         assert self._shared is not None
-        state, live = self._states[number], self._site.jobs[number]
-        job, joining = state.job, None if live.resize is None else live.resize.group
+        state = self._states[number]
+        job = state.job
         end_s: float | None = None
         if state.iterations == job.iterations:
             end_s = self._costs.end.of(state.size, self._rng)
-        held = ProcSet.union([held for group, held in live.groups.items() if group != joining])
-        end = IterationEnd(number, began, end_s, state.iterations, job.iterations, job.data_bytes)
-        self._shared.begin(end, held, seconds)
+        iteration = IterationEnd(
+            number, began, iteration_s, end, end_s, state.iterations, job.iterations, job.data_bytes
+        )
+        self._shared.begin(iteration, self._computes_on(number), end - self._agenda.now)

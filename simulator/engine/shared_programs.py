@@ -9,6 +9,7 @@ of the reading "changes" (`scheduler.model.sharing.SharedNodes`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isclose
 from typing import NamedTuple
 
 from scheduler.model.events import Event, JobEnded, ResizePoint
@@ -23,7 +24,8 @@ class IterationEnd(NamedTuple):
     Parameters
     ----------
     job : its number.
-    began : time at which the iteration began, s; inf if its time is not reported.
+    began : time at which the iteration began, s.
+    alone_s, alone_at : its time without neighbours, s, and when it ends then.
     end_s : time from the last iteration until the processes are gone, s; None: more iterations
         follow.
     done, iterations : iterations finished then, and all of them.
@@ -32,6 +34,8 @@ class IterationEnd(NamedTuple):
 
     job: int
     began: float
+    alone_s: float
+    alone_at: float
     end_s: float | None
     done: int = 1
     iterations: int = 1
@@ -39,13 +43,14 @@ class IterationEnd(NamedTuple):
 
     def event(self, at: float) -> JobEnded | ResizePoint:
         """Event of an iteration that ends at a time (s)."""
+        iteration_s = self.alone_s if at == self.alone_at else at - self.began
         if self.end_s is not None:
             return JobEnded(at + self.end_s, self.job)
         return ResizePoint(
             at,
             self.job,
             self.done,
-            at - self.began,
+            iteration_s,
             data_bytes=self.data_bytes,
             iterations=self.iterations,
         )
@@ -60,6 +65,11 @@ class SharedIterations:
     demands : what each process of each job really uses, in the order of their numbers from 1.
     nodes : computes the ends; no job may be running yet.
 
+    Attributes
+    ----------
+    times : job number -> seconds that it has computed: without neighbours, and what they added.
+        Of an iteration that a kill ends neither is counted.
+
     Raises
     ------
     ValueError : the windows of the nodes are those of a table of whole runs.
@@ -71,7 +81,9 @@ class SharedIterations:
                 f"windows {nodes.windows!r} need jobs that are not resized; take 'changes'"
             )
         self._agenda, self._demands, self._nodes = agenda, demands, nodes
+        self.times: dict[int, tuple[float, float]] = {}
         self._ends: dict[int, IterationEnd] = {}
+        self._begun: dict[int, tuple[float, float]] = {}  # begin and time without neighbours, s
 
     def begin(self, end: IterationEnd, processors: ProcSet, seconds: float) -> None:
         """Begin an iteration, enter its end and move those of the neighbours.
@@ -82,7 +94,7 @@ class SharedIterations:
         seconds : its time without neighbours.
         """
         number, now = end.job, self._agenda.now
-        self._ends[number] = end
+        self._ends[number], self._begun[number] = end, (now, seconds)
         self._move(self._nodes.start(number, processors, self._demands[number - 1], seconds, now))
 
     def finish(self, events: Iterable[Event]) -> None:
@@ -91,8 +103,17 @@ class SharedIterations:
         for event in events:
             if isinstance(event, JobEnded | ResizePoint) and event.job in self._nodes.jobs:
                 changed += self._nodes.end(event.job, self._agenda.now)
-                del self._ends[event.job]
+                self._count(self._ends.pop(event.job), event)
         self._move(changed)
+
+    def _count(self, end: IterationEnd, event: JobEnded | ResizePoint) -> None:
+        """Count the time of an iteration that an event has ended."""
+        begun, seconds = self._begun.pop(end.job)
+        if type(event) is JobEnded and event.signal:
+            return
+        took_s = self._agenda.now - (end.end_s or 0.0) - begun
+        run_s, added_s = self.times.get(end.job, (0.0, 0.0))
+        self.times[end.job] = run_s + seconds, added_s + max(0.0, took_s - seconds)
 
     def _move(self, jobs: Iterable[int]) -> None:
         """Enter the ends of iterations again, except of jobs that were killed."""
@@ -101,4 +122,7 @@ class SharedIterations:
             job, entered = self._nodes.jobs.get(number), agenda.next.get(number)
             if job is None or (type(entered) is JobEnded and entered.signal):
                 continue
-            agenda.interrupt(self._ends[number].event(max(job.ends, agenda.now)))
+            end, at = self._ends[number], max(job.ends, agenda.now)
+            if isclose(at, end.alone_at, rel_tol=1e-12) and end.alone_at >= agenda.now:
+                at = end.alone_at  # without the rounding errors of changes that prolong nothing
+            agenda.interrupt(end.event(at))

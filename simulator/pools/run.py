@@ -99,7 +99,7 @@ def run_pool(
     if scenario.redirection is not None:
         raise ReshapeError("a pool has no redirection group: choose another --policy")
     workload, too_long = _short_enough(workload, options)
-    kill = isinstance(workload, Workload) and workload.trace_jobs is None
+    kill = isinstance(workload, Workload) and workload.kills
     core = Core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
     pool = Pool(PoolRecord(NAME, options))
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ allocation" (1996).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -26,6 +26,8 @@ Floats: TypeAlias = NDArray[np.float64]
 
 class Dispersal(msgspec.Struct, frozen=True):
     """Dispersal of the jobs of a schedule.
+
+    For a job whose processors change both numbers are means over time.
 
     Parameters
     ----------
@@ -47,6 +49,32 @@ class Dispersal(msgspec.Struct, frozen=True):
             else (mean_distance(network, processors), extent(network, processors))
             for processors in allocated
         ]
+        table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+        return cls(table[:, 0], table[:, 1])
+
+    @classmethod
+    def over_time(
+        cls, network: Network, jobs: Iterable[tuple[Sequence[tuple[float, ProcSet]], float]]
+    ) -> Dispersal:
+        """Measure jobs whose processors change: means of both over the time of each job.
+
+        Parameters
+        ----------
+        jobs : of each job (time in seconds, processors from then on), ascending, and its end.
+        """
+        pairs = []
+        for kept, end in jobs:
+            times = np.array([*(at for at, _ in kept), end])
+            spans = np.diff(times) * [bool(held) for _, held in kept]
+            if not kept:
+                pairs.append((np.nan, np.nan))
+                continue
+            each = [
+                (mean_distance(network, held), extent(network, held)) if held else (0.0, 0)
+                for _, held in kept
+            ]
+            weights = spans if spans.sum() > 0 else np.array([bool(held) for _, held in kept])
+            pairs.append(tuple(np.average(np.array(each, np.float64), axis=0, weights=weights)))
         table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
         return cls(table[:, 0], table[:, 1])
 

@@ -1,9 +1,13 @@
 """``jobs.csv``: a line for each job, in the columns of Batsim, which evalys reads as well.
 
-For workloads of resizable jobs a column ``sizes`` follows: ``0:4 62.5:8`` is 4 processors from
-second 0 on and 8 from second 62.5 to the end. If the dispersal of the jobs was measured, the
-columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`). The last column is
-always ``first_prediction_s``, the run time that the scheduler expected when the job was submitted.
+For workloads of resizable jobs and of redirected ones a column ``sizes`` follows: ``0:4 62.5:8`` is
+4 processors from second 0 on and 8 from second 62.5 to the end; a job that waits between two runs
+has none. A group that joins counts from the end of the resize on. If the places of resizable jobs
+were kept, a column ``places`` comes next, in the same form: ``0:0-3 62.5:0-3,12-15``;
+``allocated_resources`` are the processors at the start then. If the dispersal of the jobs was
+measured, the columns ``mean_distance`` and ``extent`` follow (`simulator.results.dispersal`). The
+last column is always ``first_prediction_s``, the run time that the scheduler expected when the job
+was submitted.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.model.procset import ProcSet
-from simulator.results.outcomes import Sizes
+from simulator.results.outcomes import Places, Sizes
 from simulator.results.schedule import Schedule
 
 NAME = "jobs.csv"
@@ -33,7 +37,7 @@ COLUMNS = (
     "waiting_time", "turnaround_time", "stretch", "allocated_resources",
 )  # fmt: skip
 REJECTED = "REJECTED"
-SIZES = "sizes"
+SIZES, PLACES = "sizes", "places"
 DISPERSAL = ("mean_distance", "extent")
 FIRST_PREDICTION = "first_prediction_s"
 
@@ -63,6 +67,7 @@ class JobTable(msgspec.Struct, frozen=True):
     processors : int64.
     allocated : the processors of each job, or None if they were only counted.
     sizes : sizes of each job over time; None: `processors` from start to end.
+    places : processors of each job over time; None: `allocated` from start to end.
     """
 
     workload: str
@@ -73,6 +78,7 @@ class JobTable(msgspec.Struct, frozen=True):
     processors: NDArray[np.int64]
     allocated: list[ProcSet] | None
     sizes: Sequence[Sizes] | None = None
+    places: Sequence[Places] | None = None
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -83,6 +89,7 @@ class JobTable(msgspec.Struct, frozen=True):
         """Jobs of a schedule that ran."""
         ran = np.flatnonzero(~np.isnan(schedule.ended))
         names, held = job_names(schedule), schedule.allocated
+        sizes, places = schedule.sizes, schedule.places
         return cls(
             workload,
             [names[place] for place in ran],
@@ -91,6 +98,8 @@ class JobTable(msgspec.Struct, frozen=True):
             schedule.ended[ran],
             schedule.jobs.processors[ran],
             None if held is None else [held[place + 1] for place in ran.tolist()],
+            None if sizes is None else [sizes[place + 1] for place in ran.tolist()],
+            None if places is None else [places[place + 1] for place in ran.tolist()],
         )
 
     @property
@@ -108,6 +117,23 @@ class JobTable(msgspec.Struct, frozen=True):
             begin.astype(np.float64), end.astype(np.float64), processors.astype(np.int64)
         )
 
+    @property
+    def spans(self) -> list[tuple[int, float, float, ProcSet]]:
+        """Job (by its index), begin and end (s) of each span in which it held these processors.
+
+        Individual processors must have been allocated.
+        """
+        assert self.allocated is not None
+        begins, ends = self.started.tolist(), self.ended.tolist()
+        if self.places is None:
+            return list(zip(range(len(self)), begins, ends, self.allocated, strict=True))
+        return [
+            (i, begin, then, held)
+            for i, kept in enumerate(self.places)
+            for (begin, held), (then, _) in pairwise([*kept, (ends[i], ProcSet())])
+            if held
+        ]
+
     def machine(self) -> int:
         """Least number of processors of a machine that ran these jobs.
 
@@ -115,7 +141,7 @@ class JobTable(msgspec.Struct, frozen=True):
         """
         if self.allocated is None:
             return int(self.held.processors.max())
-        return 1 + max(held.intervals[-1][1] for held in self.allocated if held)
+        return 1 + max(held.intervals[-1][1] for _, _, _, held in self.spans if held)
 
 
 def encode(schedule: Schedule, workload: str) -> bytes:
@@ -128,6 +154,10 @@ def encode(schedule: Schedule, workload: str) -> bytes:
         header += (SIZES,)
         sizes = [schedule.sizes.get(place, ()) for place in range(1, len(rows) + 1)]
         rows = [(*row, _sizes_text(each)) for row, each in zip(rows, sizes, strict=True)]
+    if schedule.places is not None:
+        header += (PLACES,)
+        places = [schedule.places.get(place, ()) for place in range(1, len(rows) + 1)]
+        rows = [(*row, _places_text(each)) for row, each in zip(rows, places, strict=True)]
     if schedule.dispersal is not None:
         header += DISPERSAL
         measured = zip(
@@ -153,6 +183,15 @@ def encode(schedule: Schedule, workload: str) -> bytes:
 
 def _sizes_text(sizes: Sizes) -> str:
     return " ".join(f"{at}:{size}" for at, size in sizes)
+
+
+def _places_text(places: Places) -> str:
+    return " ".join(f"{at}:{str(held).replace(' ', ',')}" for at, held in places)
+
+
+def _places(text: str) -> list[tuple[float, ProcSet]]:
+    pairs = [part.split(":") for part in text.split()]
+    return [(float(at), ProcSet.parse(held)) for at, held in pairs]
 
 
 def _sizes(text: str) -> list[tuple[float, int]]:
@@ -182,14 +221,18 @@ def read(path: Path) -> JobTable:
     if not lines:
         raise ReshapeError(f"{path}: no job in it ran")
     held = [_field(path, line, row, "allocated_resources", ProcSet.parse) for line, row in lines]
-    resized = SIZES in lines[0][1]
-    sizes = [_field(path, line, row, SIZES, _sizes) for line, row in lines] if resized else None
+    first = lines[0][1]
+    sizes = places = None
+    if SIZES in first:
+        sizes = [_field(path, line, row, SIZES, _sizes) for line, row in lines]
+    if PLACES in first:
+        places = [_field(path, line, row, PLACES, _places) for line, row in lines]
 
     def column(name: str, kind: Any) -> NDArray[Any]:
         return np.array([_field(path, line, row, name, kind) for line, row in lines])
 
     return JobTable(
-        lines[0][1]["workload_name"],
+        first["workload_name"],
         [row["job_id"] for _, row in lines],
         column("submission_time", float),
         column("starting_time", float),
@@ -197,6 +240,7 @@ def read(path: Path) -> JobTable:
         column("requested_number_of_resources", int),
         held if all(held) else None,
         sizes,
+        places,
     )
 
 

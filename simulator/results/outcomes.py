@@ -15,6 +15,8 @@ from scheduler.model.orders import Refuse, Reserve
 from scheduler.model.procset import ProcSet
 from simulator.results.metrics import Metrics, metrics_of
 
+#: Processors of a job over time: (time in seconds, processors from then on).
+Places: TypeAlias = Sequence[tuple[float, ProcSet]]
 #: Sizes of a job over time: (time in seconds, processors from then on).
 Sizes: TypeAlias = Sequence[tuple[float, int]]
 
@@ -87,6 +89,9 @@ class Result(msgspec.Struct, frozen=True):
     killed : numbers of the jobs that the core ended for good.
     redirected : (job, start, end) of each run that was ended to start again elsewhere.
     allocated : processors of each rigid job that started, by number, if they were kept.
+    places : processors of each single job over time, by number, if they were kept.
+    computed : job number -> seconds that it computed: without neighbours, and what they added. For
+        single jobs that share nodes.
     first_estimates : estimate of each job at its submission, seconds, nan if it did not start; if
         they were kept.
     answers : to requests for advance reservations.
@@ -101,6 +106,8 @@ class Result(msgspec.Struct, frozen=True):
     killed: set[int] = set()
     redirected: list[tuple[int, float, float]] = []
     allocated: Mapping[int, ProcSet] | None = None
+    places: Mapping[int, Places] | None = None
+    computed: Mapping[int, tuple[float, float]] | None = None
     first_estimates: list[float] | None = None
     answers: Sequence[Reserve | Refuse] = ()
 

@@ -1,10 +1,10 @@
 """A Paraver trace (.prv, .pcf, .row): the use of each processor and the queue, for BSC's tools.
 
 Application 1 is the machine, if individual processors were allocated. It has one thread for each
-processor, in state "Running" while a job holds it, with events at the start for the job, its size
-and its wait. The last application is the queue. Its one thread has events, at each change, for the
-number of waiting jobs, the processors they request, and the processors in use. Jobs are not
-applications of their own because Paraver numbers objects with 16 bits.
+processor, in state "Running" while a job holds it, with events at the start and after each resize
+for the job, its size and its wait. The last application is the queue. Its one thread has events, at
+each change, for the number of waiting jobs, the processors they request, and the processors in use.
+Jobs are not applications of their own because Paraver numbers objects with 16 bits.
 
 Times are nanoseconds since the first submission. Lines are in the order of time, as Paraver
 requires. Header: ``#Paraver (date):end_ns:nodes(cpus):applications:list,communicators``; a state is
@@ -80,18 +80,17 @@ Block = tuple[int, int, str]  # time, rank at that time, lines
 
 
 def _machine(jobs: JobTable, origin: float) -> list[Block]:
-    """A state and events for each processor of each job."""
-    assert jobs.allocated is not None
-    begins, ends = _ns(jobs.started, origin).tolist(), _ns(jobs.ended, origin).tolist()
+    """A state and events for each processor of each job, and each span between two resizes."""
+    spans = jobs.spans
+    begins = _ns(np.array([begin for _, begin, _, _ in spans]), origin).tolist()
+    ends = _ns(np.array([end for _, _, end, _ in spans]), origin).tolist()
     waits = np.round(jobs.started - jobs.submitted).astype(np.int64).tolist()
-    sizes = jobs.processors.tolist()
     numbers = [number.partition("#")[0] for number in jobs.numbers]
     blocks: list[Block] = []
-    for place, held in enumerate(jobs.allocated):
-        begin, end = begins[place], ends[place]
+    for (job, _, _, held), begin, end in zip(spans, begins, ends, strict=True):
         if begin == end:
             continue
-        values = f"{JOB}:{numbers[place]}:{SIZE}:{sizes[place]}:{WAIT}:{waits[place]}"
+        values = f"{JOB}:{numbers[job]}:{SIZE}:{held.count()}:{WAIT}:{waits[job]}"
         where = [f"{processor}:1:1:{processor}" for processor in (n + 1 for n in held)]
         states = (f"1:{at}:{begin}:{end}:{RUNNING}\n2:{at}:{begin}:{values}" for at in where)
         blocks.append((begin, 2, "\n".join(states)))

@@ -11,13 +11,21 @@ from simulator.results.schedule import Floats, Penalties, Schedule
 
 def penalised_s(schedule: Schedule) -> Floats:
     """Penalised run time of each job that was not killed, (n,) float64, seconds; others nan."""
+    if schedule.computed is not None:
+        return schedule.computed[:, 1]
     added = schedule.ended - schedule.started - schedule.jobs.run
     return np.where(schedule.killed, nan, np.maximum(added, 0.0))
 
 
 def penalties(schedule: Schedule) -> Penalties:
-    """Means over the jobs that ran to their ends."""
+    """Means over the jobs that ran to their ends.
+
+    The percentage is of the run time without neighbours, for a resizable job on the sizes that it
+    had.
+    """
     added, run = penalised_s(schedule), schedule.jobs.run
+    if schedule.computed is not None:
+        run = schedule.computed[:, 0]
     over = ~np.isnan(added)
     if not over.any():
         return Penalties(nan, nan, nan)

@@ -101,8 +101,8 @@ def gantt(scene: Scene) -> Figure:
             title="processors of a job", loc="outside right upper", frameon=False, reverse=True
         )
     else:
-        boxes, owners = _boxes(scene)
-        colours = _SIZES(scene.norm()(scene.jobs.processors[owners]))[:, :3]
+        boxes, owners, sizes = _boxes(scene)
+        colours = _SIZES(scene.norm()(sizes))[:, :3]
         if len(boxes) > MOST_BOXES:
             _image(axes, scene, boxes, colours)
         else:
@@ -148,17 +148,19 @@ def queue(scene: Scene) -> Figure:
 PICTURES: dict[str, Callable[[Scene], Figure]] = {"gantt": gantt, "load": load, "queue": queue}
 
 
-def _boxes(scene: Scene) -> tuple[Floats, NDArray[np.int64]]:
-    """Rectangles as left, low, right, high in units of the axes, and the job of each."""
-    assert scene.jobs.allocated is not None
-    intervals = [held.intervals for held in scene.jobs.allocated]
-    owners = np.repeat(np.arange(len(intervals)), [len(parts) for parts in intervals])
+def _boxes(scene: Scene) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Rectangles as left, low, right, high in units of the axes, and the job and size of each."""
+    spans = scene.jobs.spans
+    intervals = [held.intervals for _, _, _, held in spans]
+    places = np.repeat(np.arange(len(intervals)), [len(parts) for parts in intervals])
     ranges = np.array([pair for parts in intervals for pair in parts], dtype=np.float64)
     ranges = ranges.reshape(-1, 2)
-    begin = (scene.jobs.started - scene.origin) / scene.unit[1]
-    end = (scene.jobs.ended - scene.origin) / scene.unit[1]
-    columns = begin[owners], ranges[:, 0] - 0.5, end[owners], ranges[:, 1] + 0.5
-    return np.stack(columns, axis=1), owners
+    times = np.array([(begin, end) for _, begin, end, _ in spans], dtype=np.float64)
+    times = (times.reshape(-1, 2) - scene.origin) / scene.unit[1]
+    columns = times[places, 0], ranges[:, 0] - 0.5, times[places, 1], ranges[:, 1] + 0.5
+    jobs = np.array([(job, held.count()) for job, _, _, held in spans], dtype=np.int64)
+    jobs = jobs.reshape(-1, 2)[places]
+    return np.stack(columns, axis=1), jobs[:, 0], jobs[:, 1]
 
 
 def _rectangles(

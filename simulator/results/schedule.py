@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import TypeAlias
 
 import msgspec
@@ -13,7 +14,7 @@ from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
 from simulator.results.dispersal import Dispersal
 from simulator.results.metrics import Metrics, metrics_of
-from simulator.results.outcomes import Result, Sizes, steps
+from simulator.results.outcomes import Places, Result, Sizes, steps
 from simulator.traces.normalise import CleaningReport, TraceJobs
 from simulator.traces.plain_lines import Column, whole
 from simulator.traces.swf import Trace
@@ -54,13 +55,20 @@ class Schedule(msgspec.Struct, frozen=True):
     processors : of the machine.
     started, ended : (n,) float64, seconds; nan where a job could not run.
     killed : (n,) bool.
-    allocated : processors of each rigid job, by its place in `jobs` from 1, if they were kept.
+    allocated : processors with which each job started, by its place in `jobs` from 1, if they were
+        kept.
+    places : processors of each job over time, by its place from 1, of a resizable workload, if they
+        were kept.
     redirected : (place in `jobs` from 1, start, end) of the runs that were ended to start again.
-    sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload.
+    sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload or
+        one with redirected jobs.
     held_s : processor-seconds that jobs held, joining groups included; None: those of `processors`.
     fragmentation : if individual processors were allocated.
     dispersal : of the jobs in the network, if it was measured.
     penalties : if nodes were shared.
+    computed : (n, 2) float64, seconds that each job computed without neighbours, and what they
+        added; nan of jobs that were killed or could not run. For resizable workloads on shared
+        nodes.
     first_estimates : (n,) float64, estimate of each job at its submission, seconds; nan where a job
         could not run. The request, unless the scenario predicts run times.
     advance : advance reservations.
@@ -79,28 +87,36 @@ class Schedule(msgspec.Struct, frozen=True):
     fragmentation: Fragmentation | None = None
     dispersal: Dispersal | None = None
     penalties: Penalties | None = None
+    computed: Floats | None = None
     first_estimates: Floats | None = None
     report: CleaningReport | None = None
     advance: tuple[Reserve, ...] = ()
+    places: Mapping[int, Places] | None = None
 
     @classmethod
     def of(cls, result: Result, jobs: TraceJobs, report: CleaningReport | None = None) -> Schedule:
         """Schedule of a run of these jobs."""
         killed = jobs.cut.copy()
         killed[[number - 1 for number in result.killed]] = True
-        sizes = {outcome.job: outcome.sizes for outcome in result.outcomes}
+        sizes: Mapping[int, Sizes] | None = None
+        if result.held_s is not None:
+            sizes = {outcome.job: outcome.sizes for outcome in result.outcomes}
+        elif result.redirected:
+            sizes = _of_redirected(result, jobs)
         return cls(
             jobs,
             result.processors,
             np.array(result.started),
             np.array(result.ended),
             killed,
-            result.allocated,
+            _allocated(result),
             result.redirected,
-            None if result.held_s is None else sizes,
+            sizes,
             result.held_s,
+            computed=_computed(result, killed),
             first_estimates=_estimates(result, jobs),
             report=report,
+            places=result.places,
         )
 
     @property
@@ -149,6 +165,39 @@ class Schedule(msgspec.Struct, frozen=True):
         columns["run"] = whole(np.where(np.isnan(run), self.jobs.run, run))
         columns["processors"] = self.jobs.processors
         return Trace(original.path, original.header, columns, original.oddities)
+
+
+def _of_redirected(result: Result, jobs: TraceJobs) -> Mapping[int, Sizes]:
+    """Sizes of rigid jobs over time, with the runs that were ended to start again."""
+    sizes: dict[int, list[tuple[float, int]]] = {}
+    processors = jobs.processors.tolist()
+    for number, start, end in result.redirected:
+        sizes.setdefault(number, []).extend([(start, processors[number - 1]), (end, 0)])
+    for number, start in enumerate(result.started, 1):
+        if not isnan(start):
+            sizes.setdefault(number, []).append((start, processors[number - 1]))
+    return sizes
+
+
+def _allocated(result: Result) -> Mapping[int, ProcSet] | None:
+    """Processors of each job at its last start."""
+    if result.places is None:
+        return result.allocated
+    return {
+        number: next(held for at, held in kept if held and at >= result.started[number - 1])
+        for number, kept in result.places.items()
+    }
+
+
+def _computed(result: Result, killed: NDArray[np.bool_]) -> Floats | None:
+    """Times of the jobs that ran to their ends, see `Schedule`."""
+    if result.computed is None:
+        return None
+    table = np.full((len(killed), 2), np.nan)
+    for number, times in result.computed.items():
+        if not killed[number - 1]:
+            table[number - 1] = times
+    return table
 
 
 def _estimates(result: Result, jobs: TraceJobs) -> Floats:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.penalties import penalised_s
 from simulator.results.schedule import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -85,8 +86,9 @@ class JobValues:
     @property
     def penalised_s(self) -> Floats:
         """What neighbours on shared nodes added to the run time, s; 0 of killed jobs."""
-        added = np.maximum(self.run_s - self.schedule.jobs.run[self.ran], 0.0)
-        return np.where(self.killed | (self.schedule.penalties is None), 0.0, added)
+        if self.schedule.penalties is None:
+            return np.zeros(len(self))
+        return np.nan_to_num(penalised_s(self.schedule)[self.ran])
 
     @property
     def backfilled(self) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@
         processors: 8        # or nodes: [n1, n2], names of the machine file
         requested: 0         # seconds; default: before the first job
         jobs: 5-9 12         # submitted to it: numbers in the trace, or places in a workload file
+        users: [3, 17]       # as well as the jobs of these users that can run in it
 
 docs/reservations.md describes what a reservation does.
 """
@@ -42,6 +43,7 @@ class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     nodes: tuple[str, ...] = ()
     requested: float | None = None
     jobs: str | int = ""
+    users: tuple[str | int, ...] = ()
 
 
 class ReservationsFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +60,7 @@ class PlannedReservation(msgspec.Struct, frozen=True):
     requested : time of the request, s; None: before the first job.
     start, duration_s : s.
     jobs : numbers of the jobs that are submitted to it.
+    users : users whose jobs are submitted to it, from its request on, if they can run in it.
     """
 
     name: str
@@ -67,6 +70,7 @@ class PlannedReservation(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     requested: float | None = None
     jobs: ProcSet = ProcSet()
+    users: tuple[str, ...] = ()
 
     def request(self, first: float) -> ReservationRequested:
         """Event of the request.
@@ -79,6 +83,20 @@ class PlannedReservation(msgspec.Struct, frozen=True):
         return ReservationRequested(
             at, self.name, self.start, self.duration_s, self.processors, self.nodes
         )
+
+    def takes(self, at: float, spec: JobSpec, per_node: int) -> bool:
+        """Whether a job of its users is submitted to it.
+
+        Parameters
+        ----------
+        at : time of the submission, s.
+        per_node : processors of a node.
+        """
+        if spec.user not in self.users or (self.requested is not None and at < self.requested):
+            return False
+        ends = max(at, self.start) + spec.walltime_s
+        most = self.processors or len(self.nodes) * per_node
+        return spec.processors <= most and ends <= self.start + self.duration_s
 
 
 def read(file: Path) -> list[PlannedReservation]:
@@ -120,6 +138,7 @@ def read(file: Path) -> list[PlannedReservation]:
             each.nodes,
             each.requested,
             jobs,
+            tuple(map(str, each.users)),
         )
         try:
             planned.request(each.start)
@@ -161,14 +180,33 @@ class ReservedJobs:
         return specs
 
 
-def in_trace(jobs: TraceJobs, planned: Sequence[PlannedReservation]) -> ReservedJobs:
-    """Submit jobs of a trace to the reservations that list their numbers."""
-    return ReservedJobs(jobs, _names(jobs.numbers.tolist(), planned))
+def in_trace(
+    jobs: TraceJobs, planned: Sequence[PlannedReservation], per_node: int = 1
+) -> ReservedJobs:
+    """Submit jobs of a trace to the reservations that list their numbers or users.
+
+    Parameters
+    ----------
+    per_node : processors of a node.
+    """
+    names = _names(jobs.numbers.tolist(), planned)
+    if any(each.users for each in planned):
+        names |= _by_user(jobs.submit_times(), jobs.specs(), planned, per_node, names)
+    return ReservedJobs(jobs, names)
 
 
-def in_list(jobs: Sequence[SimJob], planned: Sequence[PlannedReservation]) -> list[SimJob]:
-    """Submit single jobs to the reservations that list their places, from 1."""
+def in_list(
+    jobs: Sequence[SimJob], planned: Sequence[PlannedReservation], per_node: int = 1
+) -> list[SimJob]:
+    """Submit single jobs to the reservations that list their places, from 1, or users.
+
+    Parameters
+    ----------
+    per_node : processors of a node.
+    """
     names = _names(range(1, len(jobs) + 1), planned)
+    specs = [job.spec for job in jobs]
+    names |= _by_user([job.at for job in jobs], specs, planned, per_node, names)
     return [
         msgspec.structs.replace(
             job, spec=msgspec.structs.replace(job.spec, reservation=names.get(place, ""))
@@ -188,6 +226,30 @@ def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dic
             f"reservation {owner[job]} lists job {job}, which is not simulated: leave it out",
             field="jobs",
         )
+    return found
+
+
+def _by_user(
+    times: Sequence[float],
+    specs: Sequence[JobSpec],
+    planned: Sequence[PlannedReservation],
+    per_node: int,
+    listed: Mapping[int, str],
+) -> dict[int, str]:
+    """Name of the first reservation that takes a job by its user, by the job's place from 0.
+
+    Parameters
+    ----------
+    listed : jobs that a reservation lists by number.
+    """
+    found: dict[int, str] = {}
+    for place, (at, spec) in enumerate(zip(times, specs, strict=True)):
+        if place in listed:
+            continue
+        for each in planned:
+            if each.takes(at, spec, per_node):
+                found[place] = each.name
+                break
     return found
 
 

@@ -43,8 +43,15 @@ class Resizability(msgspec.Struct, frozen=True):
     performance: str = ""
 
 
-def of_trace(jobs: TraceJobs, processors: int, how: Resizability) -> Workload:
-    """Make a share of the jobs of a trace resizable, none above the size of the machine."""
+def of_trace(
+    jobs: TraceJobs, processors: int, how: Resizability, *, kills: bool = False
+) -> Workload:
+    """Make a share of the jobs of a trace resizable, none above the size of the machine.
+
+    Parameters
+    ----------
+    kills : see `Workload`.
+    """
     rng = np.random.default_rng(how.seed)
     chosen = rng.permutation(len(jobs)) < round(how.resizable * len(jobs))
     made = []
@@ -63,4 +70,4 @@ def of_trace(jobs: TraceJobs, processors: int, how: Resizability) -> Workload:
         data_bytes = round(how.data_mib * start * 2**20)
         iteration_s = run_s / how.iterations
         made.append(SimJob(at, spec, iteration_s, how.iterations, how.speedup, data_bytes))
-    return Workload(processors, made, how.cost, trace_jobs=jobs)
+    return Workload(processors, made, how.cost, trace_jobs=jobs, kills=kills)

@@ -20,9 +20,9 @@ class Workload(msgspec.Struct, frozen=True):
     cost : cost of a resize.
     start_s, end_s : from the order to start a job until it computes, and from its last iteration
         until its processes are gone, seconds.
-    trace_jobs : jobs of the trace from which the workload was made, in the order of `jobs`; the
-        rules of cleaning have decided about runs longer than requested. Without them a job is
-        killed at its walltime.
+    trace_jobs : jobs of the trace from which the workload was made, in the order of `jobs`.
+    kills : whether jobs are killed at their walltimes; not if the rules of cleaning have decided
+        about runs longer than requested.
     """
 
     processors: int | None
@@ -31,6 +31,7 @@ class Workload(msgspec.Struct, frozen=True):
     start_s: float = 0.0
     end_s: float = 0.0
     trace_jobs: TraceJobs | None = None
+    kills: bool = True
 
     def columns(self) -> TraceJobs:
         """Columns of the jobs in the order of submission; run times are those of rigid jobs."""

@@ -6,6 +6,7 @@ import json
 from math import isnan
 from pathlib import Path
 
+import msgspec
 import pytest
 from command_line import invoke
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ConfigError
 from reshape.speedup import parse
+from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobSpec
 from scheduler.model.job import JobState
@@ -23,6 +25,7 @@ from scheduler.policies.scenarios import scenario
 from simulator.engine.costs import ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
+from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import read as read_trace
@@ -137,6 +140,133 @@ def test_resizable_jobs_leave_a_reservation_before_it_begins(
     for outcome in result.outcomes:
         if outcome.spec.reservation:
             assert start <= outcome.started_at < start + 50
+
+
+#: Submission (s), processors, seconds on them, whether it is resizable.
+ADAPTIVE_JOBS = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 8), st.integers(1, 30), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+def adaptive_run(
+    jobs: list[tuple[int, int, int, bool]],
+    reservations: int,
+    planned: list[PlannedReservation],
+    selection: str = "first-fit",
+) -> Schedule:
+    """Jobs without resize points, which may start on a quarter of their requests."""
+    single = [
+        SimJob(
+            float(at),
+            JobSpec(size, 2.0 * seconds, 2 * size if resizes else None, Topology()),
+            float(seconds),
+            speedup=parse("amdahl:serial=0"),
+        )
+        for at, size, seconds, resizes in sorted(jobs)
+    ]
+    fields = {"backfill.adaptive_start": 0.25, "backfill.reservations": reservations}
+    rules = scenario("easy", {**fields, "selection": selection})
+    return run(Workload(8, single), 8, rules, counted=False, advance=planned)
+
+
+@pytest.mark.parametrize("reservations", [0, 1])
+@given(jobs=ADAPTIVE_JOBS)
+def test_a_reservation_after_all_jobs_changes_no_adaptive_start(
+    reservations: int, jobs: list[tuple[int, int, int, bool]]
+) -> None:
+    late = PlannedReservation("late", 1e6, 10.0, 8)
+    plain, excluding = (adaptive_run(jobs, reservations, planned) for planned in ([], [late]))
+    assert plain.started.tolist() == excluding.started.tolist()
+    assert plain.sizes == excluding.sizes
+
+
+@pytest.mark.parametrize("selection", ["first-fit", "contiguous", "table-first-fit"])
+@pytest.mark.parametrize("reservations", [0, 1])
+@given(
+    jobs=ADAPTIVE_JOBS, begin=st.integers(1, 60), processors=st.integers(1, 7), own=st.booleans()
+)
+def test_adaptive_starts_honour_a_reservation(
+    reservations: int,
+    selection: str,
+    jobs: list[tuple[int, int, int, bool]],
+    begin: int,
+    processors: int,
+    own: bool,
+) -> None:
+    """By the estimate, which is prolonged with the run time; also of the reservation's own jobs."""
+    if own:
+        at, size, seconds, resizes = min(jobs)
+        jobs = [(at, min(size, processors), seconds, resizes), *sorted(jobs)[1:]]
+    names = ProcSet.span(1, 1) if own else ProcSet()
+    planned = PlannedReservation("r", float(begin), 50.0, processors, requested=0.0, jobs=names)
+    schedule = adaptive_run(jobs, reservations, [planned], selection)
+    (granted,) = schedule.advance
+    assert schedule.allocated is not None
+    for number, held in schedule.allocated.items():
+        at, size, seconds, resizes = sorted(jobs)[number - 1]
+        start = schedule.started[number - 1]
+        assert size / 4 <= len(held) <= size
+        assert resizes or len(held) == size
+        if number == 1 and own:
+            assert granted.begin <= start
+            assert start + 2 * seconds * size / len(held) <= granted.end
+            assert not held - granted.processors
+        elif held & granted.processors:
+            until = start + 2 * seconds * size / len(held)
+            assert until <= granted.begin or start >= granted.end
+
+
+def test_the_head_starts_on_the_processors_that_no_reservation_needs() -> None:
+    """On eight it would end at 130; on four, in 120 s, it needs none of the reserved ones."""
+    jobs = [(0, 2, 10, False), (60, 8, 30, True)]
+    planned = PlannedReservation("r", 100.0, 100.0, 4, requested=0.0)
+    schedule = adaptive_run(jobs, 1, [planned])
+    assert schedule.allocated is not None
+    assert [str(held) for held in schedule.allocated.values()] == ["0-1", "4-7"]
+    assert schedule.started.tolist() == [0, 60]
+    assert schedule.ended.tolist() == [10, 120]
+
+
+def test_jobs_of_users_that_can_run_in_a_reservation_are_submitted_to_it(tmp_path: Path) -> None:
+    """Users of traces have numbers, those of workload files names."""
+    trace = read_trace(SMALL)
+    jobs = run(trace, 64, scenario("easy"), first=150).jobs
+    middle, users = float(jobs.submitted[75]), jobs.users.tolist()
+    mine = max(set(users), key=users.count)
+    file = tmp_path / "advance.yaml"
+    file.write_text(
+        f"reservations: [{{name: a, start: {middle}, duration: 40000, processors: 40,"
+        f" requested: {jobs.submitted[40]}, users: [{mine}, ann]}}]"
+    )
+    planned = read(file)
+    schedule = run(trace, 64, scenario("easy"), first=150, counted=False, advance=planned)
+    (granted,) = schedule.advance
+    assert schedule.allocated is not None
+    taken = [
+        place
+        for place, (at, size, limit) in enumerate(
+            zip(jobs.submitted, jobs.processors, jobs.estimate, strict=True)
+        )
+        if users[place] == mine
+        and at >= jobs.submitted[40]
+        and max(at, middle) + limit <= granted.end
+        and size <= 40
+    ]
+    assert len(taken) > 3
+    ran = [place for place in taken if place + 1 in schedule.allocated]
+    assert ran
+    for place in ran:
+        assert schedule.started[place] >= granted.begin
+        assert not schedule.allocated[place + 1] - granted.processors
+    of_ann = [SimJob(at, JobSpec(4, 50.0, user="ann"), 10.0) for at in (0.0, 5.0)]
+    later = msgspec.structs.replace(planned[0], start=20.0, duration_s=55.0, requested=1.0)
+    single = in_list(of_ann, [later])
+    assert [job.spec.reservation for job in single] == ["", "a"]
+    on_nodes = msgspec.structs.replace(later, processors=0, nodes=("n1",), requested=None)
+    assert [job.spec.reservation for job in in_list(of_ann, [on_nodes], 3)] == ["", ""]
+    assert [job.spec.reservation for job in in_list(of_ann, [on_nodes], 4)] == ["a", "a"]
 
 
 def test_a_file_of_reservations(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from scheduler.policies.scenarios import scenario
 from scheduler.sites.two_groups import TwoGroupSite
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
+from simulator.results import jobs_csv
 from simulator.results.outcomes import Result
 from simulator.run import run
 from simulator.traces import swf
@@ -55,6 +56,30 @@ def test_two_lives_of_a_resizable_job() -> None:
     assert result.ended == [20.0 + 20 * 7.0, 30.0, 40.0]
     assert result.redirected == [(1, 0.0, 20.0)]
     assert result.unstarted == []
+
+
+@pytest.mark.parametrize("more", [(), ("--resizable", 0.5, "--select", "first-fit")])
+def test_results_have_the_first_runs_of_redirected_jobs(
+    more: tuple[object, ...], tmp_path: Path
+) -> None:
+    """By `jobs.csv` jobs held what the utilization says, and one job at a time a processor."""
+    options = ("--set", "redirection.theta=3", "--set", "redirection.processors=16", *more)
+    done = invoke("simulate", SMALL, "--jobs", 150, *options, "--out", tmp_path, "--json")
+    facts = json.loads(done.stdout)
+    jobs = jobs_csv.read(tmp_path / "jobs.csv")
+    assert jobs.sizes is not None
+    assert sum(size == 0 for sizes in jobs.sizes for _, size in sizes) == facts["redirected"] > 0
+    held = jobs.held
+    work = float(((held.end - held.begin) * held.processors).sum())
+    assert work == pytest.approx(facts["utilization"] * 80 * facts["makespan_s"])
+    if more:
+        assert jobs.places is not None
+        for sizes, places in zip(jobs.sizes, jobs.places, strict=True):
+            assert [(at, len(each)) for at, each in places] == [*sizes]
+        invoke("plot", tmp_path, "--format", "png")
+        assert sum((end - begin) * len(each) for _, begin, end, each in jobs.spans) == (
+            pytest.approx(work)
+        )
 
 
 def test_a_threshold_never_reached_changes_nothing() -> None:

@@ -183,7 +183,7 @@ def test_a_share_of_a_trace_is_made_resizable(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ((SMALL, "--speedup", "prio"), "--speedup needs --resizable"),
-        ((SMALL, "--resizable", 1, "--select", "first-fit"), "--select and --resizable exclude"),
+        ((SMALL, "--resizable", 1, "--select", "count"), "--select count: resizable jobs get"),
         ((SMALL, "--resizable", 1, "--speedup", "amdal"), "did you mean amdahl?"),
         ((SMALL, "--resizable", 1, "--cost", "join=1"), "it has start_s, join_s, bytes_per_s"),
         ((SMALL, "--resizable", 2), "2.0 is not in the range"),

@@ -149,7 +149,14 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         by_penalty = self.pick == "penalty"
         choose = self.choose if self.pick in ("bl", "bb") else None
         return TablePass(
-            state, start_job, self.name, selection, self.reservations, by_penalty, choose
+            state,
+            start_job,
+            self.name,
+            selection,
+            self.reservations,
+            by_penalty,
+            choose,
+            self.adaptive_start,
         )
 
     def _head_reservation(self, state: SchedulerState) -> Reserve:

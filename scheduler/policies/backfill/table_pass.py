@@ -11,7 +11,7 @@ holds and until when (`scheduler.policies.selection.any_on_table`).
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Facts, Reason
@@ -19,7 +19,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
-from scheduler.policies.backfill.in_order import SchedulingPass, StartJob
+from scheduler.policies.backfill.in_order import SchedulingPass, StartJob, smaller_starts
 from scheduler.state.bitsets import bits_of
 from scheduler.state.reservation_table import (
     Allocation,
@@ -33,6 +33,10 @@ from scheduler.state.scheduler_state import SchedulerState
 NO_FACTS: Facts = {}
 FREE_LONG_ENOUGH = "{needed} of {free} free processors are free for {walltime} s"
 STARTS_NOW = "{needed} processors with a penalty factor of {factor}, {free} free"
+STARTS_ON_FEWER = (
+    "first in the queue: {needed} processors wanted; it starts on {size} of {free} free ones, which"
+    " are free for {walltime} s"
+)
 
 
 class TablePass(SchedulingPass):
@@ -46,6 +50,9 @@ class TablePass(SchedulingPass):
         penalty factor, then the shortest, and look again (RUA-Backfilling, GUIM 7.4); otherwise
         take them in backfill order.
     choose : chooses the next of these jobs in another way; None: see above.
+    least_share : smallest share of its request on which the first job may start
+        (`Backfill.adaptive_start`); 1: the whole request. Each advance reservation has a first job
+        of its own.
     """
 
     def __init__(
@@ -57,11 +64,13 @@ class TablePass(SchedulingPass):
         reservations: int | None,
         by_penalty: bool,
         choose: Choose | None = None,
+        least_share: float = 1.0,
     ) -> None:
         super().__init__(state, start_job, name)
         self._selection = selection
         self._most = inf if reservations is None else float(reservations)
         self._by_penalty, self._choose = by_penalty, choose
+        self._least_share = least_share
         self._rule = f"{name} by table"
         self._table = ReservationTable(ProcSet(), state.machine.shared)
         #: What the table holds of each live job: groups, expected end (s), learned demand.
@@ -145,9 +154,32 @@ class TablePass(SchedulingPass):
             allocation = self._find(job, now if most == 0 else inf)
             if allocation is not None and allocation.begin <= now and self._start(job, allocation):
                 continue
+            if not count and self._least_share < 1 and self._start_on_fewer(job):
+                continue
             heads[line] = count + 1
             if most:
                 self._reserve(job, allocation)
+
+    def _start_on_fewer(self, job: Job) -> bool:
+        """Start a job on the largest of its smaller sizes that is free for long enough."""
+        state, spec = self.state, job.spec
+        if spec.topology is None or not spec.resizable:
+            return False
+        least = ceil(self._least_share * spec.processors)
+        for size in smaller_starts(spec.topology, spec.processors, least):
+            allocation = self._find(job, state.now, size)
+            if allocation is None or allocation.begin > state.now:
+                continue
+            facts: Facts = {
+                "needed": spec.processors,
+                "size": size,
+                "free": state.machine.free_count,
+                "walltime": job.estimate_s * job.processors / size,
+            }
+            reason = Reason(f"{self.name} adaptive start", STARTS_ON_FEWER, facts)
+            if self._start_with(job, allocation, reason, size):
+                return True
+        return False
 
     def _backfill(self) -> None:
         """Start jobs behind the reservations."""
@@ -187,26 +219,33 @@ class TablePass(SchedulingPass):
         if not self._start(job, allocation, facts):
             self._tried.add(job.id)
 
-    def _find(self, job: Job, latest: float) -> Allocation | None:
-        """Allocation that starts by a time and does not take what reservations need."""
+    def _find(self, job: Job, latest: float, size: int = 0) -> Allocation | None:
+        """Allocation that starts by a time and does not take what reservations need.
+
+        Parameters
+        ----------
+        size : number of processors of an adaptive start, now; 0: those that the job requests.
+        """
         state = self.state
         now, after = state.now, state.now
+        processors, length_s, demand = job.processors, job.estimate_s, job.demand
+        if size:
+            length_s *= processors / size
+            processors, demand = size, state.quantity(size, job)
         if state.excluding:
             self._table.exclude(self._excluded_for(job.spec.reservation))
         if state.multi_resource:
-            if not job.demand <= state.free:
-                after = max(now, state.shadow(job)[0])
+            if not demand <= state.free:
+                after = inf if size else max(now, state.shadow(job)[0])
             for at, left in self._left:  # reservations that leave too little of other resources
-                if after < at < after + job.estimate_s and not job.demand <= left:
+                if after < at < after + length_s and not demand <= left:
                     after = at
-        elif job.processors > state.machine.free_count and latest <= now:
+        elif processors > state.machine.free_count and latest <= now:
             return None
         if after > latest or after == inf:
             return None
         waited_s = now - job.submitted_at
-        request = Request(
-            job.processors, job.estimate_s, self._demand(job), after, latest, waited_s
-        )
+        request = Request(processors, length_s, self._demand(job), after, latest, waited_s)
         return self._selection.place(self._table, request)
 
     def _excluded_for(self, reservation: str) -> list[Use]:
@@ -221,23 +260,31 @@ class TablePass(SchedulingPass):
 
     def _start(self, job: Job, allocation: Allocation, choice: Facts = NO_FACTS) -> bool:
         """Start a job on its allocation; return whether the selection accepts it."""
-        state = self.state
-        machine = state.machine
-        now, chosen = state.now, allocation.processors
         facts: dict[str, int | float | str] = {
             "needed": job.processors,
             "factor": round(allocation.factor, 4),
-            "free": machine.free_count,
+            "free": self.state.machine.free_count,
             "walltime": job.estimate_s,
         }
         text = STARTS_NOW if self._table.capacity is not None else FREE_LONG_ENOUGH
         if choice:
             text, facts = f"{text}; {TEXT}", {**facts, **choice}
-        reason = Reason(self._rule, text, facts)
-        if not self.start_job(job, reason, machine.free - chosen):
+        return self._start_with(job, allocation, Reason(self._rule, text, facts))
+
+    def _start_with(
+        self, job: Job, allocation: Allocation, reason: Reason, size: int | None = None
+    ) -> bool:
+        """Start a job on its allocation; return whether the selection accepts it.
+
+        Parameters
+        ----------
+        size : see `StartJob`.
+        """
+        state, chosen = self.state, allocation.processors
+        if not self.start_job(job, reason, state.machine.free - chosen, size):
             return False
-        end = now + job.estimate_s
-        demands = self.state.demands
+        end = state.now + job.estimate_s
+        demands = state.demands
         learned = None if demands is None else demands.learned(job)
         self._held[job.id] = job.next_group, len(job.groups), job.estimated_end, learned
         self._table.run(job.id, chosen, end, self._demand(job))

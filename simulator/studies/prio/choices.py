@@ -19,7 +19,7 @@ import msgspec
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import plus_minus
+from simulator.studies.claims import Claim, as_records, by_coverage, by_sign, plus_minus
 from simulator.studies.prio import runs as prio
 from simulator.studies.prio.claims import RESIZED
 from simulator.studies.prio.paper import NAMES, TABLE_1
@@ -183,7 +183,8 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         f"Effect of each choice: means over all others\n{_effects_text(points, varied)}",
     ]
     data = {"mixes": mixes, "points": points, "ordered": len(ordered), "clearly": len(clearly)}
-    return Report("\n\n".join(parts), msgspec.to_builtins(data))
+    claims = [claim for point in points for claim in _claims(_label(point.choice), point)]
+    return Report("\n\n".join(parts), msgspec.to_builtins(data) | {"claims": as_records(claims)})
 
 
 def report_changes(rows: Sequence[Row], out: Path | None) -> Report:
@@ -201,7 +202,13 @@ def report_changes(rows: Sequence[Row], out: Path | None) -> Report:
         "In brackets: difference from the base on the same mixes, ± 95 %; points. STEPS: FCFS-PR"
         " minus PBA-PR,\nPBA-PR minus Max-B-PR."
     )
-    return Report("\n\n".join(parts), msgspec.to_builtins(found))
+    claims = [
+        claim
+        for base, changes in found.items()
+        for change in changes
+        for claim in _claims(f"{base} {_label(change.point.choice['change'])}", change.point)
+    ]
+    return Report("\n\n".join(parts), msgspec.to_builtins(found) | {"claims": as_records(claims)})
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -216,6 +223,37 @@ class Change(msgspec.Struct, frozen=True):
 
     point: CombinationResult
     by: Mapping[str, Interval]
+
+
+def _claims(label: str, point: CombinationResult) -> list[Claim]:
+    """Judge the improvements of table 1 and their order in one combination.
+
+    Parameters
+    ----------
+    label : of the combination, for the ids.
+    """
+    found = [
+        Claim(
+            f"{name}: the mean completion improves (%)",
+            point.completion[name],
+            TABLE_1[name][2],
+            by_coverage(point.completion[name], TABLE_1[name][2]),
+            id=f"{label} {name}",
+        )
+        for name in RESIZED
+    ]
+    for (more, less), step in zip(pairwise(RESIZED), point.order, strict=True):
+        text_ = f"the mean completion improves more with {more} than with {less} (points)"
+        paper = (TABLE_1[more][2] or 0.0) - (TABLE_1[less][2] or 0.0)
+        found.append(
+            Claim(text_, step, round(paper, 1), by_sign(step), id=f"{label} {more} - {less}")
+        )
+    return found
+
+
+def _label(choice: Mapping[str, Any]) -> str:
+    """Choices of a combination as words; "base" if there are none."""
+    return " ".join(f"{name}={_value(value)}" for name, value in choice.items()) or "base"
 
 
 def _by(rows: Sequence[Row], unchanged: Sequence[Row]) -> dict[str, Interval]:

@@ -139,7 +139,7 @@ def test_commands(tmp_path: Path) -> None:
     [
         (["--overtime", "allow"], "--overtime needs --sharing; give it as well"),
         (["--sharing", "table"], "neither the machine nor the trace names a shared resource"),
-        (["--dispersal", "--resizable", "0.5"], "--dispersal and --resizable exclude each"),
+        (["--dispersal", "--resizable", "0.5"], "--dispersal: jobs have no places in a network"),
     ],
 )
 def test_options_that_do_not_go_together(options: list[str], message: str) -> None:

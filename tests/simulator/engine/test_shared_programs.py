@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -16,12 +19,18 @@ from reshape.errors import ConfigError
 from reshape.speedup import parse
 from reshape.topology import Topology
 from scheduler.config import machine_file as platform
-from scheduler.model.events import Event, JobSpec, ResizePoint
+from scheduler.model.events import Event, JobEnded, JobSpec, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.orders import Order
+from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
+from scheduler.policies.selection.few_nodes import FewNodes
+from scheduler.policies.selection.first_fit import FirstFit
 from simulator.commands.simulate import simulate
+from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.engine.sharing import Sharing
+from simulator.results.penalties import penalised_s
+from simulator.results.schedule import Schedule
 from simulator.run import run
 from simulator.workloads.workload import Workload
 
@@ -111,6 +120,136 @@ def test_sharing_that_limits_nothing_changes_no_end(
     enough = Sharing(4, {"bandwidth": 1000}, windows="changes", overtime="allow")
     assert simulated(policy, *single, sharing=enough)[0] == pytest.approx(plain)
     assert simulated("easy", *single)[0] >= [0.0]
+
+
+class Computing(NamedTuple):
+    """A job computes: from when to when, on which processors, and how long it takes alone."""
+
+    begin: float
+    end: float
+    processors: ProcSet
+    alone_s: float
+    demand: int
+
+
+def computing_times(jobs: list[SimJob], events: list[Event], schedule: Schedule) -> list[Computing]:
+    """All that was computed, from the events of a run and the processors in its schedule."""
+    assert schedule.places is not None
+    since = {number + 1: at for number, at in enumerate(schedule.started.tolist())}
+    found = []
+    for event in events:
+        if isinstance(event, JobStarted | ResizeDone):
+            since[event.job] = event.at
+        elif isinstance(event, ResizePoint | JobEnded):
+            begin, job = since[event.job], jobs[event.job - 1]
+            held = [held for at, held in schedule.places[event.job] if at <= begin][-1]
+            alone_s = job.time_s(len(held))
+            if not job.spec.resizable:
+                alone_s *= job.iterations
+            demand = job.spec.shared["bandwidth"]
+            found.append(Computing(begin, event.at, held, alone_s, demand))
+            since[event.job] = event.at
+    return found
+
+
+def end_on_shared_nodes(each: Computing, all_times: list[Computing]) -> float:
+    """When it ends by the demands of everything that computes on its nodes, added up anew."""
+    ends = []
+    for node in {processor // 4 for processor in each.processors}:
+        here = [
+            (Fraction(other.begin), Fraction(other.end), count * other.demand)
+            for other in all_times
+            if other is not each and (count := len(other.processors & ProcSet.span(4 * node, 4)))
+        ]
+        own = len(each.processors & ProcSet.span(4 * node, 4)) * each.demand
+        now, left = Fraction(each.begin), Fraction(each.alone_s)
+        while left > 0:
+            demand = own + sum(more for begin, end, more in here if begin <= now < end)
+            factor = max(Fraction(demand, 100), Fraction(1))
+            changes = [at for begin, end, _ in here for at in (begin, end) if at > now]
+            then = min([*changes, now + left * factor])
+            left -= (then - now) / factor
+            now = then
+        ends.append(float(now))
+    return max(ends)
+
+
+@given(
+    jobs=st.lists(
+        st.tuples(
+            st.integers(0, 60),
+            st.integers(1, 5),
+            st.integers(1, 20),
+            st.integers(0, 90),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    policy=st.sampled_from(["fcfs-pr", "max-b-pr", "pba-pr"]),
+    cost=st.sampled_from([ResizeCost(), ResizeCost(3.0, 0.5)]),
+    selection=st.sampled_from([FirstFit(), FewNodes()]),
+)
+def test_iterations_take_as_long_as_a_slow_twin_finds(
+    jobs: list[tuple[int, int, int, int, bool]],
+    policy: str,
+    cost: ResizeCost,
+    selection: FirstFit | FewNodes,
+) -> None:
+    """The twin adds up all demands on each node again for each iteration, in exact numbers."""
+    single = [
+        SimJob(
+            float(at),
+            JobSpec(size, 10000.0, min(12, 3 * size) if resizes else None, shared={"bandwidth": d}),
+            float(seconds),
+            5,
+            LINEAR,
+        )
+        for at, size, seconds, d, resizes in sorted(jobs)
+    ]
+    events: list[Event] = []
+    rules = msgspec.structs.replace(scenario(policy), selection=selection)
+    schedule = run(
+        Workload(12, single, cost),
+        msgspec.structs.replace(
+            platform.flat(12), processors_per_node=4, leaves=ProcSet.span(0, 3)
+        ),
+        rules,
+        counted=False,
+        sharing=SHARING,
+        watch=lambda now, happened, orders: events.extend(happened),
+    )
+    times = computing_times(single, events, schedule)
+    assert [each.end for each in times] == pytest.approx(
+        [end_on_shared_nodes(each, times) for each in times]
+    )
+    assert schedule.computed is not None
+    alone, added = schedule.computed.T
+    assert alone.sum() == pytest.approx(sum(each.alone_s for each in times))
+    assert added.sum() == pytest.approx(
+        sum(each.end - each.begin - each.alone_s for each in times), abs=1e-6
+    )
+    assert schedule.penalties is not None
+    assert schedule.penalties.mean_penalised_s == pytest.approx(added.mean())
+
+
+def test_penalised_times_of_resizable_jobs() -> None:
+    """Alone, job 1 takes 10 + 9 * 5 s, on two and four processors, job 2 100 s; 55 s are added."""
+    machine = platform.flat(8)
+    workload = Workload(8, [resizable(), rigid(2, 100.0)])
+    schedule = run(workload, machine, scenario("max-b-pr"), sharing=SHARING)
+    assert penalised_s(schedule).tolist() == pytest.approx([55, 55])
+    assert schedule.penalties is not None
+    assert schedule.penalties.mean_penalised_pct == pytest.approx((100 + 55) / 2)
+    late = SimJob(0.0, JobSpec(4, 150.0, shared={"bandwidth": 50}), 100.0)
+    kills = Sharing(4, {"bandwidth": 100}, windows="changes")
+    killed = run(Workload(4, [late]), platform.flat(4), scenario("easy"), sharing=kills)
+    assert np.isnan(penalised_s(killed)).all()
+
+
+def test_sharing_and_the_gain_of_contiguity_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="both change run times"):
+        simulated("fcfs-pr", resizable(), contiguity_speedup=0.2)
 
 
 def test_jobs_are_killed_at_their_walltimes() -> None:

@@ -176,6 +176,8 @@ def test_choices_are_ranked_by_their_distance_from_the_paper() -> None:
     assert len(study.runs) == 2 * 3 * 2
     rows = [Row(run, prio_choices.run(run | {"jobs": 48})) for run in study.runs]
     found = prio_choices.report(rows, None)
+    check_claims(found.data)
+    assert len(found.data["claims"]) == 5 * len(found.data["points"])
     points = found.data["points"]
     assert len(points) == 6
     assert [p["distance"] for p in points] == sorted(p["distance"] for p in points)
@@ -192,6 +194,7 @@ def test_one_choice_is_changed_at_a_time() -> None:
     small = {"bases": {"default": study.runs[0]["bases"]["default"] | {"jobs": 48}}}
     rows = [Row(run, prio_choices.run_changed(run | small)) for run in study.runs]
     found = prio_choices.report_changes(rows, None)
+    check_claims(found.data)
     base, pause, capped = found.data["default"]
     assert base["point"]["choice"] == {"change": {}}
     assert all(interval["mean"] == 0 for interval in base["by"].values())
