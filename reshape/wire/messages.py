@@ -50,9 +50,6 @@ from reshape.wire.application_messages import (
 )
 from reshape.wire.command_messages import (
     Cancel,
-    CancelReservation,
-    ChangeNode,
-    CreateReservation,
     Explain,
     Explanation,
     ForecastJob,
@@ -62,19 +59,12 @@ from reshape.wire.command_messages import (
     JobInfo,
     Jobs,
     ListJobs,
-    ListNodes,
-    ListReservations,
-    NodeInfo,
-    Nodes,
     OpenMode,
     Placement,
     RankPlace,
     ReadSubmission,
     RecordedSubmission,
-    RemoveNode,
     RequestQuote,
-    ReservationInfo,
-    Reservations,
     ResizeInfo,
     ServerInfo,
     Stop,
@@ -85,16 +75,26 @@ from reshape.wire.command_messages import (
     Wait,
     Withdraw,
 )
-from reshape.wire.message_base import MessageBase
-from reshape.wire.pool_messages import (
+from reshape.wire.machine_messages import (
     AddPool,
     AllocationInfo,
+    CancelReservation,
+    ChangeNode,
     ChangePool,
+    CreateReservation,
+    ListNodes,
     ListPools,
+    ListReservations,
+    NodeInfo,
+    Nodes,
     PoolAdded,
     PoolInfo,
     PoolList,
+    RemoveNode,
+    ReservationInfo,
+    Reservations,
 )
+from reshape.wire.message_base import MessageBase
 
 
 class Done(MessageBase):

@@ -1,0 +1,221 @@
+"""Messages from commands about nodes, advance reservations and pools, and their answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from reshape.wire.message_base import MessageBase
+
+
+class ListNodes(MessageBase):
+    """Answered by Nodes."""
+
+
+class NodeInfo(msgspec.Struct):
+    """A node as tables show it.
+
+    Attributes
+    ----------
+    host : name of the host of its agent; empty: that of the service, or not known.
+    allocated : processors that jobs hold.
+    state : idle, mix, alloc, drng, drain or down, as in sinfo.
+    jobs : numbers of the jobs that hold processors of the node.
+    reason : why it drains, or why its agent could not be started.
+    until : time at which it is given back, Unix time in seconds; None: it stays.
+    """
+
+    name: str
+    host: str
+    processors: int
+    allocated: int
+    state: str
+    launcher: str
+    jobs: list[int]
+    reason: str = ""
+    until: float | None = None
+
+
+class Nodes(MessageBase):
+    """Answer to ListNodes, in the order of the configuration."""
+
+    nodes: list[NodeInfo]
+
+
+class ChangeNode(MessageBase):
+    """Let a node drain, for a reason, or resume it; answered by Done."""
+
+    node: str
+    drains: bool
+    why: str = ""
+
+
+class RemoveNode(MessageBase):
+    """Remove a node from the service; answered by Done.
+
+    It is refused while jobs hold processors of the node, unless the node drains. A node that drains
+    is removed as soon as its jobs have left it.
+    """
+
+    node: str
+
+
+class CreateReservation(MessageBase):
+    """Request an advance reservation; answered by Reservations with this one, or by Failure.
+
+    It is either of a number of processors or of all processors of nodes.
+
+    Attributes
+    ----------
+    name : "": the name of the user and a number.
+    start : Unix seconds; None: now.
+    duration_s : seconds.
+    users : whose jobs may use it; none: those of all users.
+    """
+
+    duration_s: float
+    name: str = ""
+    start: float | None = None
+    processors: int = 0
+    nodes: list[str] = []
+    users: list[str] = []
+
+
+class CancelReservation(MessageBase):
+    """Cancel an advance reservation; answered by Done."""
+
+    name: str
+
+
+class ListReservations(MessageBase):
+    """List the advance reservations that have not ended; answered by Reservations."""
+
+
+class ReservationInfo(msgspec.Struct, frozen=True):
+    """An advance reservation.
+
+    Attributes
+    ----------
+    state : ACTIVE or INACTIVE, as in Slurm.
+    begin, end : Unix seconds.
+    processors, numbers : how many, and their numbers as intervals.
+    nodes : nodes that they are on.
+    users : whose jobs may use it; none: those of all users.
+    running, queued : numbers of the jobs that name it.
+    """
+
+    name: str
+    state: str
+    begin: float
+    end: float
+    processors: int
+    nodes: list[str]
+    numbers: str
+    users: list[str]
+    running: list[int]
+    queued: list[int]
+
+
+class Reservations(MessageBase):
+    """Advance reservations, in order of their begins.
+
+    Attributes
+    ----------
+    now : time of the service, Unix seconds.
+    """
+
+    now: float
+    reservations: list[ReservationInfo]
+
+
+class AddPool(MessageBase):
+    """Add a pool; answered by PoolAdded when its batch system would accept an allocation.
+
+    Attributes
+    ----------
+    system : name of the batch system.
+    options : as `scheduler.pools.options.parse_pool_options` reads them.
+    arguments : further options of the submission command of the batch system.
+    """
+
+    name: str
+    system: str
+    options: dict[str, str]
+    arguments: tuple[str, ...] = ()
+
+
+class PoolAdded(MessageBase):
+    """The pool is there; `said` is what the batch system answered to the dry run."""
+
+    name: str
+    said: str
+
+
+class ListPools(MessageBase):
+    """Answered by PoolList."""
+
+
+class AllocationInfo(msgspec.Struct):
+    """An allocation of a pool; times in Unix seconds.
+
+    Attributes
+    ----------
+    id : of its batch job; empty until the batch system has answered.
+    state : submitting, queued, starting, running or leaving.
+    nodes : names of its nodes in the service.
+    started_at, ends_at : None: not yet.
+    idle : processors that no job holds.
+    """
+
+    number: int
+    id: str
+    state: str
+    nodes: list[str]
+    submitted_at: float
+    started_at: float | None
+    ends_at: float | None
+    idle: int
+
+
+class PoolInfo(msgspec.Struct):
+    """A pool as tables show it; times in seconds.
+
+    Attributes
+    ----------
+    state : active, waiting (after a failure), paused or removing.
+    reason : why it is in this state, or what the batch system answered last in case of an error.
+    wanted : nodes that the queue could use in addition.
+    options : name -> value.
+    """
+
+    name: str
+    system: str
+    state: str
+    reason: str
+    max_nodes: int
+    wanted: int
+    options: dict[str, float]
+    arguments: list[str]
+    allocations: list[AllocationInfo]
+
+
+class PoolList(MessageBase):
+    """Answer to ListPools, in the order in which the pools were added."""
+
+    pools: list[PoolInfo]
+
+
+class ChangePool(MessageBase):
+    """Pause, resume or remove a pool; answered by Done.
+
+    Attributes
+    ----------
+    why : why it is paused.
+    at_once : remove it without waiting for the jobs on its nodes.
+    """
+
+    name: str
+    action: Literal["pause", "resume", "remove"]
+    why: str = ""
+    at_once: bool = False
