@@ -150,6 +150,8 @@ def quote_text(quote: Quote) -> str:
         "Processors": quote.processors or "-",
         "Slowdown": "-" if quote.slowdown is None else f"{quote.slowdown:.2f}",
     }
+    if quote.looked_ahead_s is not None:
+        lines["Looked ahead"] = f"{format_time(quote.looked_ahead_s)}; more takes too long"
     if quote.start_quantiles is not None and quote.end_quantiles is not None:
         for name, spread in (("Start", quote.start_quantiles), ("End", quote.end_quantiles)):
             times = [moment(at) for at in (spread.p10, spread.p50, spread.p90)]

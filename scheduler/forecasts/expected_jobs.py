@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil, inf
+from time import monotonic
 
 from reshape.speedup import speedup_by
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
@@ -26,6 +27,18 @@ POINTS = 32
 #: Iterations of a job of which a performance model alone tells how long they take.
 MODELLED = 16
 SIGTERM = 15
+
+
+class TimeIsOverError(Exception):
+    """The time that a forecast may take has passed.
+
+    Attributes
+    ----------
+    at : time up to which the forecast has come, s on the clock of the site.
+    """
+
+    def __init__(self, at: float) -> None:
+        self.at = at
 
 
 class ResizableWork:
@@ -52,17 +65,31 @@ class ExpectedJobs(Physics):
     site : the site of the forecast, with the jobs that are queued and live now.
     agenda : takes the events.
     run_s : run times from the start to the end by job number, s; others run for their estimates.
+    limit_s : seconds that the forecast may take from now on.
 
     Attributes
     ----------
     first_starts : time (s) and processors of the first start of each job that started.
     """
 
-    def __init__(self, site: Site, agenda: Agenda, run_s: Mapping[int, float]) -> None:
+    def __init__(
+        self, site: Site, agenda: Agenda, run_s: Mapping[int, float], limit_s: float = inf
+    ) -> None:
         self.first_starts: dict[int, tuple[float, ProcSet]] = {}
         self._site, self._agenda, self._run_s = site, agenda, run_s
         self._work: dict[int, ResizableWork] = {}
         self._has_begun = False
+        self._deadline = monotonic() + limit_s
+
+    def begin_instant(self, before: float, events: list[Event]) -> None:
+        """Check the time that the forecast has taken; the first instant always happens.
+
+        Raises
+        ------
+        TimeIsOverError : it is longer than it may be.
+        """
+        if self._has_begun and self._deadline < inf and monotonic() >= self._deadline:
+            raise TimeIsOverError(before)
 
     def start(self, order: Start) -> None:
         """Enter the end of a job that starts, or the beginning of its iterations."""

@@ -16,7 +16,7 @@ from math import inf, isnan
 
 import msgspec
 
-from scheduler.forecasts.expected_jobs import ExpectedJobs
+from scheduler.forecasts.expected_jobs import ExpectedJobs, TimeIsOverError
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import JobSpec, Wakeup
 from scheduler.sites.site import Site
@@ -54,10 +54,11 @@ class Forecast:
     last : number of the last job that was submitted before.
     until : end of the forecast, s.
     awaited : number of the rigid job with whose start the loop ended; 0: there is none.
+    time_is_over : whether it ended because of the time that it took.
 
     Attributes
     ----------
-    now : see above.
+    now, until, time_is_over : see above.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class Forecast:
         last: int,
         until: float,
         awaited: int,
+        time_is_over: bool = False,
     ) -> None:
-        self.now = now
+        self.now, self.until, self.time_is_over = now, until, time_is_over
         self._site, self._loop, self._jobs, self._last = site, loop, jobs, last
-        self._until, self._awaited = until, awaited
+        self._awaited = awaited
 
     @property
     def starts(self) -> dict[int, float]:
@@ -89,7 +91,7 @@ class Forecast:
         at = self._loop.ended[job - 1]
         if isnan(at) and job == self._awaited:
             at = self._jobs.expected_end(job)
-        return at if at <= self._until else inf
+        return at if at <= self.until else inf
 
     def of(self, job: int) -> JobForecast:
         """Return what a job is expected to do.
@@ -119,6 +121,7 @@ def forecast(
     run_s: Mapping[int, float] | None = None,
     only: int = 0,
     later: Sequence[tuple[float, JobSpec]] = (),
+    limit_s: float = inf,
 ) -> Forecast:
     """Run a recorded state forward until all jobs have ended, or to a horizon.
 
@@ -131,18 +134,23 @@ def forecast(
         start; 0: any job.
     later : time (s) and request of jobs that are submitted later, in order of time; they have the
         numbers after those of `specs`.
+    limit_s : seconds that the forecast may take; it ends at the time up to which it has come then.
     """
     site, agenda = state.site(), Agenda()
-    jobs = ExpectedJobs(site, agenda, run_s or {})
+    jobs = ExpectedJobs(site, agenda, run_s or {}, limit_s)
     times = [state.now] * len(specs) + [at for at, _ in later]
     submitted = [*specs, *(spec for _, spec in later)]
     loop = EventLoop(site, times, submitted, agenda, jobs, earlier=state.last)
     agenda.add(Wakeup(state.now))
     until = state.now + horizon_s
     awaited = only if only and _end_follows_from_start(state, specs, only) else 0
+    time_is_over = False
     with no_collection():
-        loop.run(until, awaited)
-    return Forecast(state.now, site, loop, jobs, state.last, until, awaited)
+        try:
+            loop.run(until, awaited)
+        except TimeIsOverError as over:
+            until, time_is_over = max(state.now, over.at), True
+    return Forecast(state.now, site, loop, jobs, state.last, until, awaited, time_is_over)
 
 
 def _end_follows_from_start(state: RecordedState, specs: Sequence[JobSpec], number: int) -> bool:

@@ -36,6 +36,8 @@ class Quote(msgspec.Struct, frozen=True):
     futures : number of futures.
     past_jobs : number of completed jobs whose run times the futures draw from.
     predicted_jobs : number of jobs whose run times they draw from the quantiles of a predictor.
+    looked_ahead_s : seconds from now up to which the forecast has come, if the time that it may
+        take ended it; None otherwise.
     """
 
     now: float
@@ -51,6 +53,7 @@ class Quote(msgspec.Struct, frozen=True):
     futures: int = 0
     past_jobs: int = 0
     predicted_jobs: int = 0
+    looked_ahead_s: float | None = None
 
 
 class OtherRequest(msgspec.Struct, frozen=True):
@@ -101,6 +104,7 @@ def quote(
     seed: int = 0,
     arrivals: bool = False,
     workers: int = 1,
+    limit_s: float = inf,
 ) -> Quote:
     """Forecast a job that is submitted now.
 
@@ -112,9 +116,11 @@ def quote(
     arrivals : in the futures, further jobs are submitted at the rate of the latest ones for twice
         the expected wait.
     workers : processes that compute the futures.
+    limit_s : seconds that the first forecast may take; futures look no further ahead than it.
     """
     number = state.last + 1
-    found = forecast(state, [spec], horizon_s=horizon_s, only=number).of(number)
+    run = forecast(state, [spec], horizon_s=horizon_s, only=number, limit_s=limit_s)
+    found = run.of(number)
     start, end = found.start, found.end
     answer = Quote(
         now=state.now,
@@ -125,10 +131,13 @@ def quote(
         processors=found.processors,
         sizes=found.sizes,
         past_jobs=len(state.ratios),
+        looked_ahead_s=run.until - state.now if run.time_is_over else None,
     )
     if not futures:
         return answer
     until = _arrive_until(state.now, start) if arrivals else -inf
+    if run.time_is_over:
+        horizon_s = run.until - state.now
     several = Futures(state, number, [spec], horizon_s, until)
     spreads = several.spreads(futures, seed, workers)
     return msgspec.structs.replace(
@@ -205,12 +214,14 @@ def waiting(
     seed: int = 0,
     arrivals: bool = False,
     workers: int = 1,
+    limit_s: float = inf,
 ) -> Waiting:
     """Describe what a queued job waits for, when it will start, and what would change that.
 
     Parameters
     ----------
-    horizon_s, futures, seed, arrivals, workers : see `quote`.
+    horizon_s, futures, seed, arrivals, workers, limit_s : see `quote`; the forecasts of other
+        requests look no further ahead than the first one either.
 
     Raises
     ------
@@ -224,7 +235,10 @@ def waiting(
         if other.id == number:
             break
         before.append(other.id)
-    expected = forecast(state, horizon_s=horizon_s, only=number).of(number)
+    run = forecast(state, horizon_s=horizon_s, only=number, limit_s=limit_s)
+    expected = run.of(number)
+    if run.time_is_over:
+        horizon_s = run.until - state.now
     spread = None
     if futures:
         until = _arrive_until(state.now, expected.start) if arrivals else -inf

@@ -35,6 +35,9 @@ from scheduler.service.reading.reader_process import answer_questions
 NICENESS = 10
 #: Most futures of one question, which bounds the memory that it takes.
 MOST_FUTURES = 1000
+#: Seconds that a forecast may take before it ends, with what it has found so far. The service
+#: gives the forecaster up later (`scheduler.service.server.FORECAST_S`).
+LIMIT_S = 40.0
 
 
 class Forecaster:
@@ -66,6 +69,7 @@ class Forecaster:
             "seed": query.seed,
             "arrivals": query.arrivals,
             "workers": self._workers,
+            "limit_s": LIMIT_S,
         }
         if isinstance(question, WaitingQuestion):
             try:
@@ -84,8 +88,8 @@ class Forecaster:
 
 
 def expected_starts(state: RecordedState, horizon_s: float = inf) -> list[JobForecast]:
-    """Forecast all queued jobs, in order of their expected starts."""
-    found = forecast(state, horizon_s=horizon_s)
+    """Forecast all queued jobs, in order of their expected starts, for `LIMIT_S` at most."""
+    found = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
     queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
     return sorted(map(found.of, queued), key=lambda job: (found.start(job.job), job.job))
 

@@ -185,6 +185,24 @@ def test_nothing_happens_beyond_the_horizon() -> None:
     assert found.of(3).start is None
 
 
+@pytest.mark.parametrize("name", ["fcfs", "conservative"])
+def test_a_forecast_without_time_knows_the_first_instant_only(name: str) -> None:
+    site = new_site(SCENARIOS[name])
+    for number in (1, 2, 3):
+        site.handle([JobSubmitted(0.0, number, JobSpec(8, 10.0))])
+    state, spec = RecordedState.of_site(site), JobSpec(1, 5.0)
+    found = forecast(state, [spec], limit_s=0.0)
+    assert (found.until, found.time_is_over, found.starts) == (0.0, True, {})
+    assert found.submitted().start is None
+    ample = forecast(state, [spec], limit_s=3600.0)
+    assert (ample.starts, ample.time_is_over) == (forecast(state, [spec]).starts, False)
+    short = quote(state, spec, futures=2, limit_s=0.0)
+    assert (short.start, short.looked_ahead_s) == (None, 0.0)
+    assert short.start_quantiles == Spread(None, None, None)
+    assert quote(state, spec).looked_ahead_s is None
+    assert waiting(state, 3, limit_s=0.0).forecast.start is None
+
+
 def test_a_resizable_job_with_measured_sizes_expands_in_a_forecast() -> None:
     chosen = scenario("fcfs-pr")
     site = new_site(chosen)
