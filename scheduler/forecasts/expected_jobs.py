@@ -14,6 +14,7 @@ from math import ceil, inf
 from time import monotonic
 
 from reshape.speedup import speedup_by
+from scheduler.forecasts.time_limit import TimeIsOverError
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
@@ -27,18 +28,6 @@ POINTS = 32
 #: Iterations of a job of which a performance model alone tells how long they take.
 MODELLED = 16
 SIGTERM = 15
-
-
-class TimeIsOverError(Exception):
-    """The time that a forecast may take has passed.
-
-    Attributes
-    ----------
-    at : time up to which the forecast has come, s on the clock of the site.
-    """
-
-    def __init__(self, at: float) -> None:
-        self.at = at
 
 
 class ResizableWork:
