@@ -182,7 +182,12 @@ class RequestHandler:
         ]
         now = self._components.clock()
         events = self._monitor.on_agent_hello(
-            peer, hello, unwanted, now, is_remote=sender.is_remote
+            peer,
+            hello,
+            unwanted,
+            now,
+            awaited=self._components.ends.awaited_for(hello),
+            is_remote=sender.is_remote,
         )
         for event in events:  # one by one: a node is lost before it joins again
             self._driver.decide([event])

@@ -15,6 +15,7 @@ of the script::
     @TIME agent NODE                      it reports the state of its node (as the lines below do)
     @TIME agent NODE runs GROUP | ended GROUP [exit=N] [signal=N] | forgot GROUP | swept
     @TIME agent NODE restart-point | no-restart-point
+    @TIME agent NODE replaced             its groups have ended with the agent before it
     @TIME job hello [n=N]
     @TIME job point ITERATION seconds=S [epoch=N] [bytes=N]
     @TIME job port PORT serial=N | port PORT group=N
@@ -135,6 +136,8 @@ class AgentReport:
 
     groups: dict[int, m.GroupStatus] = field(default_factory=dict)
     has_restart_point: bool = False
+    has_folder: bool = False
+    incarnation: str = ""
 
 
 class Script:
@@ -222,7 +225,11 @@ class Script:
                 del report.groups[int(group)]
             case ["swept"]:
                 report.groups.clear()
-                report.has_restart_point = False
+                report.has_restart_point = report.has_folder = False
+            case ["replaced"]:
+                report.has_folder = bool(report.groups)
+                report.groups.clear()
+                report.incarnation = f"another at {self._now:g}"
             case ["restart-point" | "no-restart-point"]:
                 report.has_restart_point = word == "restart-point"
             case _:
@@ -233,7 +240,8 @@ class Script:
             secret=self._directory.read_secret(),
             groups=list(report.groups.values()),
             restart_points=[JOB] if report.has_restart_point else [],
-            folders=[JOB] if report.groups else [],
+            folders=[JOB] if report.groups or report.has_folder else [],
+            incarnation=report.incarnation,
         )
 
     def _program_message(self, line: str, what: str, rest: list[str]) -> tuple[str, m.Message]:

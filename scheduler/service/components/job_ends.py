@@ -100,6 +100,23 @@ class JobEnds:
         nodes = {node for group in groups for node in self._startup.nodes_of(job, group)}
         return not all(self._core.machine.nodes[node].up for node in nodes)
 
+    def awaited_for(self, hello: m.AgentHello) -> list[str]:
+        """Nodes whose agents may still report the restart points of jobs with data on a node.
+
+        Their agents have not reported since the service started, and they are not lost yet.
+        """
+        nodes, agents = self._core.machine.nodes, self._monitor.agents
+        awaited: set[str] = set()
+        if len(agents) == len(self._monitor.nodes):
+            return []
+        for number in set(hello.folders) - set(hello.restart_points):
+            job = self._core.live.get(number)
+            if job is None or job.state not in RESIZING or self._monitor.has_restart_point(number):
+                continue
+            there = {node for group in job.groups for node in self._startup.nodes_of(job, group)}
+            awaited |= {node for node in there if nodes[node].up and node not in agents}
+        return sorted(awaited - {hello.node})
+
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:
         """Return the status of a group; one that ran and is not reported ended with its agent."""
         status = self._startup.status(job, group)

@@ -100,6 +100,7 @@ class SystemMonitor:
         self.pool_nodes: set[str] = set()
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
+        self._held_back: dict[str, str] = {}  # node -> name of the latest agent held back
         # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
         self._missing_since = dict.fromkeys(self.nodes, 0.0)
 
@@ -112,6 +113,7 @@ class SystemMonitor:
         unwanted: Sequence[m.GroupStatus],
         now: float,
         *,
+        awaited: Sequence[str] = (),
         is_remote: bool = False,
     ) -> list[Event]:
         """Note the report of an agent and return the events of its node.
@@ -120,6 +122,9 @@ class SystemMonitor:
         ----------
         unwanted : living groups of the report that the core does not have (any more). A node that
             joins does so only after they have ended, because its processors are not free before.
+        awaited : nodes whose agents have not reported yet and may have the restart points of jobs
+            that were on the node. If the agent has replaced another one, the node stays down until
+            they have reported or are lost, because it is not known which of its jobs can restart.
         is_remote : whether the key of the connection proves that the sender is an agent.
 
         Raises
@@ -138,6 +143,8 @@ class SystemMonitor:
                 )
         else:
             replaced = self._journal.has_other_agent(hello.node, name)
+        if replaced and awaited:
+            return self._hold_back(hello, awaited, now)
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
             events.append(self._replaced(hello, now))
@@ -169,6 +176,21 @@ class SystemMonitor:
         restart = set(hello.restart_points)
         restart.update(job for job in hello.folders if self.has_restart_point(job))
         return NodeLost(now, hello.node, tuple(sorted(restart)))
+
+    def _hold_back(
+        self, hello: m.AgentHello, awaited: Sequence[str], now: float
+    ) -> list[Event]:
+        """Return the loss of a node whose jobs are judged when other agents have reported."""
+        name = agent_name(hello)
+        if self._held_back.get(hello.node) == name:
+            return []
+        self._held_back[hello.node] = name
+        self.agents.pop(hello.node, None)
+        log.warning(
+            "agent replaced node=%s pid=%d: the node stays down until %s reports or is lost",
+            *(hello.node, hello.pid, ", ".join(awaited)),
+        )
+        return [NodeLost(now, hello.node, None)]
 
     def settings_for(self, arrival: m.AgentArrival, access: AccessFile) -> m.AgentSettings:
         """Return how an agent on another host serves its node.
