@@ -98,8 +98,10 @@ class BatchJobs:
         self._later.append((calls, partial(calls.submit, request)))
 
     def cancel(self, system: str, batch_id: str) -> None:
-        """Cancel a batch job; its end is seen by look-ups."""
+        """Cancel a batch job, unless that is due already; its end is seen by look-ups."""
         calls = self._calls_of(system)
+        if any(call.func == calls.cancel and call.args == ([batch_id],) for _, call in self._later):
+            return
         self._later.appendleft((calls, partial(calls.cancel, [batch_id])))
 
     def doubt(self, system: str, name: str, for_s: float = INTERRUPTED_S, why: str = "") -> None:

@@ -23,8 +23,12 @@ LATE_SUBMISSION_S = 120.0
 SAME_END_S = 2.0
 #: Seconds in which all agents of a started allocation have to report.
 AGENTS_START_S = 180.0
-#: Seconds in which the agents of a released allocation end by themselves.
+#: Seconds in which the agents of a released allocation end by themselves, and in which a batch job
+#: ends whose agents have ended.
 AGENTS_END_S = 15.0
+#: Seconds after which a batch job is cancelled again that has not ended: the batch system may not
+#: have answered.
+CANCEL_AGAIN_S = 30.0
 
 
 class LivePoolRecord(msgspec.Struct):
@@ -57,14 +61,16 @@ class _Sighting:
     unknown : look-ups in a row that did not name it.
     queued_at : when the batch job was last seen in the queue of the batch system.
     status : latest answer of the batch system.
-    cancelled : whether the batch system was asked to cancel the batch job.
+    cancelled_at : when the batch system was last asked to cancel the batch job; None: never.
+    empty_since : since when the allocation, which has run, has no node any more; None: it has one.
     """
 
     since: float
     unknown: int = 0
     queued_at: float = 0.0
     status: BatchStatus | None = None
-    cancelled: bool = False
+    cancelled_at: float | None = None
+    empty_since: float | None = None
 
 
 @dataclass
@@ -180,6 +186,30 @@ class LivePool:
         if sighting.unknown >= MOST_UNKNOWN:
             return True
         return sighting.status is not None and sighting.status.state is BatchState.ENDED
+
+    def overdue(self, each: PoolAllocation, now: float, *, has_nodes: bool) -> str:
+        """Say why the batch job of an allocation is to be cancelled; empty if it is not.
+
+        Parameters
+        ----------
+        has_nodes : whether a node of the allocation is not lost.
+        """
+        sighting = self.sighting(each, now)
+        if has_nodes or each.state not in (S.RUNNING, S.LEAVING):
+            sighting.empty_since = None
+        elif sighting.empty_since is None:
+            sighting.empty_since = now
+        if sighting.cancelled_at is not None:
+            is_late = now - sighting.cancelled_at > CANCEL_AGAIN_S
+            return f"it has not ended {CANCEL_AGAIN_S:g} s after it was cancelled" * is_late
+        waited_s = now - sighting.since
+        if each.state is S.STARTING and not has_nodes and waited_s > AGENTS_START_S:
+            return f"no agent has reported {AGENTS_START_S:g} s after its start"
+        if each.state is S.LEAVING and has_nodes and waited_s > AGENTS_END_S:
+            return f"its agents have not ended after {AGENTS_END_S:g} s"
+        if sighting.empty_since is not None and now - sighting.empty_since > AGENTS_END_S:
+            return f"it has not ended {AGENTS_END_S:g} s after its agents"
+        return ""
 
     def why_ended(self, each: PoolAllocation) -> str:
         """Why a batch job ended, in the batch system's words."""

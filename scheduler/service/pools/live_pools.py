@@ -26,12 +26,7 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_calls import Accepted, Checked, LookedUp
 from scheduler.service.pools.batch_jobs import BatchJobs, BatchResult, NeverSubmitted
-from scheduler.service.pools.live_pool import (
-    AGENTS_END_S,
-    AGENTS_START_S,
-    LivePool,
-    LivePoolRecord,
-)
+from scheduler.service.pools.live_pool import LivePool, LivePoolRecord
 from scheduler.service.pools.payload import batch_request
 from scheduler.service.pools.pool_nodes import PoolNodes
 from scheduler.service.record.clock import Clock
@@ -323,24 +318,29 @@ class LivePools:
             reporting = self._nodes.reporting(each)
             if reporting and each.state in WAITING:  # it has started since the last look-up
                 live.grant(each, now, live.least_end(each), now)
-            waited_s = now - live.sighting(each, now).since
             if reporting == len(each.nodes):
                 live.pool.joined(each.number)
-            if each.state is S.RUNNING and now >= each.ends_at:
-                live.pool.leaves(each.number)  # its nodes expire
-            if self._nodes.present(each):
-                if each.state is S.LEAVING and waited_s > AGENTS_END_S:
-                    self._cancel(live, each)
-            elif live.has_ended(each, now):
+            self._follow_expiry(live, each, now)
+            present = self._nodes.present(each)
+            if not present and live.has_ended(each, now):
                 log.info("pool=%s allocation=%d has ended", live.name, each.number)
                 live.pool.ended(each.number, now, live.why_ended(each))
                 events += self._withdraw(live, each, now)
-            elif each.state is S.RUNNING or (
-                each.state in (S.STARTING, S.LEAVING) and waited_s > AGENTS_START_S
-            ):
-                log.error("pool=%s allocation=%d: no agent reports", live.name, each.number)
-                self._cancel(live, each)
+            elif why := live.overdue(each, now, has_nodes=present > 0):
+                self._cancel(live, each, why)
         return events
+
+    def _follow_expiry(self, live: LivePool, each: PoolAllocation, now: float) -> None:
+        """Note that the nodes of an allocation expire, which ends its agents and its batch job.
+
+        The nodes have expired if they are not served any more, too: their time is computed anew at
+        every tick and may be reached slightly earlier.
+        """
+        expires = now >= each.ends_at or not any(name in self._monitor.nodes for name in each.nodes)
+        if each.state is S.RUNNING and expires:
+            log.info("pool=%s allocation=%d expires", live.name, each.number)
+            live.pool.leaves(each.number)
+            live.sighting(each, now).since = now
 
     def _decide(self, live: LivePool, now: float, awaited: int) -> list[Event]:
         """Ask the policy of a pool, and carry its decision out.
@@ -407,12 +407,19 @@ class LivePools:
         live.sightings.pop(each.number, None)
         return self._nodes.withdraw(each, now)
 
-    def _cancel(self, live: LivePool, each: PoolAllocation) -> None:
-        """Cancel the batch job of an allocation, once."""
-        sighting = live.sighting(each, self._clock())
-        if each.id and not sighting.cancelled:
-            sighting.cancelled = True
-            self._jobs.cancel(live.record.system, each.id)
+    def _cancel(self, live: LivePool, each: PoolAllocation, why: str = "") -> None:
+        """Cancel the batch job of an allocation, once without a reason; log a reason."""
+        now = self._clock()
+        sighting = live.sighting(each, now)
+        if not each.id or (sighting.cancelled_at is not None and not why):
+            return
+        sighting.cancelled_at = now
+        if why:
+            log.warning(
+                "pool=%s allocation=%d: batch job %s is cancelled: %s",
+                *(live.name, each.number, each.id, why),
+            )
+        self._jobs.cancel(live.record.system, each.id)
 
     def _request(self, live: LivePool, number: int, nodes: Sequence[str]) -> BatchRequest:
         return batch_request(

@@ -12,7 +12,14 @@ from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import BACK_OFF_S, PoolAllocation, PoolRecord
 from scheduler.pools.view import AllocationState
 from scheduler.service.components.system_monitor import GIVE_BACK_S
-from scheduler.service.pools.live_pool import MOST_UNKNOWN, LivePool, LivePoolRecord
+from scheduler.service.pools.live_pool import (
+    AGENTS_END_S,
+    AGENTS_START_S,
+    CANCEL_AGAIN_S,
+    MOST_UNKNOWN,
+    LivePool,
+    LivePoolRecord,
+)
 
 S = AllocationState
 UNKNOWN = {"7": BatchStatus(BatchState.UNKNOWN)}
@@ -110,3 +117,27 @@ def test_an_allocation_in_which_no_job_starts_is_a_failure() -> None:
     live.pool.ended(each.number, 700.0)
     assert live.record.pool.failures == 1
     assert "although jobs waited" in live.record.pool.fault
+
+
+def test_a_batch_job_is_overdue_when_its_agents_do_not_come_or_it_outlives_them() -> None:
+    live, each, _ = waiting_pool()
+    live.see(running(3800.0), 200.0, 0.0, 0.0)
+    at = 200.0 + AGENTS_START_S
+    assert live.overdue(each, at, has_nodes=False) == ""
+    assert "no agent has reported" in live.overdue(each, at + 1, has_nodes=False)
+    live.pool.joined(each.number)
+    assert live.overdue(each, at + 1, has_nodes=True) == ""
+    for at in (1000.0, 2000.0):  # the agents end, report again, and end for good
+        assert live.overdue(each, at, has_nodes=False) == ""
+        assert live.overdue(each, at + AGENTS_END_S, has_nodes=False) == ""
+        assert live.overdue(each, at + AGENTS_END_S + 1, has_nodes=at < 2000.0) == (
+            "" if at < 2000.0 else f"it has not ended {AGENTS_END_S:g} s after its agents"
+        )
+
+
+def test_a_batch_job_that_was_cancelled_and_has_not_ended_is_cancelled_again() -> None:
+    live, each, _ = waiting_pool()
+    live.pool.leaves(each.number)
+    live.sighting(each, 300.0).cancelled_at = 300.0
+    assert live.overdue(each, 300.0 + CANCEL_AGAIN_S, has_nodes=False) == ""
+    assert "was cancelled" in live.overdue(each, 301.0 + CANCEL_AGAIN_S, has_nodes=False)

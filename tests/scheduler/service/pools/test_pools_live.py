@@ -5,6 +5,7 @@ The batch jobs run their scripts, so the agents are real.
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import time
@@ -197,6 +198,27 @@ def test_a_batch_job_that_is_cancelled_ends_its_jobs_and_its_nodes(
     served.until(job, "RUNNING", 60.0)
     assert len(slurm.jobs()) == 2
     until(lambda: states(served) == ["running"])
+    reshape("cancel", "--dir", served.directory, job)
+
+
+def test_an_allocation_that_expires_ends_without_a_cancellation(
+    served: Any, slurm: FakeSlurm
+) -> None:
+    config = served.work / "config.yaml"
+    config.write_text("kill_at_walltime: false\n")
+    serve(served, "--config", str(config))
+    add(served, time_limit="0:20", margin="0:02")
+    slurm.grant(1)
+    job = served.submit(SLEEPER, 2, 5.0, requeue=True)
+    served.until(job, "RUNNING", 60.0)
+    slurm.grant(0)
+    log = served.place.log("serve")
+    until(lambda: "pool=p allocation=1 has ended" in log.read_text())
+    assert served.job(job).requeues == 1
+    assert slurm.jobs()[1]["state"] == "COMPLETED"  # its agents ended before its time limit
+    assert "pool=p allocation=1 expires" in log.read_text()
+    assert not [line for line in log.read_text().splitlines() if re.search("(WARN|ERR).* pool=", line)]
+    assert "scancel" not in [name for _, name, _ in slurm.calls()]
     reshape("cancel", "--dir", served.directory, job)
 
 
