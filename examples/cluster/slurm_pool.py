@@ -12,12 +12,12 @@ from slurm_cluster import SlurmCluster
 from reshape.wire import messages as m
 
 _ADD_S = 60.0
-#: A service has at least one node of its own.
-_LOGIN = "  - {name: login, processors: 1}\n"
+#: The service has no node of its own.
+_NO_NODES = "  []\n"
 
 
 class PoolService(Cluster):
-    """A service whose nodes are those of a pool; the one on the login host drains.
+    """A service on the login host whose nodes are those of a pool.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class PoolService(Cluster):
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(
-            folder, 0, launcher="pool", config=config, options=options, local_nodes=_LOGIN
+            folder, 0, launcher="pool", config=config, options=options, local_nodes=_NO_NODES
         )
         self.slurm, self.hosts = slurm, slurm.hosts
         self._pool, self._arguments = dict(pool), tuple(arguments)
@@ -51,7 +51,6 @@ class PoolService(Cluster):
 
     def add_pool(self, name: str = "slurm") -> str:
         """Add the pool, for all jobs; return what Slurm answered to the dry run."""
-        self.ask(m.ChangeNode(node="login", drains=True, why="jobs run on the nodes of the pool"))
         message = m.AddPool(
             name=name, system="slurm", options=self._pool, arguments=self._arguments
         )

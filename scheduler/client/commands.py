@@ -48,7 +48,11 @@ WATCH_S = 2.0
 
 @click.command()
 @directory_option
-@click.option("--processors", type=click.IntRange(min=1), help="Processors of the node 'local'.")
+@click.option(
+    "--processors",
+    type=click.IntRange(min=0),
+    help="Processors of the node 'local'; 0: all nodes are those of pools.",
+)
 @click.option(
     "--machine",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

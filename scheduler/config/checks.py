@@ -90,7 +90,13 @@ def _check_listen(tree: Located, config: ServeConfig) -> None:
 
 
 def _check_launchers(tree: Located, config: ServeConfig) -> None:
-    """Agents on other hosts need a TCP socket of the service."""
+    """Agents on other hosts need a TCP socket of the service, and so do those of pools."""
+    if not config.nodes and config.listen is None:
+        tree.fail(
+            ("nodes",),
+            "there is no node; a service without nodes gets them from a pool (reshape pool add),"
+            " whose agents connect over TCP: add listen: HOST:PORT, or --listen HOST:PORT",
+        )
     remote = [node.name for node in config.nodes if node.launcher != "local"]
     if remote and config.listen is None:
         tree.fail(

@@ -191,6 +191,12 @@ def read(file: Path) -> Platform:
     ConfigError : the file is invalid; the message names file, line and field.
     """
     found = Located.read(file)
+    if found.get(("nodes",)) in (0, []):
+        found.fail(
+            ("nodes",),
+            "a machine has at least one node; a service whose nodes are all those of pools needs no"
+            " machine file: give it --processors 0",
+        )
     fields = found.convert(MachineFields)
     names = () if isinstance(fields.nodes, int) else tuple(fields.nodes)
     for i, name in enumerate(names):

@@ -132,7 +132,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    nodes : the nodes, each with an agent, on this host or on another one.
+    nodes : the nodes, each with an agent, on this host or on another one. A service may have none,
+        and get all of its nodes from elastic pools.
     scenario : name of a registered scenario.
     parameters : values for the scenario's fields, by dotted name.
     kill_at_walltime : whether to end jobs that exceed their walltime.
@@ -154,7 +155,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         other hosts than the service; "all"; "none". See `scheduler.service.components.placements`.
     """
 
-    nodes: Annotated[tuple[NodeConfig, ...], msgspec.Meta(min_length=1)]
+    nodes: tuple[NodeConfig, ...]
     scenario: str = "fcfs-pr"
     parameters: dict[str, Value] = {}
     kill_at_walltime: bool = True

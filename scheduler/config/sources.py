@@ -8,7 +8,7 @@ An example of a file (every field is optional):
 
 .. code-block:: yaml
 
-    processors: 8             # short for one node named "local"
+    processors: 8             # short for one node named "local"; 0: all nodes are those of pools
     # nodes: [{name: n1, processors: 4, resources: {memory_gib: 64}}, {name: n2, processors: 4}]
     # machine: tree.yaml      # or nodes, their resources and a network from a machine file
     priorities: {gold: 100, platinum: 1000}
@@ -205,10 +205,11 @@ def _expand_processors(tree: Located) -> None:
     place = ("processors",)
     value = tree.values.pop("processors", None)
     count = len(os.sched_getaffinity(0)) if value is None else value
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        tree.fail(place, f"must be a whole number >= 1, got {count!r}")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        tree.fail(place, f"must be a whole number >= 0, got {count!r}")
     origin = tree.origin(place)
-    tree.override(("nodes",), [{"name": LOCAL, "processors": count}], origin)
+    nodes = [{"name": LOCAL, "processors": count}] if count else []
+    tree.override(("nodes",), nodes, origin)
 
 
 def _read_durations(tree: Located) -> None:

@@ -97,6 +97,11 @@ class Admission:
         if n < 1:
             raise ReshapeError(f"a job needs at least 1 processor, got {n}")
         there = self._processors
+        if not there:
+            raise ReshapeError(
+                "the service has no processors: add a pool first (reshape pool add), or serve with"
+                " nodes"
+            )
         if n > there:
             raise ReshapeError(
                 f"the job asks for {n} processors, the machine has {there}: ask for fewer"

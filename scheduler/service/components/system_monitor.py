@@ -177,9 +177,7 @@ class SystemMonitor:
         restart.update(job for job in hello.folders if self.has_restart_point(job))
         return NodeLost(now, hello.node, tuple(sorted(restart)))
 
-    def _hold_back(
-        self, hello: m.AgentHello, awaited: Sequence[str], now: float
-    ) -> list[Event]:
+    def _hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
         """Return the loss of a node whose jobs are judged when other agents have reported."""
         name = agent_name(hello)
         if self._held_back.get(hello.node) == name:

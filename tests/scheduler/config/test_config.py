@@ -103,11 +103,27 @@ def test_an_empty_file_gives_the_defaults(file: Path) -> None:
     assert load_config(file, {}, {"processors": 2}).nodes == (NodeConfig("local", 2),)
 
 
+@pytest.mark.parametrize("text", ["processors: 0", "nodes: []"])
+def test_a_service_whose_nodes_are_those_of_pools_has_none_of_its_own(
+    file: Path, text: str
+) -> None:
+    file.write_text(f"{text}\nlisten: 127.0.0.1:7077\n")
+    config = load_config(file, {}, {})
+    assert config.nodes == ()
+    assert config.processors == 0
+
+
 # What a file says, and the line, field and words its error must have.
 WRONG = [
-    ("processors: 0", 1, "processors", "must be a whole number >= 1, got 0"),
-    ("\nprocessors: many", 2, "processors", "must be a whole number >= 1, got 'many'"),
-    ("processors: true", 1, "processors", "must be a whole number >= 1, got True"),
+    ("processors: -1", 1, "processors", "must be a whole number >= 0, got -1"),
+    ("\nprocessors: many", 2, "processors", "must be a whole number >= 0, got 'many'"),
+    ("processors: true", 1, "processors", "must be a whole number >= 0, got True"),
+    (
+        "processors: 0",
+        1,
+        "nodes",
+        "there is no node; a service without nodes gets them from a pool",
+    ),
     *(
         (f"verify: true\nlisten: '{text}'", 2, "listen", "must be HOST:PORT with a port from 1")
         for text in ("7077", ":7077", "host:", "host:0", "host:70777", "host:x")
@@ -122,7 +138,7 @@ WRONG = [
     ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is not a time; write minutes"),
     ("deadlines: 5", 1, "deadlines", "must be a mapping, got 5"),
     ("nodes:\n  - name: a", 2, "nodes[0].processors", "is missing"),
-    ("nodes: []", 1, "nodes", "must be a list of length >= 1, got []"),
+    ("nodes: []", 1, "nodes", "there is no node; a service without nodes gets them from a pool"),
     (
         "nodes:\n  - name: a\n    processors: 2\n  - name: b\n    processors: x",
         5,
@@ -260,7 +276,7 @@ def test_an_error_in_a_file_names_line_field_and_correction(
             {},
             "environment variable RESHAPE_VERIFY: must be one value, got",
         ),
-        ({}, {"processors": -1}, "option --processors: processors: must be a whole number >= 1"),
+        ({}, {"processors": -1}, "option --processors: processors: must be a whole number >= 0"),
         ({}, {"scenario": "nix"}, "option --scenario: scenario: unknown scenario 'nix'"),
         (
             {},

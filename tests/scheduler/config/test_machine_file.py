@@ -66,7 +66,11 @@ def test_a_machine_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("nodes: 14", "nodes: 0", r"m.yaml:1: nodes: "),
+        (
+            "nodes: 14",
+            "nodes: 0",
+            r"m.yaml:1: nodes: a machine has at least one node; .*--processors 0",
+        ),
         ("nodes: 14", "nodes: [a, b, a]", r"m.yaml:1: nodes\[2\]: two nodes are named 'a'"),
         ("nodes: 14", "nodes: [a, 3]", r"m.yaml:1: nodes\[1\]: must be text, got 3"),
         ("nodes: 14", "node: 14", r"m.yaml:1: node: unknown field; did you mean nodes"),

@@ -40,12 +40,13 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     return made
 
 
-def serve(served: Any, *options: str) -> None:
+def serve(served: Any, *options: str, processors: int = 1) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     served.start(
-        "--processors", "1", "--scenario", "easy", "--listen", f"127.0.0.1:{port}", *options
+        *("--processors", str(processors), "--scenario", "easy"),
+        *("--listen", f"127.0.0.1:{port}", *options),
     )
 
 
@@ -101,6 +102,18 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     until(lambda: served.ask(m.ListPools()).pools == [])
     with pytest.raises(ReshapeError, match="the machine has 1"):
         submit(served, ["true"])
+
+
+def test_a_service_without_nodes_gets_them_from_a_pool(served: Any, slurm: FakeSlurm) -> None:
+    serve(served, processors=0)
+    with pytest.raises(ReshapeError, match="no processors: add a pool first"):
+        served.submit(["true"])
+    add(served)
+    with pytest.raises(ReshapeError, match="the machine has 4"):
+        served.submit(["true"], 5)
+    slurm.grant(2)
+    job = served.submit(["true"], 4, 300.0)  # the pool's largest number of nodes
+    assert served.wait(job).state == "COMPLETED"
 
 
 def test_a_queued_allocation_is_cancelled_when_its_job_is_gone(
@@ -217,7 +230,9 @@ def test_an_allocation_that_expires_ends_without_a_cancellation(
     assert served.job(job).requeues == 1
     assert slurm.jobs()[1]["state"] == "COMPLETED"  # its agents ended before its time limit
     assert "pool=p allocation=1 expires" in log.read_text()
-    assert not [line for line in log.read_text().splitlines() if re.search("(WARN|ERR).* pool=", line)]
+    assert not [
+        line for line in log.read_text().splitlines() if re.search("(WARN|ERR).* pool=", line)
+    ]
     assert "scancel" not in [name for _, name, _ in slurm.calls()]
     reshape("cancel", "--dir", served.directory, job)
 
