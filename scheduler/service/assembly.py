@@ -5,6 +5,7 @@ The performance profiler of PRIO is part of the decision core.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transactions
 from scheduler.service.pools.live_pools import LivePools
+from scheduler.service.pools.service_allocation import ServiceAllocation
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.policy_errors import PolicyErrors
@@ -64,6 +66,7 @@ class Components:
     nodes: NodeStates
     reservations: AdvanceReservations
     pools: LivePools
+    allocation: ServiceAllocation
 
 
 def assemble(
@@ -109,4 +112,5 @@ def assemble(
         NodeStates(core, monitor),
         AdvanceReservations(core),
         pools,
+        ServiceAllocation(core.principal, monitor, os.environ.get("SLURM_JOB_ID", ""), Slurm),
     )

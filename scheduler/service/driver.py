@@ -71,6 +71,7 @@ class Driver:
         self._monitor, self._startup = components.monitor, components.startup
         self._remap, self._ends = components.remap, components.ends
         self._nodes, self._pools = components.nodes, components.pools
+        self._allocation = components.allocation
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self._policy_errors = self._core.on_policy_error = components.policy_errors
@@ -236,6 +237,7 @@ class Driver:
             self.decide([event])
         if expired := self._nodes.expire(now):
             self.decide(expired)
+        self.events += self._allocation.on_tick(now)
         self.events += self._pools.on_tick(now)
         self.events += self._remap.on_tick()
         if self._alarms and self._alarms[0] <= now:

@@ -320,6 +320,7 @@ class Service:
 
     def _close(self) -> None:
         self.components.pools.close()
+        self.components.allocation.close()
         self.reader.close()
         self.forecaster.close()
         self._connections.close()

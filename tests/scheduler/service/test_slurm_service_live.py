@@ -118,6 +118,27 @@ def test_jobs_continue_while_slurmctld_is_away(slurm: SlurmCluster, tmp_path: Pa
         assert service.wait(service.submit(["true"], 4)).state == "COMPLETED"
 
 
+def test_a_change_of_the_time_limit_is_noticed(slurm: SlurmCluster, tmp_path: Path) -> None:
+    with SlurmService(tmp_path, slurm, nodes=1, time_limit="10") as service:
+
+        def until() -> float:
+            answer = service.ask(m.ListNodes())
+            assert isinstance(answer, m.Nodes)
+            return float(answer.nodes[0].until or 0.0)
+
+        end = until()
+        update = ["scontrol", "update", f"JobId={service.allocation}"]
+        job = service.submit(["sleep", "60"], 2, walltime_s=1200.0)
+        assert service.job(job).state == "PENDING"  # it could not end in ten minutes
+        slurm.run(*update, "TimeLimit=30")
+        service.until(lambda: service.job(job).state == "RUNNING")
+        assert until() == pytest.approx(end + 1200.0, abs=2.0)
+        slurm.run(*update, "TimeLimit=5")
+        service.until(lambda: until() < end)
+        assert until() == pytest.approx(end - 300.0, abs=2.0)
+        assert service.job(job).state == "RUNNING"
+
+
 def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_path: Path) -> None:
     """The first allocation is cancelled; the second one is another node."""
     service = SlurmService(tmp_path, slurm, nodes=1)

@@ -1,0 +1,89 @@
+"""The Slurm allocation in which a service runs: a change of its time limit is noticed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from scheduler.batch_systems.interface import BatchState, BatchStatus, BatchSystem
+from scheduler.core.core import Core
+from scheduler.model.events import Event
+from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.pools.batch_calls import BatchCalls, LookedUp
+from scheduler.service.pools.live_pool import SAME_END_S
+from scheduler.text.times import format_moment
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two look-ups of the allocation.
+LOOK_UP_S = 10.0
+
+
+class ServiceAllocation:
+    """Keeps the time at which the nodes of the allocation are given back that of Slurm.
+
+    Parameters
+    ----------
+    core, monitor : of the service.
+    job : id of the Slurm job; empty: the service runs in none.
+    make : makes the batch system.
+    """
+
+    def __init__(
+        self, core: Core, monitor: SystemMonitor, job: str, make: Callable[[], BatchSystem]
+    ) -> None:
+        self._core, self._monitor, self._job, self._make = core, monitor, job, make
+        self._calls: BatchCalls | None = None
+        self._next_at = time.monotonic() + LOOK_UP_S  # the service has looked it up at its start
+        self._is_asked = False
+
+    def on_tick(self, now: float) -> list[Event]:
+        """Look the allocation up when that is due; return the events of a changed end."""
+        events: list[Event] = []
+        for result in self._calls.results() if self._calls is not None else ():
+            self._is_asked = False
+            if isinstance(result, LookedUp) and not result.why:
+                events += self._see(result.statuses[self._job], now)
+        if not self._is_asked and time.monotonic() >= self._next_at and self._nodes():
+            if self._calls is None:
+                self._calls = BatchCalls(self._make())
+            self._calls.look_up([self._job])
+            self._is_asked, self._next_at = True, time.monotonic() + LOOK_UP_S
+        return events
+
+    def close(self) -> None:
+        """Make no further calls."""
+        if self._calls is not None:
+            self._calls.close(0.0)
+
+    def _nodes(self) -> list[str]:
+        """Nodes of the allocation that the service has."""
+        monitor = self._monitor
+        return [n for n in monitor.nodes if self._job and monitor.launcher_of(n) == "slurm"]
+
+    def _see(self, status: BatchStatus, now: float) -> list[Event]:
+        """Note the end of the allocation, and return the events of its nodes if it has changed."""
+        if status.state is not BatchState.RUNNING:
+            return []
+        changed = []
+        for name in self._nodes():
+            node = self._monitor.configured[name]
+            if not _is_same(node.until, status.end):
+                changed.append(msgspec.structs.replace(node, until=status.end))
+        if not changed:
+            return []
+        end = "it has no end" if status.end is None else f"it ends at {format_moment(status.end)}"
+        log.info("the time limit of Slurm allocation %s has changed: %s", self._job, end)
+        self._monitor.put_nodes(changed)
+        nodes = self._core.machine.nodes
+        up = [node.name for node in changed if node.name in nodes and nodes[node.name].up]
+        return [self._monitor.joined_event(name, now) for name in up]
+
+
+def _is_same(end: float | None, other: float | None) -> bool:
+    if end is None or other is None:
+        return end is other
+    return abs(end - other) <= SAME_END_S
