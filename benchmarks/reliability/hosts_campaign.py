@@ -13,10 +13,12 @@ as the service notes the phase, the fault happens:
     agent     the agent of the host is killed, and started again after a second
     host      the host is killed
     service   the service is killed, and started again after a second
+    both      service and agent are killed, and started again after a second, the agent first
 
 The exit code is 0 if, in every round, both jobs complete with a right result, the job on n3 is not
 disturbed, the remaining hosts run a job on all their processors afterwards, and no process and no
-shared memory of a job is left; 77 if such hosts cannot be made.
+shared memory of a job is left; 77 if such hosts cannot be made. Rounds that FILE has already are not
+run again.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ PHASES = {
     "leaving": "Contract(job=2",
     "left": "job=2 serial=2 committed",
 }
-FAULTS = ("cut-5", "cut-30", "cut-120", "agent", "host", "service")
+FAULTS = ("cut-5", "cut-30", "cut-120", "agent", "host", "service", "both")
 #: Seconds that a round may take besides the time for which a host is cut off.
 PATIENCE_S = 150.0
 
@@ -109,7 +111,7 @@ def _faults_of(cluster: Cluster, this: Round) -> Iterator[str]:
     with _drained(cluster, "n1", "n2"):
         other = cluster.submit([sys.executable, "-c", sleep], PROCESSORS)
         cluster.until(lambda: cluster.job(other).state == "RUNNING")
-    synthetic = [sys.executable, "-m", "apps.synthetic", "--iterations", "60", "--seconds", "0.2"]
+    synthetic = [sys.executable, "-m", "apps.synthetic", "--iterations", "100", "--seconds", "0.2"]
     synthetic += ["--speedup", "amdahl:serial=0", "--mib", "128"]
     answer = cluster.ask(m.ServerInfo())
     assert isinstance(answer, m.Info)
@@ -158,9 +160,13 @@ def _until(cluster: Cluster, text: str) -> None:
 
 def _strike(cluster: Cluster, this: Round, service: int) -> None:
     """Let the fault of a round happen."""
-    if this.fault == "service":
+    if this.fault in ("service", "both"):
         os.kill(service, 9)
+        if this.fault == "both":
+            cluster.kill_agent(this.host)
         time.sleep(1)
+        if this.fault == "both":
+            cluster.start_agent(this.host)
         cluster.start_service()
     elif this.fault == "agent":
         cluster.kill_agent(this.host)
@@ -212,6 +218,17 @@ def rounds_of(faults: Sequence[str], phases: Sequence[str], hosts: Sequence[str]
     )
 
 
+def read_outcomes(path: Path | None) -> dict[Round, Outcome]:
+    """Read the rounds that a file of `--out` has; empty if there is none."""
+    done: dict[Round, Outcome] = {}
+    if path is not None and path.exists():
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            this = Round(*(row[name] for name in Round._fields))
+            done[this] = Outcome(*(row[name] for name in Outcome._fields))
+    return done
+
+
 def read_rounds(text: str) -> list[Round]:
     """Read rounds such as ``cut-6:joining:n2,service:both``."""
     rounds = [Round(*[*word.split(":"), "", ""][:3]) for word in text.split(",")]
@@ -250,12 +267,16 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=read_rounds, help="rounds, in place of all combinations")
     parser.add_argument("--node-lost", type=float, default=60.0, help="node_lost_s, seconds (60)")
     parser.add_argument("--parallel", type=int, default=1, help="rounds at the same time (1)")
-    parser.add_argument("--out", type=Path, help="file to which each round adds a line of JSON")
+    parser.add_argument("--out", type=Path, help="file of the rounds, a line of JSON each")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     options = parser.parse_args(words)
     rounds = options.rounds or rounds_of(options.faults, options.phases, options.hosts)
 
+    done = read_outcomes(options.out)
+
     def one(this: Round) -> Outcome:
+        if this in done:
+            return done[this]
         try:
             outcome = run_round(this, options.node_lost)
         except (TimeoutError, RuntimeError, subprocess.TimeoutExpired) as error:

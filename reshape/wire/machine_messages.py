@@ -195,7 +195,7 @@ class PoolInfo(msgspec.Struct):
     reason: str
     max_nodes: int
     wanted: int
-    options: dict[str, float]
+    options: dict[str, bool | float]
     arguments: list[str]
     allocations: list[AllocationInfo]
 

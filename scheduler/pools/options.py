@@ -16,7 +16,8 @@ _NODES = re.compile(r"(?:(\d+)-)?(\d+)", re.ASCII)
 _TIMES = ("time_limit", "idle_timeout", "hysteresis", "margin")
 _WHOLE = ("backlog", "processors", "allocation_nodes")
 #: What `parse` reads; each of `_TIMES` sets the field of its name and ``_s``.
-KEYS = ("nodes", *_TIMES, *_WHOLE)
+KEYS = ("nodes", *_TIMES, *_WHOLE, "grow_running")
+_CHOICES = {"yes": True, "no": False}
 
 
 class PoolOptions(msgspec.Struct, frozen=True):
@@ -34,6 +35,7 @@ class PoolOptions(msgspec.Struct, frozen=True):
     margin_s : part of the time limit that a job cannot use, because agents have to start.
     allocation_nodes : nodes of an allocation, as far as the queue needs them. A job that needs more
         nodes gets them by one allocation.
+    grow_running : whether to ask for nodes onto which running jobs could expand, too.
 
     Raises
     ------
@@ -49,6 +51,7 @@ class PoolOptions(msgspec.Struct, frozen=True):
     hysteresis_s: float = 30.0
     margin_s: float = 60.0
     allocation_nodes: int = 1
+    grow_running: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -131,6 +134,10 @@ def parse_pool_options(values: Mapping[str, str]) -> PoolOptions:
                 fields[f"{name}_s"] = float(parse_walltime(text))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
+        elif name == "grow_running":
+            if text not in _CHOICES:
+                raise ValueError(f"{name}: {text!r} is neither yes nor no")
+            fields[name] = _CHOICES[text]
         elif not text.isdecimal():
             raise ValueError(f"{name}: {text!r} is not a whole number >= 0")
         else:

@@ -13,6 +13,11 @@ call first assigns the demand of the queue to what the pool has, in queue order:
    allocations that end at different times, a large job might else never get all of its nodes at
    once.
 
+With `PoolOptions.grow_running`, running jobs that could expand follow behind the queue, unless a
+job blocks it as in rule 3. They use idle processors of any allocation, then awaited ones, and an
+allocation is planned for what is missing. Idle processors are not kept for them: jobs that do not
+expand onto them within the idle timeout do not need them.
+
 An allocation is needed while jobs hold processors of it or demand is assigned to it, and to keep
 the least number of nodes of the pool. What is not needed is cancelled or released after a time;
 queued allocations first.
@@ -56,6 +61,7 @@ class _Supply:
     planned : nodes of each planned allocation.
     spare : processors of planned allocations to which no demand is assigned.
     needed : allocations to which demand is assigned, or that jobs hold.
+    planned_to_grow : nodes planned for running jobs.
     is_blocked : whether a job has waited for too long, and the pool may not ask for all it needs.
     next_at : when idle processors become too short-lived for a job, seconds.
     """
@@ -65,6 +71,7 @@ class _Supply:
     planned: list[int] = field(default_factory=list)
     spare: int = 0
     needed: set[int] = field(default_factory=set)
+    planned_to_grow: int = 0
     is_blocked: bool = False
     next_at: float = inf
 
@@ -96,6 +103,20 @@ class _Supply:
                 too_short_at = end - lasts_s + _AFTER_S
                 if too_short_at > now:
                     self.next_at = min(self.next_at, too_short_at)
+            if count > taken:
+                rest.append((end, number, count - taken))
+        self.idle = rest
+        return processors
+
+    def pass_idle(self, processors: int) -> int:
+        """Let a running job use idle processors; return how many are missing.
+
+        Their allocations are not needed for it.
+        """
+        rest: list[tuple[float, int, int]] = []
+        for end, number, count in self.idle:
+            taken = min(count, processors)
+            processors -= taken
             if count > taken:
                 rest.append((end, number, count - taken))
         self.idle = rest
@@ -152,6 +173,7 @@ class PoolPolicy:
             demanded,
             sum(supply.planned),
             min(next_at, supply.next_at),
+            supply.planned_to_grow,
         )
 
     def _assign(self, view: PoolView) -> _Supply:
@@ -179,7 +201,26 @@ class PoolPolicy:
             supply.is_blocked = not has_enough and waited_s > options.time_limit_s
             if supply.is_blocked or (supply.is_empty and sum(supply.planned) >= room):
                 break
+        if not supply.is_blocked:
+            self._assign_growth(view, supply, room)
         return supply
+
+    def _assign_growth(self, view: PoolView, supply: _Supply, room: int) -> None:
+        """Assign processors to running jobs that could expand, and plan allocations for the rest.
+
+        Parameters
+        ----------
+        room : as for `_assign_job`.
+        """
+        for each in view.growing:
+            if each.remaining_s <= view.wait_s:
+                continue  # the nodes would come too late
+            left = supply.take_awaited(supply.pass_idle(each.processors))
+            missing = self.options.nodes_for(left)
+            if left and missing <= room - sum(supply.planned):
+                supply.planned.append(missing)
+                supply.planned_to_grow += missing
+                supply.spare += missing * self.options.processors - left
 
     def _assign_job(self, demand: Demand, view: PoolView, supply: _Supply, room: int) -> bool:
         """Assign processors to a job, and plan an allocation if more are needed.

@@ -19,6 +19,7 @@ import msgspec
 
 from scheduler.core.core import Core
 from scheduler.model.procset import ProcSet
+from scheduler.pools.growth import growing_jobs
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.policy import PoolPolicy
 from scheduler.pools.view import (
@@ -27,6 +28,7 @@ from scheduler.pools.view import (
     AllocationView,
     CancelAllocation,
     Demand,
+    Growth,
     PoolView,
     ReleaseAllocation,
     SubmitAllocation,
@@ -80,6 +82,7 @@ class PoolRecord(msgspec.Struct):
     paused : why the pool is paused; empty: it is not.
     cancelled_at : time of the last cancellation of a queued allocation.
     waits_s : latest waits in the batch system.
+    content : size of each running job that has left idle processors unused, by job.
     """
 
     name: str
@@ -92,6 +95,7 @@ class PoolRecord(msgspec.Struct):
     paused: str = ""
     cancelled_at: float = -inf
     waits_s: tuple[float, ...] = ()
+    content: dict[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,9 @@ class Pool:
         policy = self._policy
         if closing:
             policy = PoolPolicy(msgspec.structs.replace(self.options, min_nodes=0))
+        content = self.record.content
+        for job in [job for job in content if job not in core.live]:
+            del content[job]
         answer = policy.decide(view)
         self.wanted = answer.wanted
         allocations = self.record.allocations
@@ -185,7 +192,8 @@ class Pool:
                     cancelled.append(self._leave(number))
                 case ReleaseAllocation(number):
                     each = self._leave(number)
-                    each.useless = not each.used and answer.wanted > 0
+                    each.useless = not each.used and answer.wanted > answer.wanted_to_grow
+                    self.record.content.update((job.job, job.size) for job in view.growing)
                     released.append(each)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
 
@@ -229,7 +237,11 @@ class Pool:
             inf if self.record.paused else self.record.not_before,
             machine.processors - own + awaited_elsewhere,
             machine.free_count - own_idle + awaited_elsewhere,
+            self._growing(core, now),
         )
+
+    def _growing(self, core: Core, now: float) -> list[Growth]:
+        return [*growing_jobs(core, self.record.content, now)] if self.options.grow_running else []
 
     # What a driver reports.
 

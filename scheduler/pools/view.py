@@ -48,6 +48,23 @@ class Demand:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """What a running job could use.
+
+    Parameters
+    ----------
+    job, size : its number, and its number of processors.
+    processors : number of processors that it needs in addition for its next larger size.
+    remaining_s : time until it ends at the latest, seconds.
+    """
+
+    job: int
+    size: int
+    processors: int
+    remaining_s: float
+
+
+@dataclass(frozen=True)
 class AllocationView:
     """An allocation as the policy sees it; times in seconds.
 
@@ -94,6 +111,7 @@ class PoolView:
     not_before: float = -inf
     elsewhere: int = 0
     free_elsewhere: int = 0
+    growing: Sequence[Growth] = ()
 
 
 @dataclass(frozen=True)
@@ -129,7 +147,8 @@ class PoolAnswer:
     actions : in the order in which they are to be carried out.
     unneeded : allocations that are not needed now, by number.
     demanded : allocations to which demand of the queue is assigned, by number.
-    wanted : nodes that the queue or the least number of nodes would need in addition.
+    wanted : nodes that the queue, the least number of nodes or running jobs would need in addition.
+    wanted_to_grow : those of them that running jobs would need.
     next_at : time by which to ask again, even if nothing happens, seconds; inf: not needed.
     """
 
@@ -138,3 +157,4 @@ class PoolAnswer:
     demanded: frozenset[int]
     wanted: int
     next_at: float = inf
+    wanted_to_grow: int = 0

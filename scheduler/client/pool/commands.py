@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ _HELP = {
     "hysteresis": "Time after which a queued, unneeded allocation is cancelled.  [default: 0:30]",
     "margin": "Part of the time limit that no job can use.  [default: 1:00]",
     "allocation_nodes": "Largest number of nodes of an allocation.  [default: 1]",
+    "grow_running": "Ask for nodes onto which running jobs could expand, too.",
 }
 
 
@@ -45,8 +46,10 @@ def _pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each of `KEYS`."""
     for key in reversed(KEYS):
         option = f"--{key.replace('_', '-')}"
-        required = key in ("nodes", "time_limit")
-        command = click.option(option, key, required=required, help=_HELP[key])(command)
+        kind: dict[str, Any] = {"required": key in ("nodes", "time_limit")}
+        if key == "grow_running":
+            kind = {"flag_value": "yes"}
+        command = click.option(option, key, help=_HELP[key], **kind)(command)
     return command
 
 
@@ -202,13 +205,18 @@ def paused_sentences(directory: Path) -> list[str]:
     ]
 
 
-def format_options(options: dict[str, float]) -> str:
+def format_options(options: Mapping[str, bool | float]) -> str:
     """Write the options of a pool, times in the notation of Slurm."""
     return ", ".join(
-        f"{key.removesuffix('_s').replace('_', ' ')} "
-        + (format_time(value) if key.endswith("_s") else f"{value:g}")
+        f"{key.removesuffix('_s').replace('_', ' ')} {_format(key, value)}"
         for key, value in options.items()
     )
+
+
+def _format(key: str, value: bool | float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format_time(value) if key.endswith("_s") else f"{value:g}"
 
 
 def _json(data: object) -> str:

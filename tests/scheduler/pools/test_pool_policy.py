@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import msgspec
@@ -17,6 +18,7 @@ from scheduler.pools.view import (
     AllocationView,
     CancelAllocation,
     Demand,
+    Growth,
     PoolView,
     ReleaseAllocation,
     SubmitAllocation,
@@ -46,9 +48,11 @@ def decide(
     now: float = 0.0,
     queued_at: float = 0.0,
     options: PoolOptions = OPTIONS,
+    growing: Sequence[Growth] = (),
     **fields: float,
 ) -> tuple[object, ...]:
-    view = PoolView(now, [Demand(*job, queued_at) for job in queue], allocations, **fields)  # type: ignore[arg-type]
+    demand = [Demand(*job, queued_at) for job in queue]
+    view = PoolView(now, demand, allocations, growing=growing, **fields)
     return PoolPolicy(options).decide(view).actions
 
 
@@ -121,6 +125,34 @@ def test_queued_allocations_are_cancelled_before_running_ones_are_released() -> 
     assert decide([], idle, young, now=410.0) == (CancelAllocation(2), ReleaseAllocation(1))
 
 
+def growing(processors: int, remaining_s: float = HOUR) -> list[Growth]:
+    return [Growth(1, 4, processors, remaining_s)]
+
+
+def test_nodes_are_planned_for_running_jobs_behind_the_queue() -> None:
+    assert decide([], growing=growing(6)) == (SubmitAllocation(2),)
+    assert decide([], queued(1), growing=growing(4)) == ()
+    assert decide([], running(1, idle=2), growing=growing(4)) == (SubmitAllocation(1),)
+    assert decide([(2, HOUR)], growing=growing(2)) == (SubmitAllocation(1),)
+    three = msgspec.structs.replace(OPTIONS, backlog=3)
+    both = (SubmitAllocation(1), SubmitAllocation(2))
+    assert decide([(4, HOUR)], options=three, growing=growing(8)) == both
+
+
+def test_nodes_that_come_too_late_or_are_too_few_are_not_planned_for_running_jobs() -> None:
+    assert decide([], growing=growing(4, 500.0), wait_s=600.0) == ()
+    assert decide([], growing=growing(40)) == ()
+    # A queued job that has waited for longer than a time limit comes first.
+    long_ago = {"now": 3 * HOUR, "queued_at": 0.0}
+    held = running(1, idle=0, ends_at=4 * HOUR)
+    assert decide([(32, HOUR)], held, growing=growing(4), **long_ago) == ()
+
+
+def test_an_idle_allocation_is_not_kept_for_a_running_job() -> None:
+    idle = running(1, unneeded_since=0.0)
+    assert decide([], idle, now=300.0, growing=growing(4)) == (ReleaseAllocation(1),)
+
+
 def test_nothing_is_submitted_just_after_a_cancellation() -> None:
     assert decide([(4, HOUR)], now=100.0, cancelled_at=80.0) == ()
     assert decide([(4, HOUR)], now=110.0, cancelled_at=80.0) == (SubmitAllocation(1),)
@@ -153,6 +185,7 @@ def test_free_processors_outside_the_pool_serve_the_queue_first() -> None:
         ({"nodes": "8", "time_limit": "soon"}, "time_limit: 'soon' is not a time"),
         ({"nodes": "8", "time_limits": "1:00:00"}, "did you mean"),
         ({"nodes": "8", "time_limit": "1:00:00", "backlog": "-1"}, "'-1' is not a whole number"),
+        ({"nodes": "8", "time_limit": "1:00:00", "grow_running": "1"}, "neither yes nor no"),
         ({"nodes": "8", "time_limit": "1:00", "margin": "2:00"}, "time_limit_s must be > 0"),
     ],
 )
@@ -216,6 +249,7 @@ def some_view(draw: st.DrawFn, options: PoolOptions) -> PoolView:
         not_before=draw(st.sampled_from([-inf, now, now + 60, inf])),
         elsewhere=4,
         free_elsewhere=draw(st.integers(0, 4)),
+        growing=draw(st.lists(st.builds(Growth, *[st.integers(1, 9)] * 3, st.floats(0, HOUR)))),
     )
 
 

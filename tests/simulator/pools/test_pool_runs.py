@@ -129,11 +129,35 @@ def resizable(rng: np.random.Generator) -> Workload:
 @pytest.mark.parametrize("seed", range(6))
 def test_resizable_jobs_grow_onto_nodes_that_come_and_leave_those_that_expire(seed: int) -> None:
     workload = resizable(np.random.default_rng(seed))
-    options = msgspec.structs.replace(OPTIONS, time_limit_s=1200.0, backlog=4)
+    options = msgspec.structs.replace(
+        OPTIONS, time_limit_s=1200.0, backlog=4, grow_running=seed % 2 == 1
+    )
     run = run_pool(workload, scenario("fcfs-pr"), options, BatchWaits.constant(60.0))
     check_run(run, options)
     assert run.schedule.metrics().expansions > 0
     assert run.metrics.jobs_lost == 0
+
+
+def test_a_pool_that_grows_for_running_jobs_shortens_them_and_gives_back_what_they_leave() -> None:
+    spec = JobSpec(4, 4 + 1.05 * 4000.0, 16, Topology(step=4))
+    models = {"fast": "amdahl:serial=0", "saturated": "amdahl:serial=1"}
+    runs = {}
+    for grow in (False, True):
+        for name, model in models.items():
+            job = SimJob(0.0, spec, 40.0, 100, parse(model), 10**6)
+            cost = ResizeCost(start_s=2.0, join_s=0.5, bytes_per_s=1e9)
+            workload = Workload(None, [job], cost, start_s=1.0, end_s=1.0)
+            options = msgspec.structs.replace(OPTIONS, time_limit_s=6000.0, grow_running=grow)
+            waits = BatchWaits.constant(60.0)
+            runs[name, grow] = run_pool(workload, scenario("fcfs-pr"), options, waits)
+            check_run(runs[name, grow], options)
+    alone, grown = runs["fast", False], runs["fast", True]
+    assert [run.metrics.most_nodes for run in (alone, grown)] == [1, 4]
+    assert grown.schedule.ended[0] < 0.5 * alone.schedule.ended[0]
+    # A job that has found its sweet spot asks for nothing more.
+    alone, grown = runs["saturated", False], runs["saturated", True]
+    assert grown.metrics.allocations == 2
+    assert grown.metrics.node_hours < 1.2 * alone.metrics.node_hours
 
 
 def test_jobs_longer_than_an_allocation_are_left_out_and_counted() -> None:

@@ -116,6 +116,22 @@ def test_a_service_without_nodes_gets_them_from_a_pool(served: Any, slurm: FakeS
     assert served.wait(job).state == "COMPLETED"
 
 
+def test_a_running_job_expands_onto_a_node_that_the_pool_gets_for_it(
+    served: Any, slurm: FakeSlurm
+) -> None:
+    serve(served, "--scenario", "fcfs-pr", "--verify", processors=0)
+    add(served, grow_running="yes")
+    slurm.grant(2)
+    argv = [sys.executable, "-m", "apps.synthetic", "--iterations", "60", "--seconds", "0.3"]
+    argv += ["--speedup", "amdahl:serial=0", "--mib", "1"]
+    job = submit(served, argv, max_processors=4)
+    served.when(job, lambda info: info.nodes == "p-1,p-2" and info.size == 4, 60.0)
+    info = served.wait(job)
+    assert info.state == "COMPLETED", served.output(job)
+    assert info.facts["verified"] is True
+    assert "grow running yes" in reshape("pool", "info", "--dir", served.directory, "p").stdout
+
+
 def test_a_queued_allocation_is_cancelled_when_its_job_is_gone(
     served: Any, slurm: FakeSlurm
 ) -> None:
