@@ -25,7 +25,7 @@ class PoolService(Cluster):
     slurm : the Slurm cluster, within its block.
     pool : options of the pool, as `reshape pool add` has them.
     arguments : further options of sbatch.
-    config, options : as for `Cluster`.
+    config, options, policies : as for `Cluster`.
     """
 
     def __init__(
@@ -36,9 +36,16 @@ class PoolService(Cluster):
         arguments: Sequence[str] = (),
         config: str = "",
         options: Sequence[str] = (),
+        policies: Path | None = None,
     ) -> None:
         super().__init__(
-            folder, 0, launcher="pool", config=config, options=options, local_nodes=_NO_NODES
+            folder,
+            0,
+            launcher="pool",
+            config=config,
+            options=options,
+            local_nodes=_NO_NODES,
+            policies=policies,
         )
         self.slurm, self.hosts = slurm, slurm.hosts
         self._pool, self._arguments = dict(pool), tuple(arguments)

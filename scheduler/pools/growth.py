@@ -13,8 +13,8 @@ from scheduler.state.view import larger_size, topology_fault
 def growing_jobs(core: Core, content: Mapping[int, int], now: float) -> Iterator[Growth]:
     """Yield what each running job needs for its next larger size, in the order of their starts.
 
-    A job counts if a resizing policy applies to it, it has completed an iteration on its size, it is
-    below its sweet spot and its largest size, and it may still run for a while.
+    A job counts if a resizing policy applies to it, it has completed an iteration on its size, it
+    is below its sweet spot and its largest size, and it may still run for a while.
 
     Parameters
     ----------

@@ -30,7 +30,8 @@ class PoolNodes:
         """Let the agents of an allocation report; their nodes expire when it ends."""
         processors, now = live.pool.options.processors, self._clock()
         ends_at = live.least_end(each)
-        is_known = isfinite(ends_at) and ends_at > now
+        # The batch system may have set an end that has passed; an estimated one is not known then.
+        is_known = isfinite(each.ends_at) or (isfinite(ends_at) and ends_at > now)
         until = ends_at + time.time() - now if is_known else None
         self._monitor.put_nodes(
             NodeConfig(name=name, processors=processors, launcher="none", until=until)
