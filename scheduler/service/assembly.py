@@ -9,9 +9,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from reshape.wire import messages as m
 from scheduler.batch_systems.interface import BatchSystem
+from scheduler.batch_systems.psij_system import ID_EXPRESSIONS, PREFIX, Psij
+from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
 from scheduler.config.settings import ServeConfig, reserved
 from scheduler.node.directory import ServiceDirectory
@@ -35,10 +38,26 @@ from scheduler.sites.two_groups import TwoGroupSite
 
 #: Least time between two commands of a batch system, seconds.
 COMMANDS_S = 1.0
-#: What makes the batch systems that a pool may use, by name.
-BATCH_SYSTEMS: Mapping[str, Callable[[], BatchSystem]] = {
-    Slurm.name: partial(Slurm, interval_s=COMMANDS_S)
-}
+
+
+def batch_systems(folder: Path) -> Mapping[str, Callable[[], BatchSystem]]:
+    """What makes the batch systems that a pool may use, by name.
+
+    Parameters
+    ----------
+    folder : for the records of batch systems of PSI/J; the nodes must share it.
+    """
+    makers: dict[str, Callable[[], BatchSystem]] = {
+        Slurm.name: partial(Slurm, interval_s=COMMANDS_S)
+    }
+    for executor in ID_EXPRESSIONS:
+        makers[PREFIX + executor] = partial(_by_psij, executor, folder)
+    return makers
+
+
+def _by_psij(executor: str, folder: Path) -> BatchSystem:
+    """Batch system that PSI/J reaches; a name is submitted once."""
+    return RecordedBatchSystem(Psij(executor, folder / "psij"), folder / "jobs")
 
 
 @dataclass(frozen=True)
@@ -95,7 +114,8 @@ def assemble(
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     admission = Admission(config, errors.report)
     applications = ApplicationScheduler(core, journal, remap, launches, clock, admission)
-    pools = LivePools(core, monitor, journal, clock, admission, directory, BATCH_SYSTEMS)
+    systems = batch_systems(directory.path / "batch")
+    pools = LivePools(core, monitor, journal, clock, admission, directory, systems)
     return Components(
         config,
         directory,

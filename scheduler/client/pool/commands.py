@@ -57,18 +57,19 @@ def _pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @service_option
 @click.option("--name", help="Name of the pool.  [default: that of the batch system]")
 @_pool_options
-@click.argument("system", metavar="slurm")
-@click.argument("arguments", nargs=-1, metavar="[-- SBATCH-ARGS...]")
+@click.argument("system")
+@click.argument("arguments", nargs=-1, metavar="[-- OPTIONS...]")
 @example(
     "reshape pool add slurm --nodes 1-8 --processors 16 --time-limit 2:00:00 -- --partition=short"
 )
 def add(
     directory: Path, name: str | None, system: str, arguments: tuple[str, ...], **values: str | None
 ) -> None:
-    """Add a pool.
+    """Add a pool of the batch system SYSTEM.
 
-    The batch system is asked first whether it would accept an allocation (a dry run). Options
-    behind -- are passed on to sbatch.
+    SYSTEM is slurm, or with PSI/J psij-pbs, psij-lsf, psij-flux, psij-slurm or psij-local. The
+    batch system is asked first whether it would accept an allocation (a dry run). Options behind --
+    are passed on to sbatch, or to PSI/J (such as queue=NAME).
     """
     texts = {key: value for key, value in values.items() if value is not None}
     try:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from scheduler.batch_systems.interface import (
@@ -79,11 +80,12 @@ class BatchCalls:
 
     Parameters
     ----------
-    batch : the batch system, which only this object's thread uses.
+    make : makes the batch system, which only this object's thread uses. As long as that fails,
+        the error is the result of each call.
     """
 
-    def __init__(self, batch: BatchSystem) -> None:
-        self._batch = batch
+    def __init__(self, make: Callable[[], BatchSystem]) -> None:
+        self._make = make
         self._requests: queue.SimpleQueue[Callable[[], CallResult | None] | None]
         self._requests = queue.SimpleQueue()
         self._results: queue.SimpleQueue[CallResult] = queue.SimpleQueue()
@@ -165,6 +167,10 @@ class BatchCalls:
         """Accept no further calls, and wait for the requested ones for `wait_s` at most."""
         self._requests.put(None)
         self._thread.join(wait_s)
+
+    @cached_property
+    def _batch(self) -> BatchSystem:
+        return self._make()
 
     def _run(self) -> None:
         while (call := self._requests.get()) is not None:

@@ -190,5 +190,5 @@ class BatchJobs:
 
     def _calls_of(self, system: str) -> BatchCalls:
         if system not in self._calls:
-            self._calls[system] = BatchCalls(self._makers[system]())
+            self._calls[system] = BatchCalls(self._makers[system])
         return self._calls[system]

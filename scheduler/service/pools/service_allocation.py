@@ -49,7 +49,7 @@ class ServiceAllocation:
                 events += self._see(result.statuses[self._job], now)
         if not self._is_asked and time.monotonic() >= self._next_at and self._nodes():
             if self._calls is None:
-                self._calls = BatchCalls(self._make())
+                self._calls = BatchCalls(self._make)
             self._calls.look_up([self._job])
             self._is_asked, self._next_at = True, time.monotonic() + LOOK_UP_S
         return events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from scheduler.batch_systems.interface import (
@@ -21,6 +22,7 @@ class Failing:
     """A batch system that accepts nothing."""
 
     name = "failing"
+    id_expression = "$$"
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -53,7 +55,7 @@ def results(calls: BatchCalls, count: int) -> Sequence[CallResult]:
 
 def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_made() -> None:
     for error, why in ((BatchSystemError("no answer"), "no answer"), (KeyError(), "KeyError()")):
-        calls = BatchCalls(Failing(error))
+        calls = BatchCalls(partial(Failing, error))
         calls.submit(REQUEST)
         calls.cancel(["1"])
         calls.look_up(["1"])
@@ -62,3 +64,17 @@ def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_m
         assert refused == Refused("pool-1", why)
         assert isinstance(looked_up, LookedUp)
         assert looked_up.statuses == {"1": BatchStatus(BatchState.QUEUED)}
+
+
+def test_a_batch_system_that_cannot_be_made_is_the_result_of_the_calls() -> None:
+    def make() -> Failing:
+        raise BatchSystemError("it is not installed")
+
+    calls = BatchCalls(make)
+    calls.submit(REQUEST)
+    calls.look_up(["1"])
+    refused, looked_up = results(calls, 2)
+    calls.close(10)
+    assert refused == Refused("pool-1", "it is not installed")
+    assert isinstance(looked_up, LookedUp)
+    assert looked_up.why == "it is not installed"
