@@ -153,7 +153,7 @@ class LivePool:
             if status.state is BatchState.QUEUED:
                 sighting.queued_at = now - age_s
             elif status.state is BatchState.RUNNING:
-                ends_at = self.least_end(each) if status.end is None else status.end + offset_s
+                ends_at = self._end_of(each, status, offset_s)
                 if each.state in WAITING:
                     started = now if status.start is None else min(now, status.start + offset_s)
                     self.grant(each, started, ends_at, now)
@@ -163,6 +163,14 @@ class LivePool:
                     continue
                 changed.add(each.number)
         return changed
+
+    def _end_of(self, each: PoolAllocation, status: BatchStatus, offset_s: float) -> float:
+        """Time at which a running batch job ends, as exactly as it is known, seconds."""
+        if status.end is not None:
+            return status.end + offset_s
+        if status.start is not None:
+            return status.start + offset_s + self.pool.options.time_limit_s
+        return self.least_end(each)
 
     def grant(self, each: PoolAllocation, started: float, ends_at: float, now: float) -> None:
         """Note that the batch system has started an allocation, which ends at a time (s).

@@ -71,6 +71,13 @@ def test_the_end_is_that_of_the_batch_system_on_the_clock_of_the_service() -> No
     assert each.ends_at == 3200.0 - GIVE_BACK_S
 
 
+def test_an_end_that_is_not_known_is_the_time_limit_after_the_start() -> None:
+    live, each, _ = waiting_pool()
+    assert live.see(running(None, 200.0), 210.0, 0.0, 0.0) == {1}
+    assert each.ends_at == 200.0 + 3600.0 - GIVE_BACK_S
+    assert live.see(running(None, 200.0), 230.0, 0.0, 0.0) == set()
+
+
 def test_agents_that_report_before_a_look_up_get_the_earliest_possible_end() -> None:
     live, each, _ = waiting_pool()
     live.see({"7": BatchStatus(BatchState.QUEUED, "PENDING")}, 500.0, 2.0, 0.0)
