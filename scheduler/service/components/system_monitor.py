@@ -20,6 +20,7 @@ from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory
 from scheduler.service.components.agent_starts import AgentStarts
+from scheduler.service.components.held_back_agents import HeldBackAgents
 from scheduler.service.record.clock import boot_id
 from scheduler.service.record.journal import Journal
 
@@ -100,7 +101,7 @@ class SystemMonitor:
         self.pool_nodes: set[str] = set()
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
-        self._held_back: dict[str, str] = {}  # node -> name of the latest agent held back
+        self._held_back = HeldBackAgents(deadlines.heartbeat_s)
         # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
         self._missing_since = dict.fromkeys(self.nodes, 0.0)
 
@@ -179,10 +180,8 @@ class SystemMonitor:
 
     def _hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
         """Return the loss of a node whose jobs are judged when other agents have reported."""
-        name = agent_name(hello)
-        if self._held_back.get(hello.node) == name:
+        if not self._held_back.hold(hello.node, agent_name(hello), self._listened_s):
             return []
-        self._held_back[hello.node] = name
         self.agents.pop(hello.node, None)
         log.warning(
             "agent replaced node=%s pid=%d: the node stays down until %s reports or is lost",
@@ -380,7 +379,8 @@ class SystemMonitor:
                 self._missing_since[node] = inf
                 events.append(NodeLost(now, node))
             if start_agents:
-                self._starts.keep_started(node, is_silent=node not in self.agents)
+                is_heard = node in self.agents or self._held_back.is_heard(node, self._listened_s)
+                self._starts.keep_started(node, is_silent=not is_heard)
         return events
 
     def _lose(self, node: str, now: float, restart_points: tuple[int, ...] | None) -> NodeLost:
