@@ -492,14 +492,18 @@ class Agent:
                 by_pid[pid].reaped(status, usage.ru_maxrss << 10)
 
     def _remove_memory(self) -> None:
-        """Remove all shared memory before this agent ends, except that of jobs that may restart."""
+        """Remove all shared memory before this agent ends, except that of jobs that may restart.
+
+        What another agent of the service on this host uses stays, too, as when a batch system has
+        granted parts of the host to two allocations.
+        """
         self._mpi_files.finish()
-        for job in self.directory.jobs_with_folder() if self.stopping else ():
-            shutil.rmtree(self.directory.shm(job), ignore_errors=True)
+        if self.stopping and (self._remote is None or not self._remote.is_shared(self.node)):
+            for job in self.directory.jobs_with_folder():
+                shutil.rmtree(self.directory.shm(job), ignore_errors=True)
+            self.directory.job_access.unlink(missing_ok=True)
         if self._remote is not None:
             self._remote.remove(self.node)
-        if self.stopping:
-            self.directory.job_access.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it is in use
             self.directory.memory.rmdir()
 

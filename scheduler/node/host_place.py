@@ -78,12 +78,30 @@ class HostPlace(JobFolders):
                 return
             yield True
 
+    def is_shared(self, node: str) -> bool:
+        """Whether another agent of this service, than that of a node, runs on this host."""
+        own = self.memory / f"agent-{node}.lock"
+        return any(_is_held(path) for path in self.memory.glob("agent-*.lock") if path != own)
+
     def remove(self, node: str) -> None:
         """Remove the files of the agent of a node; the folder too, if nothing else is in it."""
         (self.memory / f"agent-{node}.lock").unlink(missing_ok=True)
-        self.job_access.unlink(missing_ok=True)
+        if not self.is_shared(node):
+            self.job_access.unlink(missing_ok=True)
         with suppress(OSError):  # another agent of this service uses it
             self.memory.rmdir()
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a process holds a lock."""
+    try:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def arrive(access: AccessFile, node: str) -> HostPlace:

@@ -5,9 +5,7 @@ It decides nothing itself: a test decides when the job expands and contracts.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,6 +20,7 @@ import zmq
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire import messages as m
 from reshape.wire.codec import decode, encode
+from scheduler.node import mpi_memory
 
 JOB, TOKEN = 7, "secret"
 TIMEOUT_S = 60.0
@@ -31,27 +30,16 @@ class LibraryMemory:
     """Shared memory of the MPI library, which remains when processes are killed."""
 
     def __init__(self) -> None:
-        self.paths: set[Path] = set()
-        self._looked = 0.0
-
-    def look(self, mpiexec: int) -> None:
-        """Note the files that processes below an mpiexec map; at most ten times a second."""
-        if time.monotonic() - self._looked < 0.1:
-            return
-        self._looked = time.monotonic()
-        with contextlib.suppress(psutil.Error, OSError):
-            for process in psutil.Process(mpiexec).children(recursive=True):
-                maps = Path(f"/proc/{process.pid}/maps").read_text()
-                self.paths |= set(map(Path, re.findall(r"/dev/shm/(?:mpich|ucx)_shm_\S+", maps)))
+        self._began = time.time()
 
     def clean(self) -> None:
-        """Remove the files. Precondition: all processes have ended."""
-        for path in self.paths:
-            path.unlink(missing_ok=True)
+        """Remove the files that were created since then and that no process uses any more."""
+        mpi_memory.remove(mpi_memory.changed_between(self._began, time.time()))
 
 
 def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program under mpiexec, without a service."""
+    memory = LibraryMemory()
     process = subprocess.Popen(
         [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
         env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | environment,
@@ -60,17 +48,13 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
         stderr=subprocess.PIPE,
         text=True,
     )
-    memory, deadline = LibraryMemory(), time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            out, err = process.communicate(timeout=0.05)
-        except subprocess.TimeoutExpired:
-            memory.look(process.pid)
-            if time.monotonic() > deadline:
-                process.terminate()
-        else:
-            memory.clean()
-            return subprocess.CompletedProcess(argv, process.returncode, out, err)
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, err = process.communicate()
+    memory.clean()
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 class Group:
@@ -232,9 +216,6 @@ class Driver:
         deadline = time.monotonic() + timeout
         while not until():
             assert time.monotonic() < deadline, f"the condition did not hold within {timeout} s"
-            for group in self.groups.values():
-                if group.process.poll() is None:
-                    group.memory.look(group.process.pid)
             if self._socket.poll(20):
                 peer, *frames = self._socket.recv_multipart()
                 self._on(peer, decode(frames))

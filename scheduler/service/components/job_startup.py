@@ -201,15 +201,19 @@ class JobStartup:
 
         Groups that left normally have removed their segments; groups that were killed have not.
 
+        Nothing is removed while it is not known on which hosts the groups are.
+
         Returns
         -------
         whether there was none.
         """
         if not self.placements.has_hosts:
             return True
-        host_of = self.placements.host_of
+        host_of = self._monitor.memory_host_of
         in_use = {host_of(node) for group in job.groups for node in self.nodes_of(job, group)}
         in_use.update(host_of(node) for node, status in known if status.alive)
+        if None in in_use:
+            return False
         folders = self._monitor.nodes_with_folder(job.id)
         left = {node for node in folders if host_of(node) not in in_use}
         self._sweep(job.id, left, [])

@@ -286,6 +286,16 @@ class SystemMonitor:
         """Whether a node is on another host than the service."""
         return not self._starts.is_local(node)
 
+    def memory_host_of(self, node: str) -> str | None:
+        """Name what nodes with the same shared memory have in common; None while it is not known.
+
+        A batch system may grant parts of one host to several allocations of a pool.
+        """
+        if not self.is_remote(node):
+            return ""
+        agent = self.agents.get(node)
+        return None if agent is None else f"{agent.host} {agent.address}"
+
     def launcher_of(self, node: str) -> str:
         """Return how the agent of a node is started."""
         return self._nodes[node].launcher
