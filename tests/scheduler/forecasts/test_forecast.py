@@ -17,7 +17,7 @@ from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
 from scheduler.model.machine import Machine
-from scheduler.model.orders import Expand, Order
+from scheduler.model.orders import Expand, Kill, Order
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.sites.two_groups import TwoGroupSite
@@ -64,7 +64,11 @@ Sizes = list[tuple[int, int, int, int]]
 
 
 class Simulated:
-    """A simulation, and the state of its site after each instant that follows all submissions."""
+    """A simulation, and the state of its site after each instant that follows all submissions.
+
+    Not after one that orders the end of a redirected job: until that job has ended, the core makes
+    no pass, and a forecast begins with one.
+    """
 
     def __init__(self, chosen: Scenario, wanted: Sizes, *, kill: bool = True) -> None:
         self.wanted = sorted(wanted, key=lambda job: job[0])
@@ -82,7 +86,7 @@ class Simulated:
         return {i + 1: min(run, wall) for i, (_, _, wall, run) in enumerate(self.wanted)}
 
     def watch(self, time: float, events: list[Event], orders: list[Order]) -> None:
-        if time >= self.wanted[-1][0]:
+        if time >= self.wanted[-1][0] and not any(isinstance(each, Kill) for each in orders):
             self.states.append(RecordedState.of_site(self.site, last=len(self.wanted)))
 
 
