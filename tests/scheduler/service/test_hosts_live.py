@@ -34,7 +34,7 @@ def test_a_job_grows_onto_another_host_and_leaves_the_one_it_began_on(tmp_path: 
     steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=4 2/1 4"]
     options = ["--verify", *steps, "--set", "resizing.hold=5"]
     with Cluster(tmp_path, hosts=2, processors=2, options=options, policies=SUPPORT) as cluster:
-        job = cluster.submit(synthetic(40), 2, max_processors=4)
+        job = cluster.submit(synthetic(60), 2, max_processors=4)
         cluster.until(lambda: cluster.job(job).size == 4)
         assert cluster.job(job).nodes == "n1,n2"
         cluster.until(lambda: cluster.job(job).nodes == "n2")
