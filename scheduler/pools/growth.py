@@ -10,7 +10,7 @@ from scheduler.pools.view import Growth
 from scheduler.state.view import larger_size, topology_fault
 
 
-def growing_jobs(core: Core, content: Mapping[int, int], now: float) -> Iterator[Growth]:
+def growing_jobs(core: Core, idle_unused: Mapping[int, int], now: float) -> Iterator[Growth]:
     """Yield what each running job needs for its next larger size, in the order of their starts.
 
     A job counts if a resizing policy applies to it, it has completed an iteration on its size, it
@@ -18,12 +18,12 @@ def growing_jobs(core: Core, content: Mapping[int, int], now: float) -> Iterator
 
     Parameters
     ----------
-    content : size of each job that has left idle processors unused, by job; it does not count as
-        long as it has this size.
+    idle_unused : size of each job that has left idle processors unused, by job; it does not count
+        as long as it has this size.
     now : seconds.
     """
     for job in core.live.values():
-        to = _next_size(core, job) if content.get(job.id) != job.size else None
+        to = _next_size(core, job) if idle_unused.get(job.id) != job.size else None
         if to is not None and job.expected_end > now:
             yield Growth(job.id, job.size, to - job.size, job.expected_end - now)
 

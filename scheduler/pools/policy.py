@@ -108,10 +108,10 @@ class _Supply:
         self.idle = rest
         return processors
 
-    def pass_idle(self, processors: int) -> int:
-        """Let a running job use idle processors; return how many are missing.
+    def use_idle(self, processors: int) -> int:
+        """Assign idle processors to a running job; return how many are missing.
 
-        Their allocations are not needed for it.
+        Their allocations do not become needed by this.
         """
         rest: list[tuple[float, int, int]] = []
         for end, number, count in self.idle:
@@ -215,7 +215,7 @@ class PoolPolicy:
         for each in view.growing:
             if each.remaining_s <= view.wait_s:
                 continue  # the nodes would come too late
-            left = supply.take_awaited(supply.pass_idle(each.processors))
+            left = supply.take_awaited(supply.use_idle(each.processors))
             missing = self.options.nodes_for(left)
             if left and missing <= room - sum(supply.planned):
                 supply.planned.append(missing)

@@ -82,7 +82,7 @@ class PoolRecord(msgspec.Struct):
     paused : why the pool is paused; empty: it is not.
     cancelled_at : time of the last cancellation of a queued allocation.
     waits_s : latest waits in the batch system.
-    content : size of each running job that has left idle processors unused, by job.
+    idle_unused : size of each running job that has left idle processors unused, by job.
     """
 
     name: str
@@ -95,7 +95,7 @@ class PoolRecord(msgspec.Struct):
     paused: str = ""
     cancelled_at: float = -inf
     waits_s: tuple[float, ...] = ()
-    content: dict[int, int] = {}
+    idle_unused: dict[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ class Pool:
         policy = self._policy
         if closing:
             policy = PoolPolicy(msgspec.structs.replace(self.options, min_nodes=0))
-        content = self.record.content
-        for job in [job for job in content if job not in core.live]:
-            del content[job]
+        idle_unused = self.record.idle_unused
+        for job in [job for job in idle_unused if job not in core.live]:
+            del idle_unused[job]
         answer = policy.decide(view)
         self.wanted = answer.wanted
         allocations = self.record.allocations
@@ -193,7 +193,7 @@ class Pool:
                 case ReleaseAllocation(number):
                     each = self._leave(number)
                     each.useless = not each.used and answer.wanted > answer.wanted_to_grow
-                    self.record.content.update((job.job, job.size) for job in view.growing)
+                    self.record.idle_unused.update((job.job, job.size) for job in view.growing)
                     released.append(each)
         return PoolSteps(tuple(submitted), tuple(cancelled), tuple(released), answer.next_at)
 
@@ -241,7 +241,9 @@ class Pool:
         )
 
     def _growing(self, core: Core, now: float) -> list[Growth]:
-        return [*growing_jobs(core, self.record.content, now)] if self.options.grow_running else []
+        return (
+            [*growing_jobs(core, self.record.idle_unused, now)] if self.options.grow_running else []
+        )
 
     # What a driver reports.
 

@@ -68,7 +68,7 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["explain", "three"], "'three' is not a job: give a job number or 'last'"),
         (["explain", "0"], "'0' is not a job"),
         (["wait"], "Missing argument"),
-        (["serve", "--processors", "0"], "0 is not in the range x>=1"),
+        (["serve", "--processors", "-1"], "-1 is not in the range x>=0"),
         (["serve", "--config", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["queue", "--parsabl"], "Did you mean '--parsable'?"),
         (["demo", "--processors", "3"], "3 is not in the range x>=4"),
