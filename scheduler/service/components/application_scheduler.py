@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections.abc import Callable
 
@@ -57,7 +56,7 @@ class ApplicationScheduler:
         spec = self.request_of(submission)
         self._journal.check_room()
         number, self._next = self._next, self._next + 1
-        token = os.urandom(16).hex()
+        token = secrets.token_hex(16)
         self._launches[number] = Launch(submission, token)
         self._journal.add_job(number, token, submission)
         if submission.key:
