@@ -49,6 +49,7 @@ def main() -> None:
             command,
             stdout=subprocess.PIPE,
             env=environment,
+            restore_signals=False,  # SIGPIPE stays ignored: see starter.py
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
     except OSError as error:
@@ -115,8 +116,7 @@ def _die_with_parent() -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by the interpreter
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
 
 
 if __name__ == "__main__":

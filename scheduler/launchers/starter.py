@@ -9,6 +9,11 @@ STATUS is the number of an open file descriptor. It is closed when the command i
 otherwise the reason of the failure is written to it and the exit code is 126. Empty texts for CWD
 and OUTPUT keep those of this process. MODE is "truncate" to empty the output file, or "append".
 COMMAND is searched on PATH.
+
+The command, an mpiexec or a proxy, continues to ignore SIGPIPE, as the interpreter does. The
+mpiexec of MPICH writes to proxies that have ended already if a program ends within milliseconds of
+its start, and SIGPIPE would kill it. A proxy sets its own handler of SIGPIPE, so that the processes
+that it starts have the default action.
 """
 
 from __future__ import annotations
@@ -27,8 +32,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all that is done here
 def main() -> None:
     """Execute the command of the arguments."""
     status, command = prepare()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by the interpreter
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
     try:
         os.execvp(command[0], command)
     except OSError as error:

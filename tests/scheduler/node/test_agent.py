@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -89,6 +90,18 @@ def test_a_program_keeps_the_default_action_of_a_broken_pipe(driver):
     assert driver.ended(1).exit_code == 0
     ignored = int((driver.work / "1.out").read_text().split()[1], 16)
     assert not ignored & 1 << 12  # SIGPIPE is signal 13
+
+
+def test_a_broken_pipe_does_not_end_mpiexec(driver):
+    """The mpiexec of MPICH may write to a proxy whose processes have ended already."""
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "echo > started; until test -e go; do sleep 0.01; done")
+    mpiexec = psutil.Process(driver.running(1).pid)
+    while not (driver.work / "started").exists():
+        time.sleep(0.01)
+    mpiexec.send_signal(signal.SIGPIPE)
+    (driver.work / "go").touch()
+    assert driver.ended(1).exit_code == 0
 
 
 def test_no_message_ends_the_agent_or_its_jobs(driver):
