@@ -201,7 +201,8 @@ class EventHandlers:
         job = self.state.live.get(event.job)
         if job is None:
             return
-        if is_death(job, event) and self._requeue(job, job.why or event.why, event.checkpoint):
+        died = event.died and is_death(job, event)  # most jobs do not die
+        if died and self._requeue(job, job.why or event.why, event.checkpoint):
             return
         final = COMPLETED
         if event.exit_code or event.signal:

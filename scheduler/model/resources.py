@@ -100,7 +100,7 @@ def excess(there: Quantity, needed: Quantity) -> Quantity:
 
 def processors_of(quantity: Quantity) -> int:
     """Number of processors in a quantity."""
-    return quantity[0] if isinstance(quantity, Amounts) else cast("int", quantity)
+    return quantity if isinstance(quantity, int) else cast("Amounts", quantity)[0]
 
 
 class Pools:

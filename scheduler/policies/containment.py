@@ -19,7 +19,6 @@ code is the same. Errors of resizing policies are contained by the core.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from numbers import Real
@@ -51,6 +50,8 @@ _WORDS = {
 
 def description(kind: str, policy: object, method: str, error: Exception) -> str:
     """One sentence on an error of a policy; a `Report` for drivers that keep no log."""
+    import traceback  # late: a simulation without errors does not need it
+
     said = " ".join(traceback.format_exception_only(error)[-1].split())
     name = f"{type(policy).__module__}:{type(policy).__qualname__}"
     said = said.encode(errors="replace").decode()

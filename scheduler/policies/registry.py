@@ -30,7 +30,7 @@ The entry points are read when a name is neither built in nor registered.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -39,48 +39,11 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from scheduler.policies.assignment.basic import CentralQueue, HomeSite, LessSubmittedJobs, Random
-from scheduler.policies.assignment.by_length import SitaE, SitaUFair, SitaUOpt
-from scheduler.policies.assignment.by_metric import (
-    LeastLoad,
-    LessCostSld,
-    LessJobsInQueue,
-    LessSlowdown,
-    LessTurnaround,
-    LessWaitTime,
-    LessWaitTimePred,
-    LessWorkLeft,
-    MultipleRequests,
-    PerUser,
-    Weighted,
-)
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
-from scheduler.policies.queue_orders.basic import ByPriority, Fcfs, Lxwf, Sjf
-from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
-from scheduler.policies.resizing.running_first import MaxBPr
+from scheduler.policies.queue_orders.basic import Sjf
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.selection.contiguous import Contiguous
-from scheduler.policies.selection.few_nodes import FewNodes
-from scheduler.policies.selection.first_fit import FirstFit
-from scheduler.policies.selection.on_table import (
-    ContinuousFit,
-    EquiDistribute,
-    FirstFitOrContinuous,
-    LeastSlowdown,
-    LessConsume,
-    LessConsumeThreshold,
-    OnTable,
-)
-from scheduler.policies.selection.scattered import HilbertCurve, MultipleBuddies, Paging
-from scheduler.policies.selection.submesh import Submesh, SubmeshRelaxed
-from scheduler.policies.selection.tree import TreeContiguous, TreeRelaxed
-from scheduler.predictions.classification import Classification
-from scheduler.predictions.estimates import Constant, Tsafrir, UserEstimates
-from scheduler.predictions.hybrid import Hybrid
-from scheduler.predictions.iterations import Iterations
-from scheduler.predictions.online import Online
-from scheduler.predictions.statistical import Regression, Statistical
+from scheduler.predictions.estimates import Tsafrir
 
 GROUP = "reshape.policies"
 _KINDS = {
@@ -91,73 +54,104 @@ _KINDS = {
     "assignment": "assign",
 }
 
-_known: dict[str, dict[str, Any]] = {
+#: Packages of the built-in policies, by kind.
+_PACKAGES = {
+    "assignment": "scheduler.policies.assignment",
+    "resizing": "scheduler.policies.resizing",
+    "order": "scheduler.policies.queue_orders",
+    "selection": "scheduler.policies.selection",
+    "estimates": "scheduler.predictions",
+}
+#: Built-in policies as ``module:Class`` in their package; they are imported when they are used.
+_BUILT_IN = {
     "assignment": {
-        "central-queue": CentralQueue,
-        "least-load": LeastLoad,
-        "less-cost-sld": LessCostSld,
-        "less-jobsinqueue": LessJobsInQueue,
-        "less-turnaround": LessTurnaround,
-        "less-slowdown": LessSlowdown,
-        "less-submittedjobs": LessSubmittedJobs,
-        "less-waittime": LessWaitTime,
-        "less-waittime-pred": LessWaitTimePred,
-        "less-workleft": LessWorkLeft,
-        "multiple-requests": MultipleRequests,
-        "origin": HomeSite,
-        "per-user": PerUser,
-        "random": Random,
-        "sita-e": SitaE,
-        "sita-u-fair": SitaUFair,
-        "sita-u-opt": SitaUOpt,
-        "weighted": Weighted,
+        "central-queue": "basic:CentralQueue",
+        "least-load": "by_metric:LeastLoad",
+        "less-cost-sld": "by_metric:LessCostSld",
+        "less-jobsinqueue": "by_metric:LessJobsInQueue",
+        "less-turnaround": "by_metric:LessTurnaround",
+        "less-slowdown": "by_metric:LessSlowdown",
+        "less-submittedjobs": "basic:LessSubmittedJobs",
+        "less-waittime": "by_metric:LessWaitTime",
+        "less-waittime-pred": "by_metric:LessWaitTimePred",
+        "less-workleft": "by_metric:LessWorkLeft",
+        "multiple-requests": "by_metric:MultipleRequests",
+        "origin": "basic:HomeSite",
+        "per-user": "by_metric:PerUser",
+        "random": "basic:Random",
+        "sita-e": "by_length:SitaE",
+        "sita-u-fair": "by_length:SitaUFair",
+        "sita-u-opt": "by_length:SitaUOpt",
+        "weighted": "by_metric:Weighted",
     },
-    "scenario": {
-        "fcfs": Scenario("fcfs", backfill=Backfill(reservations=0)),
-        "easy": Scenario("easy"),
-        "easy++": Scenario("easy++", backfill_order=Sjf(), estimates=Tsafrir()),
-        "conservative": Scenario("conservative", backfill=Backfill(reservations=None)),
-        "rua": Scenario("rua", backfill=Backfill(pick="penalty"), selection=LeastSlowdown()),
-        "static": Scenario("static", order=Aging()),
-        "pba-pr": Scenario("pba-pr", order=Aging(), resizing=PbaPr()),
-        "fcfs-pr": Scenario("fcfs-pr", order=Aging(), resizing=FcfsPr()),
-        "max-b-pr": Scenario("max-b-pr", order=Aging(), resizing=MaxBPr()),
-        "pba": Scenario("pba", resizing=PbaPr(higher="queued")),
-        "fcfs-max-benefit": Scenario("fcfs-max-benefit", resizing=FcfsPr(higher="queued")),
-        "max-b": Scenario("max-b", resizing=MaxBPr()),
+    "resizing": {
+        "fcfs-pr": "queued_first:FcfsPr",
+        "max-b-pr": "running_first:MaxBPr",
+        "pba-pr": "queued_first:PbaPr",
     },
-    "resizing": {"fcfs-pr": FcfsPr, "max-b-pr": MaxBPr, "pba-pr": PbaPr},
-    "order": {"aging": Aging, "fcfs": Fcfs, "lxwf": Lxwf, "priority": ByPriority, "sjf": Sjf},
+    "order": {
+        "aging": "aging:Aging",
+        "fcfs": "basic:Fcfs",
+        "lxwf": "basic:Lxwf",
+        "priority": "basic:ByPriority",
+        "sjf": "basic:Sjf",
+    },
     "selection": {
-        "contiguous": Contiguous,
-        "equi-distribute": EquiDistribute,
-        "few-nodes": FewNodes,
-        "first-fit": FirstFit,
-        "first-fit-or-continuous": FirstFitOrContinuous,
-        "hilbert": HilbertCurve,
-        "less-consume": LessConsume,
-        "less-consume-threshold": LessConsumeThreshold,
-        "multiple-buddies": MultipleBuddies,
-        "paging": Paging,
-        "rua": LeastSlowdown,
-        "submesh": Submesh,
-        "submesh-relaxed": SubmeshRelaxed,
-        "table-continuous": ContinuousFit,
-        "table-first-fit": OnTable,
-        "tree": TreeContiguous,
-        "tree-relaxed": TreeRelaxed,
+        "contiguous": "contiguous:Contiguous",
+        "equi-distribute": "on_table:EquiDistribute",
+        "few-nodes": "few_nodes:FewNodes",
+        "first-fit": "first_fit:FirstFit",
+        "first-fit-or-continuous": "on_table:FirstFitOrContinuous",
+        "hilbert": "scattered:HilbertCurve",
+        "less-consume": "on_table:LessConsume",
+        "less-consume-threshold": "on_table:LessConsumeThreshold",
+        "multiple-buddies": "scattered:MultipleBuddies",
+        "paging": "scattered:Paging",
+        "rua": "on_table:LeastSlowdown",
+        "submesh": "submesh:Submesh",
+        "submesh-relaxed": "submesh:SubmeshRelaxed",
+        "table-continuous": "on_table:ContinuousFit",
+        "table-first-fit": "on_table:OnTable",
+        "tree": "tree:TreeContiguous",
+        "tree-relaxed": "tree:TreeRelaxed",
     },
     "estimates": {
-        "classification": Classification,
-        "constant": Constant,
-        "hybrid": Hybrid,
-        "iterations": Iterations,
-        "online": Online,
-        "regression": Regression,
-        "statistical": Statistical,
-        "tsafrir": Tsafrir,
-        "user": UserEstimates,
+        "classification": "classification:Classification",
+        "constant": "estimates:Constant",
+        "hybrid": "hybrid:Hybrid",
+        "iterations": "iterations:Iterations",
+        "online": "online:Online",
+        "regression": "statistical:Regression",
+        "statistical": "statistical:Statistical",
+        "tsafrir": "estimates:Tsafrir",
+        "user": "estimates:UserEstimates",
     },
+}
+#: Built-in scenarios, made when they are used first.
+_SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    "fcfs": lambda: Scenario("fcfs", backfill=Backfill(reservations=0)),
+    "easy": lambda: Scenario("easy"),
+    "easy++": lambda: Scenario("easy++", backfill_order=Sjf(), estimates=Tsafrir()),
+    "conservative": lambda: Scenario("conservative", backfill=Backfill(reservations=None)),
+    "rua": lambda: Scenario(
+        "rua", backfill=Backfill(pick="penalty"), selection=_policy("selection", "rua")
+    ),
+    "static": lambda: Scenario("static", order=Aging()),
+    "pba-pr": lambda: Scenario("pba-pr", order=Aging(), resizing=_policy("resizing", "pba-pr")),
+    "fcfs-pr": lambda: Scenario("fcfs-pr", order=Aging(), resizing=_policy("resizing", "fcfs-pr")),
+    "max-b-pr": lambda: Scenario(
+        "max-b-pr", order=Aging(), resizing=_policy("resizing", "max-b-pr")
+    ),
+    "pba": lambda: Scenario("pba", resizing=_policy("resizing", "pba-pr", higher="queued")),
+    "fcfs-max-benefit": lambda: Scenario(
+        "fcfs-max-benefit", resizing=_policy("resizing", "fcfs-pr", higher="queued")
+    ),
+    "max-b": lambda: Scenario("max-b", resizing=_policy("resizing", "max-b-pr")),
+}
+#: Kind -> name -> policy, or None of a built-in one that is not in use yet.
+_known: dict[str, dict[str, Any]] = {
+    "scenario": dict.fromkeys(_SCENARIOS),
+    **{kind: dict.fromkeys(names) for kind, names in _BUILT_IN.items()},
 }
 
 
@@ -203,19 +197,42 @@ def find(kind: str, name: str) -> Any:
     if name not in _known[kind]:
         _read_entry_points()
     if name in _known[kind]:
+        if _known[kind][name] is None:
+            _known[kind][name] = _built_in(kind, name)
         return _known[kind][name]
     if ":" in name:
         return _imported(kind, name)
     if kind == "scenario" and name in _known["resizing"]:
-        return Scenario(name, resizing=_known["resizing"][name]())
+        return Scenario(name, resizing=_policy("resizing", name))
     raise ConfigError(f"unknown {kind} {name!r}{nearest(name, known(kind))}", field=kind)
 
 
 def name_of(kind: str, policy: object) -> str:
     """Name under which the class of a policy is registered; ``module:Class`` if it has no name."""
     cls = type(policy)
-    names = (name for name, known in _known[kind].items() if known is cls)
-    return next(names, f"{cls.__module__}:{cls.__qualname__}")
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    for name, known in _known[kind].items():
+        if known is cls or (known is None and path == _path(kind, name)):
+            return name
+    return path
+
+
+def _policy(kind: str, name: str, **fields: Any) -> Any:
+    """Return a policy with these fields."""
+    return find(kind, name)(**fields)
+
+
+def _built_in(kind: str, name: str) -> Any:
+    """Import a built-in policy, or make a scenario."""
+    if kind == "scenario":
+        return _SCENARIOS[name]()
+    module, _, attribute = _path(kind, name).partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _path(kind: str, name: str) -> str:
+    """Return ``module:Class`` of a built-in policy."""
+    return f"{_PACKAGES[kind]}.{_BUILT_IN[kind][name]}"
 
 
 @cache

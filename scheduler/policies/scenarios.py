@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +108,8 @@ def source_digests(scenario: Scenario) -> dict[str, str]:
     -------
     ``module:Class`` -> SHA-256 of the file that defines it; empty where there is no such file.
     """
+    from hashlib import sha256  # late: it loads OpenSSL
+
     digests = {}
     for rules in (scenario, *scenario.queues.values()):
         for field in rules.__struct_fields__:

@@ -96,6 +96,7 @@ class Schedule(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, result: Result, jobs: TraceJobs, report: CleaningReport | None = None) -> Schedule:
         """Schedule of a run of these jobs."""
+        started = np.array(result.started)
         killed = jobs.cut.copy()
         killed[[number - 1 for number in result.killed]] = True
         sizes: Mapping[int, Sizes] | None = None
@@ -106,7 +107,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return cls(
             jobs,
             result.processors,
-            np.array(result.started),
+            started,
             np.array(result.ended),
             killed,
             _allocated(result),
@@ -114,7 +115,7 @@ class Schedule(msgspec.Struct, frozen=True):
             sizes,
             result.held_s,
             computed=_computed(result, killed),
-            first_estimates=_estimates(result, jobs),
+            first_estimates=_estimates(result, started, jobs),
             report=report,
             places=result.places,
         )
@@ -200,7 +201,7 @@ def _computed(result: Result, killed: NDArray[np.bool_]) -> Floats | None:
     return table
 
 
-def _estimates(result: Result, jobs: TraceJobs) -> Floats:
+def _estimates(result: Result, started: Floats, jobs: TraceJobs) -> Floats:
     if result.first_estimates is not None:
         return np.array(result.first_estimates)
-    return np.where(np.isnan(result.started), np.nan, jobs.estimate)
+    return np.where(np.isnan(started), np.nan, jobs.estimate)

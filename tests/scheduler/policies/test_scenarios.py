@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -23,6 +24,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies import registry
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
+from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
@@ -125,6 +127,27 @@ def test_a_scenario_as_data_is_read_back(name: str) -> None:
     there = scenario(name, {"retry_after": 7})
     text = msgspec.json.encode(to_data(there))
     assert from_data(msgspec.json.decode(text)) == there
+
+
+@pytest.mark.parametrize("kind", ["assignment", "estimates", "order", "resizing", "selection"])
+def test_every_built_in_policy_is_found_under_its_name(kind: str) -> None:
+    names = known(kind)
+    found = {name: find(kind, name) for name in names}
+    assert len(set(found.values())) == len(names)
+    for name, policy in found.items():
+        assert name_of(kind, policy()) == name
+
+
+def test_a_policy_has_its_name_before_it_is_looked_up() -> None:
+    script = (
+        "from scheduler.policies.selection.on_table import OnTable\n"
+        "from scheduler.policies.registry import name_of\n"
+        "print(name_of('selection', OnTable()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "table-first-fit\n"
 
 
 def test_fields_are_changed_by_name() -> None:
