@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from reshape.collection import no_collection
 from reshape.errors import ConfigError
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
@@ -20,7 +21,6 @@ from scheduler.model.orders import Order
 from scheduler.policies.scenario import Scenario
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
-from scheduler.virtual_clock.collection import no_collection
 from scheduler.virtual_clock.loop import Watch
 from simulator.engine.costs import Contiguity
 from simulator.engine.engine import Engine

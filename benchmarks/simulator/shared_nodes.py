@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
+from reshape.collection import no_collection
 from reshape.speedup import parse
 from scheduler.compiled import STATE
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
-from scheduler.virtual_clock.collection import no_collection
 from simulator.engine.sharing import Sharing
 from simulator.run import run
 from simulator.traces import swf

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import sys
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
 
+from reshape.collection import no_collection
 from reshape.errors import ReshapeError
 
 FAILED = 1
@@ -54,8 +57,7 @@ class LazyGroup(click.Group):
         """Import the chosen subcommand."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in self.entries:
-            module, _, attribute = self.entries[name].target.partition(":")
-            command = getattr(import_module(module), attribute)
+            command = _imported(self.entries[name].target)
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -75,3 +77,14 @@ class LazyGroup(click.Group):
             ctx.exit(FAILED)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+def _imported(target: str) -> click.Command:
+    """Import a command; the garbage collector never examines the objects that this makes."""
+    module, _, attribute = target.partition(":")
+    if module not in sys.modules:
+        with no_collection():
+            import_module(module)
+            gc.freeze()
+    command: click.Command = getattr(sys.modules[module], attribute)
+    return command

@@ -21,7 +21,7 @@ from scheduler.policies.assignment.interface import SiteRequest
 from scheduler.sites.two_groups import TwoGroupSite
 
 #: Quotes after which the copies of cores are freed: they contain cycles, and the collector of
-#: garbage is off in a simulation (`scheduler.virtual_clock.collection`).
+#: garbage is off in a simulation (`reshape.collection`).
 FREE_EVERY = 100
 
 

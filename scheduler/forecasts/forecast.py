@@ -16,13 +16,13 @@ from math import inf, isnan
 
 import msgspec
 
+from reshape.collection import no_collection
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.time_limit import TimeIsOverError
 from scheduler.model.events import JobSpec, Wakeup
 from scheduler.sites.site import Site
 from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.collection import no_collection
 from scheduler.virtual_clock.loop import EventLoop
 
 

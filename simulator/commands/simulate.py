@@ -11,13 +11,13 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.collection import no_collection
 from scheduler.config import machine_file as platform
 from scheduler.config.centres_file import names_centres
 from scheduler.config.machine_file import Platform
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text import json_text
-from scheduler.virtual_clock.collection import no_collection
 from simulator.commands.options import rules_of
 from simulator.commands.pools import REFUSED, simulate_pools
 from simulator.commands.resizable_options import resizability

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from reshape.collection import no_collection
 from reshape.errors import ConfigError
 from scheduler.config.centres_file import CentreDescription
 from scheduler.dispatch.centres import Centres, Redispatch
@@ -22,7 +23,6 @@ from scheduler.predictions.classification import Classification
 from scheduler.predictions.estimates import Estimates
 from scheduler.text.located import converted
 from scheduler.virtual_clock.agenda import Agenda
-from scheduler.virtual_clock.collection import no_collection
 from scheduler.virtual_clock.loop import EventLoop
 from simulator.engine.centre_jobs import CentreJobs
 from simulator.engine.engine import Engine

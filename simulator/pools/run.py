@@ -7,6 +7,7 @@ from math import nan
 import msgspec
 import numpy as np
 
+from reshape.collection import no_collection
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
 from scheduler.model.machine import Machine
@@ -15,7 +16,6 @@ from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import Pool, PoolRecord
 from scheduler.text.counts import counted
 from scheduler.text.times import format_time
-from scheduler.virtual_clock.collection import no_collection
 from simulator.engine.engine import Engine
 from simulator.pools.pooled_site import EndedAllocation, PooledSite
 from simulator.pools.waits import BatchWaits

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from reshape.collection import no_collection
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.futures import Futures, Spread
 from scheduler.forecasts.recorded_state import PAST_JOBS, RecordedState
@@ -23,7 +24,6 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
 from scheduler.sites.two_groups import TwoGroupSite
-from scheduler.virtual_clock.collection import no_collection
 from simulator.engine.engine import Engine
 from simulator.study.study import trace_path
 from simulator.traces import swf
