@@ -14,6 +14,7 @@ quotes, forecasts    refused: a batch system gives no quotes
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import time
@@ -42,6 +43,8 @@ from scheduler.batch_systems.slurm import Slurm
 from scheduler.config.batch_site_file import BatchSiteDescription, read_batch_site
 from scheduler.model.job import JobState
 
+log = logging.getLogger(__name__)
+
 #: Seconds between two look-ups of a wait.
 LOOK_UP_S = 1.0
 
@@ -62,7 +65,7 @@ def batch_system(description: BatchSiteDescription) -> RecordedBatchSystem:
     else:
         executors = ", ".join(psij_system.PREFIX + each for each in psij_system.ID_EXPRESSIONS)
         raise BatchSystemError(f"there is no batch system {name!r}: use slurm, {executors}")
-    return RecordedBatchSystem(batch, folder / "jobs")
+    return RecordedBatchSystem(batch, folder / "jobs", keep_s=None)
 
 
 class BatchSite:
@@ -142,6 +145,7 @@ class BatchSite:
                 check_submission(submission, self._description.processors, self._batch.name)
                 earlier = self._records.new(_new_job(submission))
                 self._submit_batch_job(earlier, submission)
+            self._remove_old_jobs()
             return earlier.job
         except InDoubtError as error:
             raise ServiceUnavailable(str(error)) from None
@@ -180,10 +184,23 @@ class BatchSite:
             raise
         self._records.write(msgspec.structs.replace(job, batch_id=batch_id, ended=None))
 
+    def _remove_old_jobs(self) -> None:
+        """Remove jobs whose ends were noted long ago, once a day; an error does not matter now."""
+        records, keep_s = self._records, self._description.keep_s
+        if keep_s is None or not records.is_removal_due(time.time()):
+            return
+        before = time.time() - keep_s
+        try:
+            ended = self._batch.have_ended(records.old(before))
+            records.remove(ended, before, self._batch.remove)
+            self._batch.delete_removed()
+        except (ReshapeError, OSError) as error:
+            log.warning("cannot remove old jobs in %s: %s", self._description.folder, error)
+
     def _listed(self, message: m.ListJobs) -> list[m.JobInfo]:
         if message.job is not None:
             return self._looked_up([self._records.of_number(message.job)])
-        found = self._looked_up(self._records.all())
+        found = self._looked_up(self._records.all() if message.ended else self._records.open())
         return [job for job in found if message.ended or job.ended_at is None]
 
     def _wait(self, number: int, timeout: float) -> m.JobInfo:
@@ -223,7 +240,7 @@ class BatchSite:
         return lines
 
     def _info(self) -> m.Info:
-        found = self._looked_up(self._records.all())
+        found = self._looked_up(self._records.open())
         running = [job for job in found if job.state == JobState.RUNNING.name]
         queued = sum(job.state == JobState.PENDING.name for job in found)
         now, size = time.time(), self._description.processors
@@ -237,15 +254,16 @@ class BatchSite:
             nodes=[],
             queued=queued,
             running=len(running),
-            # Job numbers have no gaps, so that all but these have ended.
+            # Numbers are given without gaps, so that all but these have ended.
             ended=self._records.count() - queued - len(running),
             directory=str(self._description.folder),
             version=reshape.__version__,
         )
 
     def _statuses(self, jobs: Sequence[BatchSiteJob]) -> dict[str, BatchStatus]:
-        ids = [job.batch_id for job in jobs if job.batch_id and job.ended is None]
-        return self._batch.statuses(ids) if ids else {}
+        names = {job.batch_id: job.key for job in jobs if job.batch_id and job.ended is None}
+        self._batch.note_names(names)
+        return self._batch.statuses(names) if names else {}
 
     def _looked_up(self, jobs: Sequence[BatchSiteJob]) -> list[m.JobInfo]:
         """Describe jobs, and note what was found out about them."""

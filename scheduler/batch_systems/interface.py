@@ -47,6 +47,8 @@ class BatchRequest:
     output : file for what the script prints.
     options : further options of the batch system; the fields above take precedence.
     processors : number of processors on each node; 0: left to `options` and the batch system.
+    script_file : file for the script, which a batch system uses that does not keep scripts itself;
+        the caller removes it when the batch job has ended. None: the batch system chooses one.
     """
 
     script: str
@@ -57,6 +59,7 @@ class BatchRequest:
     output: Path
     options: tuple[str, ...] = ()
     processors: int = 0
+    script_file: Path | None = None
 
 
 @dataclass(frozen=True)

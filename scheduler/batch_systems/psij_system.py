@@ -105,9 +105,10 @@ class Psij:
     def submit(self, request: BatchRequest) -> str:
         """Submit a batch job and return its id; see `BatchSystem.submit`.
 
-        What the script prints is appended to its output file, if there is one.
+        What the script prints is appended to its output file, if there is one. PSI/J has its files
+        beside the script: what it submits, output of that, and an exit code.
         """
-        script = self._folder / f"{secrets.token_hex(8)}.sh"
+        script = request.script_file or self._folder / f"{secrets.token_hex(8)}.sh"
         command = 'exec "$0" >> "$1" 2>&1'
         spec = self._psij.JobSpec(
             executable="/bin/sh",
@@ -119,6 +120,8 @@ class Psij:
         )
         job = self._psij.Job(spec)
         job.name = request.name
+        if request.script_file is not None and isinstance(self._executor, self._base):
+            self._executor.work_directory = request.script_file.parent
         try:
             with open(os.open(script, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w") as file:
                 file.write(request.script)

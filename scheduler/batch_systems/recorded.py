@@ -12,34 +12,27 @@ can be created here   the attempt is given up: if its batch job was accepted, it
 exists                the attempt has begun: the mark holds the id of its batch job
 ====================  ===========================================================================
 
-The batch job also notes its exit code in the folder, which few batch systems keep.
+The batch job also notes its exit code in the folder, which few batch systems keep;
+`scheduler.batch_systems.job_folder` lists the files.
 
-========================  =======================================================================
-file                      contents
-========================  =======================================================================
-``script``                the script of the request
-``attempts``              number of attempts, written before the last one is submitted
-``begun-N``               mark of attempt N: Unix time and id; "given up" in place of the id
-``id``                    id of the batch job, once it is known
-``ended``                 Unix time and exit code
-``.lock``                 held while a client submits or settles
-========================  =======================================================================
+A folder is removed when its batch job has ended and is not needed any more. It is renamed first, so
+that it is complete or gone. An attempt that begins after that finds no folder and ends at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import re
+import logging
 import secrets
 import shlex
+import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+from reshape.durable_files import sync_folder
 from scheduler.batch_systems.interface import (
     BatchRequest,
     BatchState,
@@ -47,9 +40,27 @@ from scheduler.batch_systems.interface import (
     BatchSystem,
     BatchSystemError,
 )
+from scheduler.batch_systems.job_folder import (
+    GIVEN_UP,
+    NAME,
+    attempts_of,
+    locked,
+    read_contents,
+    read_note,
+    write_note,
+)
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,199}")
-_GIVEN_UP = "given up"
+log = logging.getLogger(__name__)
+
+#: Seconds for which the folder of a batch job stays after its last change, by default.
+KEPT_S = 30 * 86400.0
+#: Seconds until old folders are removed for the first time, and between two removals. By the first
+#: time a caller that was restarted has asked for all batch jobs whose ends it has not seen.
+FIRST_REMOVAL_S, REMOVAL_S = 3600.0, 86400.0
+#: Most batch jobs that one removal of old folders looks up, since each may take a command.
+MOST_LOOK_UPS = 100
+_REMOVED = ".removed-"
+_OVER = (BatchState.ENDED, BatchState.UNKNOWN)
 _SCRIPT = """#!/bin/sh
 # Attempt {attempt} to run the batch job {name}, at most one of which runs its script.
 cd {folder} || exit 1
@@ -85,11 +96,15 @@ class RecordedBatchSystem:
     ----------
     batch : what submits, looks up and cancels.
     folder : of the folders, readable by its user only. The nodes must share it.
+    keep_s : seconds after whose last change the folder of a batch job is removed, if the job has
+        ended and the latest call of `statuses` did not ask for it; so there must be one caller,
+        which asks for all batch jobs whose ends it has not noted. None: only `remove` removes.
     """
 
-    def __init__(self, batch: BatchSystem, folder: Path) -> None:
-        self._batch, self._folder = batch, folder.absolute()
+    def __init__(self, batch: BatchSystem, folder: Path, keep_s: float | None = KEPT_S) -> None:
+        self._batch, self._folder, self._keep_s = batch, folder.absolute(), keep_s
         self._names: dict[str, str] = {}  # id -> name
+        self._next_removal = time.monotonic() + FIRST_REMOVAL_S
         self.name, self.id_expression = batch.name, batch.id_expression
 
     def submit(self, request: BatchRequest) -> str:
@@ -104,9 +119,9 @@ class RecordedBatchSystem:
             known = self._settled(folder)
             if known:
                 return known
-            attempt = _attempts(folder) + 1
-            _write(folder / "script", request.script, 0o700)
-            _write(folder / "attempts", str(attempt))
+            attempt = attempts_of(folder) + 1
+            write_note(folder / "script", request.script, 0o700)
+            write_note(folder / "attempts", f"{attempt} {self.name}")
             try:
                 found = self._batch.submit(self._wrapped(request, folder, attempt))
             except BatchSystemError as error:
@@ -130,10 +145,18 @@ class RecordedBatchSystem:
         ended = {each: status for each in asked if (status := self._ended(each)) is not None}
         found = self._batch.statuses([each for each in asked if each not in ended])
         # A batch job may have noted its exit code while the batch system answered.
-        return {
+        result = {
             each: ended.get(each) or self._ended(each) or self._with_start(each, found[each])
             for each in asked
         }
+        if self._keep_s is not None and time.monotonic() >= self._next_removal:
+            self._next_removal = time.monotonic() + REMOVAL_S
+            self._try_removal(time.time() - self._keep_s, asked)
+        return result
+
+    def note_names(self, names: Mapping[str, str]) -> None:
+        """Note the names of batch jobs by their ids, so that no folder is searched for them."""
+        self._names.update(names)
 
     def find(self, names: Iterable[str]) -> dict[str, str]:
         """Find batch jobs by their names; see `BatchSystem.find`.
@@ -156,27 +179,108 @@ class RecordedBatchSystem:
     def started_at(self, name: str) -> float | None:
         """Time at which the batch job of a name began to run, Unix seconds; None: it has not."""
         folder = self._folder / name
-        begun = _read(folder / f"begun-{_attempts(folder)}")
+        begun = read_note(folder / f"begun-{attempts_of(folder)}")
         at, _, who = begun.partition(" ")
-        return float(at) if who and who != _GIVEN_UP else None
+        return float(at) if who and who != GIVEN_UP else None
+
+    def have_ended(self, names: Iterable[str]) -> list[str]:
+        """Find out which batch jobs have ended, or were never submitted.
+
+        A batch job whose latest attempt has no known outcome has not ended. If a batch job has not
+        noted its exit code, the batch system is asked; what it does not list any more has ended.
+
+        Raises
+        ------
+        BatchSystemError : the batch system does not answer.
+        """
+        found = {name: read_contents(self._folder / name) for name in names}
+        ids = {each.id: name for name, each in found.items() if each.id and not each.is_settled}
+        statuses = self._batch.statuses(ids) if ids else {}
+        over = {ids[each] for each, status in statuses.items() if status.state in _OVER}
+        return [name for name, each in found.items() if each.is_settled or name in over]
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove the folders of batch jobs that have ended, each in one step.
+
+        Raises
+        ------
+        InDoubtError : a folder cannot be removed.
+        """
+        for name in names:
+            if (self._folder / name).is_dir():
+                with self._locked(name) as folder:
+                    folder.rename(self._folder / f"{_REMOVED}{name}.{secrets.token_hex(4)}")
+        if self._folder.is_dir():
+            sync_folder(self._folder)
+
+    def delete_removed(self) -> None:
+        """Delete the files of removed folders, also of those that a process left that died."""
+        for folder in self._folder.glob(f"{_REMOVED}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def remove_old(self, before: float, wanted: Collection[str]) -> list[str]:
+        """Remove folders of ended batch jobs of this batch system.
+
+        At most `MOST_LOOK_UPS` of those that have not noted their ends are removed.
+
+        Parameters
+        ----------
+        before : Unix seconds; folders that were changed later stay.
+        wanted : ids of batch jobs whose folders stay.
+
+        Returns
+        -------
+        the names whose folders were removed
+
+        Raises
+        ------
+        BatchSystemError, OSError : see `have_ended` and `remove`.
+        """
+        old: list[str] = []
+        looked_up: list[str] = []
+        for path in self._folders():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    contents = read_contents(path)
+                    if contents.system == self.name and contents.id not in wanted:
+                        (old if contents.is_settled else looked_up).append(path.name)
+        ended = self.have_ended([*old, *looked_up[:MOST_LOOK_UPS]])
+        self.remove(ended)
+        self.delete_removed()
+        return ended
+
+    def _try_removal(self, before: float, wanted: Collection[str]) -> None:
+        try:
+            removed = self.remove_old(before, wanted)
+        except (BatchSystemError, OSError) as error:
+            log.warning("cannot remove old batch jobs in %s: %s", self._folder, error)
+            return
+        if removed:
+            log.info("removed the records of %d batch jobs in %s", len(removed), self._folder)
+
+    def _folders(self) -> list[Path]:
+        try:
+            return [path for path in self._folder.iterdir() if NAME.fullmatch(path.name)]
+        except FileNotFoundError:
+            return []
 
     def _settled(self, folder: Path) -> str:
         """Id of the batch job of a folder; an attempt without a known outcome is given up."""
-        known = _read(folder / "id")
+        known = read_note(folder / "id")
         if known:
             self._names[known] = folder.name
             return known
-        attempt = _attempts(folder)
+        attempt = attempts_of(folder)
         if attempt == 0:
             return ""
         mark = folder / f"begun-{attempt}"
         part = folder / f"{mark.name}.{secrets.token_hex(4)}"
-        _write(part, f"{time.time():.9f} {_GIVEN_UP}")
+        write_note(part, f"{time.time():.9f} {GIVEN_UP}")
         try:
             mark.hardlink_to(part)
         except FileExistsError:
-            begun = _read(mark).partition(" ")[2]
-            if begun == _GIVEN_UP:
+            begun = read_note(mark).partition(" ")[2]
+            if begun == GIVEN_UP:
                 return ""
             self._note_id(folder, begun)
             return begun
@@ -201,16 +305,17 @@ class RecordedBatchSystem:
         raise BatchSystemError(f"{why}; the batch job was cancelled")
 
     def _note_id(self, folder: Path, found: str) -> None:
-        _write(folder / "id", found)
+        write_note(folder / "id", found)
         self._names[found] = folder.name
 
     def _ended(self, batch_id: str) -> BatchStatus | None:
         """Status of a batch job that has noted its exit code."""
         if batch_id not in self._names:
-            for path in self._folder.glob("*/id"):
-                self._names[_read(path)] = path.parent.name
+            for path in self._folders():
+                if known := read_note(path / "id"):
+                    self._names[known] = path.name
         name = self._names.get(batch_id)
-        noted = "" if name is None else _read(self._folder / name / "ended")
+        noted = "" if name is None else read_note(self._folder / name / "ended")
         if name is None or not noted:
             return None
         at, code = noted.split()
@@ -235,53 +340,23 @@ class RecordedBatchSystem:
             script=shlex.quote(str(folder / "script")),
             output=shlex.quote(str(request.output)),
         )
-        return replace(request, script=script, output=folder / "messages")
+        return replace(
+            request,
+            script=script,
+            output=folder / "messages",
+            script_file=folder / f"attempt-{attempt}",
+        )
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[Path]:
         """Make the folder of a name, and hold its lock."""
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise BatchSystemError(
                 f"{name!r} cannot be the name of a batch job: use letters, digits, '_', '.', '-'"
             )
         folder = self._folder / name
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise InDoubtError(f"{folder} cannot be written: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield folder
+            with locked(folder):
+                yield folder
         except OSError as error:
             raise InDoubtError(f"{folder} cannot be used: {error.strerror}") from None
-        finally:
-            os.close(lock)
-
-
-def _attempts(folder: Path) -> int:
-    return int(_read(folder / "attempts") or 0)
-
-
-def _read(path: Path) -> str:
-    """Read a small file; "" if there is none."""
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        return ""
-
-
-def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write a small file durably, in one step."""
-    part = path.with_name(f"{path.name}.part")
-    part.unlink(missing_ok=True)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

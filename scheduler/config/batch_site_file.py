@@ -7,6 +7,7 @@
     nodes: 16                     # largest number of nodes of a job
     processors_per_node: 48
     options: [queue=short]        # of the batch system, for each batch job
+    keep_days: 60                 # days for which ended jobs are kept, >= 31; null: forever
 
 A relative folder is relative to the folder of the file.
 """
@@ -22,6 +23,9 @@ from scheduler.text.located import Located
 
 SUFFIXES = (".yaml", ".yml")
 Count = Annotated[int, msgspec.Meta(ge=1)]
+#: Longer than clients repeat a submission (`scheduler.client.sites.records.RETRIED_S`), so that no
+#: repetition comes after the key was removed.
+KeptDays = Annotated[float, msgspec.Meta(ge=31)]
 
 
 class BatchSiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +36,7 @@ class BatchSiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processors_per_node: Count
     nodes: Count = 1
     options: list[str] = []
+    keep_days: KeptDays | None = 60.0
 
 
 class BatchSiteDescription(msgspec.Struct, frozen=True):
@@ -43,6 +48,7 @@ class BatchSiteDescription(msgspec.Struct, frozen=True):
     folder : of the batch jobs.
     nodes, processors_per_node : largest number of nodes of a job, and processors of each.
     options : of the batch system, for each batch job.
+    keep_s : seconds for which ended jobs are kept; None: forever.
     """
 
     system: str
@@ -50,6 +56,7 @@ class BatchSiteDescription(msgspec.Struct, frozen=True):
     nodes: int
     processors_per_node: int
     options: tuple[str, ...] = ()
+    keep_s: float | None = None
 
     @property
     def processors(self) -> int:
@@ -73,5 +80,10 @@ def read_batch_site(file: Path) -> BatchSiteDescription:
     fields = Located.read(file).convert(BatchSiteFields)
     folder = (file.parent / Path(fields.jobs).expanduser()).absolute()
     return BatchSiteDescription(
-        fields.system, folder, fields.nodes, fields.processors_per_node, tuple(fields.options)
+        fields.system,
+        folder,
+        fields.nodes,
+        fields.processors_per_node,
+        tuple(fields.options),
+        None if fields.keep_days is None else fields.keep_days * 86400.0,
     )

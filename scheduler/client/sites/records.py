@@ -30,12 +30,15 @@ from pathlib import Path
 
 import msgspec
 
+from reshape.durable_files import remove_drafts, write_durably
 from reshape.errors import ReshapeError
 from reshape.wire.messages import Submission
 
 VARIABLE = "RESHAPE_SUBMISSIONS"
 #: Records of accepted submissions are removed when they are older than this, in seconds.
 KEPT_S = 30 * 86400.0
+#: Seconds for which a submission to a batch site may be repeated; the site keeps its key longer.
+RETRIED_S = 30 * 86400.0
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -122,19 +125,9 @@ def write(record: SubmissionRecord) -> None:
     RecordError : it cannot be written.
     """
     path = _path(record.key)
-    part = path.with_suffix(".part")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(record))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_durably(path, msgspec.json.encode(record))
     except OSError as error:
         raise RecordError(
             f"the record {path} cannot be written: {error.strerror}; nothing was sent"
@@ -156,6 +149,20 @@ def read(key: str) -> SubmissionRecord | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise ReshapeError(f"the record {path} cannot be read: {error}") from None
+
+
+def is_expired(key: str, now: float | None = None) -> bool:
+    """Whether the record of a key was written more than `RETRIED_S` ago.
+
+    Parameters
+    ----------
+    now : present time, Unix seconds; None: that of the clock.
+    """
+    try:
+        written = _path(key).stat().st_mtime
+    except FileNotFoundError:
+        return False
+    return (time.time() if now is None else now) - written > RETRIED_S
 
 
 def remove(key: str) -> None:
@@ -182,6 +189,7 @@ def remove_old(now: float | None = None) -> None:
     now : present time, Unix seconds; None: that of the clock.
     """
     before = (time.time() if now is None else now) - KEPT_S
+    remove_drafts(folder(), before)
     for path in folder().glob("*.json"):
         with contextlib.suppress(FileNotFoundError, ReshapeError):  # removed meanwhile, or damaged
             if path.stat().st_mtime < before:

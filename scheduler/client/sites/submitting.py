@@ -27,7 +27,8 @@ from reshape.wire import messages as m
 from scheduler.client.asking import connect_to
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
-from scheduler.client.sites.records import RecordError, SubmissionRecord
+from scheduler.client.sites.records import RETRIED_S, RecordError, SubmissionRecord
+from scheduler.config.batch_site_file import is_batch_site_file
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.metrics import QUOTED, metric_of
 from scheduler.model.events import JobSpec
@@ -153,6 +154,12 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
         )
     if record.submission is None:
         return AcceptedJob(record.site, Path(record.place), record.job, key)
+    if is_batch_site_file(record.place) and records.is_expired(key):
+        raise ReshapeError(
+            f"the submission with the key {key} was sent to site {record.site} more than"
+            f" {RETRIED_S / 86400:g} days ago, and the site may have removed the record of the job:"
+            " if the job has not run, submit it again with another key"
+        )
     try:
         return send(record, timeout_s)
     except RecordError:
@@ -180,7 +187,8 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
     ReshapeError : the site has refused.
     """
     assert record.submission is not None
-    records.write(record)
+    if records.read(record.key) != record:  # a repetition leaves the time of the record as it is
+        records.write(record)
     try:
         answer = ask_site(record.place, m.Submit(submission=record.submission), timeout_s)
     except OutcomeUnknownError as error:

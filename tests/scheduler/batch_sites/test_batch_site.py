@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from reshape.wire import messages as m
 from scheduler.batch_sites.site import BatchSite
 from scheduler.client.asking import list_jobs, service_info, wait_for
 from scheduler.client.forecasting import expected_starts
-from scheduler.client.sites.submitting import retry
+from scheduler.client.sites.records import RETRIED_S
+from scheduler.client.sites.submitting import OutcomeUnknownError, retry
 
 pytest.importorskip("psij", reason="the extra 'psij' is not installed")
 
@@ -139,11 +141,12 @@ def test_what_it_cannot_run_is_refused(site: Site, options: list[object], messag
     ("module", "name", "nth", "is_sent"),
     [
         ("scheduler.client.sites.records", "write", 1, False),
-        ("scheduler.batch_sites.job_records", "_write", 1, True),  # the number
-        ("scheduler.batch_sites.job_records", "_write", 2, True),  # the job
-        ("scheduler.batch_systems.recorded", "_write", 2, True),  # the attempt
-        ("scheduler.batch_systems.recorded", "_write", 3, True),  # the id, after the submission
-        ("scheduler.batch_sites.job_records", "_write", 3, True),  # the job with the id
+        ("scheduler.batch_sites.job_records", "write_durably", 1, True),  # the open job
+        ("scheduler.batch_sites.job_records", "write_durably", 2, True),  # the number
+        ("scheduler.batch_sites.job_records", "write_durably", 3, True),  # the job
+        ("scheduler.batch_systems.recorded", "write_note", 2, True),  # the attempt
+        ("scheduler.batch_systems.recorded", "write_note", 3, True),  # the id, after the submission
+        ("scheduler.batch_sites.job_records", "write_durably", 4, True),  # the job with the id
         ("scheduler.client.sites.records", "write", 2, True),  # accepted
     ],
 )
@@ -183,6 +186,24 @@ def test_an_accepted_job_is_found_again_though_its_site_has_become_smaller(site:
     answer = BatchSite(site.file).request(m.Submit(submission=submission), 5.0)
     assert isinstance(answer, m.Submitted)
     assert answer.job == 1
+
+
+def test_a_submission_is_not_repeated_after_its_site_may_have_removed_it(site: Site) -> None:
+    lost = ("scheduler.client.sites.records", "write", 2)  # accepted, which the client cannot note
+    program = DIES.format(module=lost[0], name=lost[1], nth=lost[2])
+    words = site.submission("echo once", "--key", "K", "--output", "out")
+    site.started([sys.executable, "-c", program, *words], -signal.SIGKILL)
+    record = site.here / "records" / "K.json"
+    written = record.stat().st_mtime
+    (site.here / "jobs" / "jobs").rename(site.here / "away")
+    (site.here / "jobs" / "jobs").write_text("in the way")
+    with pytest.raises(OutcomeUnknownError, match="site here cannot be asked"):
+        retry("K", 5.0)
+    assert record.stat().st_mtime == written, "a repetition does not make the record younger"
+    os.utime(record, (written, written - RETRIED_S - 1.0))
+    with pytest.raises(ReshapeError, match="was sent to site here more than 30 days ago"):
+        retry("K", 5.0)
+    assert record.exists()
 
 
 def test_other_requests_are_refused(site: Site) -> None:
