@@ -11,8 +11,10 @@ and EASY with exact estimates that is the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf, isnan
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,10 +22,15 @@ from reshape.collection import no_collection
 from scheduler.forecasts.expected_jobs import ExpectedJobs
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.time_limit import TimeIsOverError
-from scheduler.model.events import JobSpec, Wakeup
+from scheduler.model.events import Event, JobSpec, Wakeup
+from scheduler.model.orders import Order
 from scheduler.sites.site import Site
+from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
+
+#: Called as observe(site, time, events, orders) after each call of the site.
+Observe: TypeAlias = Callable[[TwoGroupSite, float, Sequence[Event], Sequence[Order]], None]
 
 
 class JobForecast(msgspec.Struct, frozen=True, gc=False):
@@ -123,6 +130,7 @@ def forecast(
     only: int = 0,
     later: Sequence[tuple[float, JobSpec]] = (),
     limit_s: float = inf,
+    observe: Observe | None = None,
 ) -> Forecast:
     """Run a recorded state forward until all jobs have ended, or to a horizon.
 
@@ -136,12 +144,14 @@ def forecast(
     later : time (s) and request of jobs that are submitted later, in order of time; they have the
         numbers after those of `specs`.
     limit_s : seconds that the forecast may take; it ends at the time up to which it has come then.
+    observe : called after each instant.
     """
     site, agenda = state.site(), Agenda()
     jobs = ExpectedJobs(site, agenda, run_s or {}, limit_s)
     times = [state.now] * len(specs) + [at for at, _ in later]
     submitted = [*specs, *(spec for _, spec in later)]
-    loop = EventLoop(site, times, submitted, agenda, jobs, earlier=state.last)
+    watch = None if observe is None else partial(observe, site)
+    loop = EventLoop(site, times, submitted, agenda, jobs, watch=watch, earlier=state.last)
     agenda.add(Wakeup(state.now))
     until = state.now + horizon_s
     awaited = only if only and _end_follows_from_start(state, specs, only) else 0

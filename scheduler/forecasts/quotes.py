@@ -12,6 +12,7 @@ from scheduler.core.core import Core
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.futures import Futures, Spread
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.forecasts.trajectory import Trajectory
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 
@@ -105,6 +106,7 @@ def quote(
     arrivals: bool = False,
     workers: int = 1,
     limit_s: float = inf,
+    trajectory: Trajectory | None = None,
 ) -> Quote:
     """Forecast a job that is submitted now.
 
@@ -117,9 +119,12 @@ def quote(
         the expected wait.
     workers : processes that compute the futures.
     limit_s : seconds that the first forecast may take; futures look no further ahead than it.
+    trajectory : of the same state, which holds at its time; the first forecast then begins later.
     """
-    number = state.last + 1
-    run = forecast(state, [spec], horizon_s=horizon_s, only=number, limit_s=limit_s)
+    number, until = state.last + 1, state.now + horizon_s
+    known = None if trajectory is None else trajectory.state_before_start(spec, until)
+    begin = known or state
+    run = forecast(begin, [spec], horizon_s=until - begin.now, only=number, limit_s=limit_s)
     found = run.of(number)
     start, end = found.start, found.end
     answer = Quote(

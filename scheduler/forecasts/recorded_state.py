@@ -8,7 +8,7 @@ read-only. Each forecast builds a copy of the site; the recorded state does not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -128,6 +128,16 @@ class RecordedState:
             points=points,
             ratios=_ratios(past),
             arrivals=_arrivals([*past, *jobs]),
+        )
+
+    def later(self, site: TwoGroupSite) -> RecordedState:
+        """Record a copy of the site that was built by `site` and has run forward since."""
+        return replace(
+            self,
+            record=encode_site(site.record()),
+            jobs=[_copied(job) for job in site.jobs.values() if job.state not in FINAL],
+            now=site.now,
+            points=(),
         )
 
     def site(self) -> TwoGroupSite:

@@ -47,6 +47,7 @@ from scheduler.launchers.local import (
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.ended_groups import EndedGroups
 from scheduler.node.host_place import HostPlace
 from scheduler.node.logs import RefusalLog
 from scheduler.node.memory_use import MemoryUse
@@ -117,6 +118,7 @@ class Agent:
         self.stopping = self._is_terminated = False
         self._ends_by_signal = ends_by_signal
         self._secret = directory.read_secret()
+        self._ended = EndedGroups()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._heard = time.monotonic()
         self._refusals = RefusalLog(log)
@@ -330,6 +332,13 @@ class Agent:
         key = (order.job, order.group)
         if key in self.groups or self.stopping or order.group <= self._forgotten.get(order.job, -1):
             return
+        token = (
+            order.environment.get("RESHAPE_TOKEN", "") if isinstance(order, m.StartGroup) else ""
+        )
+        if (ended := self._ended.find(*key, token)) is not None:
+            log.warning("job=%d group=%d has run already: its end is reported again", *key)
+            self.groups[key], self._changed = ended, True
+            return
         own = {AGENT_VARIABLE: self.mark}
         numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
@@ -344,7 +353,7 @@ class Agent:
         except (OSError, ValueError, ReshapeError) as error:
             self._refuse_start(*key, f"cannot start: {error}")
             return
-        self.groups[key] = GroupProcesses(*key, tree, cpus=order.cpus)
+        self.groups[key] = GroupProcesses(*key, tree, cpus=order.cpus, token=token)
         self._changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
@@ -392,7 +401,7 @@ class Agent:
         for number in numbers:
             group = self.groups.get((job, number))
             if group is not None and group.gone:
-                del self.groups[job, number]
+                self._ended.add(self.groups.pop((job, number)))
                 self._forgotten[job] = max(number, self._forgotten.get(job, number))
                 self._changed = True
 
@@ -526,6 +535,7 @@ class Agent:
         self.watches.pop(job, None)
         self._forgotten.pop(job, None)
         self._memory_use.forget(job)
-        self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
+        for key in [key for key in self.groups if key[0] == job]:
+            self._ended.add(self.groups.pop(key))
         self._changed = True  # the next start of the job may wait for this
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)

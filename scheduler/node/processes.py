@@ -157,6 +157,7 @@ class GroupProcesses:
     gone : whether all processes of the group have ended.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
+    token : of its job; "" if only a proxy of the group is here.
     """
 
     job: int
@@ -168,6 +169,7 @@ class GroupProcesses:
     why: str = ""
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
+    token: str = ""
 
     def report(self) -> m.GroupStatus:
         """Status of the group for the service."""

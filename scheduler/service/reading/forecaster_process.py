@@ -21,6 +21,7 @@ from reshape.wire.codec import encode
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
+from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec
 from scheduler.model.job import JobState
 from scheduler.replay.journal_reader import JournalReader
@@ -38,6 +39,8 @@ MOST_FUTURES = 1000
 #: Seconds that a forecast may take before it ends, with what it has found so far. The service
 #: gives the forecaster up later (`scheduler.service.server.FORECAST_S`).
 LIMIT_S = 40.0
+#: Seconds that a trajectory for further quotes may take.
+TRAJECTORY_S = 5.0
 
 
 class Forecaster:
@@ -48,6 +51,8 @@ class Forecaster:
         self._workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._state: RecordedState | None = None
         self._batch = -1  # of the recorded state
+        self._quotes = 0  # on the recorded state
+        self._trajectory: Trajectory | None = None
 
     def answer(self, request: int, question: ForecastQuestion) -> list[bytes]:
         """Answer a question with the frames of a message; an error is answered with `Failure`."""
@@ -78,13 +83,23 @@ class Forecaster:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         if question.refusal or question.spec is None:
             raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
-        return quote(state, question.spec, **drawn)
+        return quote(state, question.spec, trajectory=self._kept_trajectory(state), **drawn)
 
     def _recorded_state(self, now: float) -> RecordedState:
         batch = self._journal.last_batch()
         if self._state is None or batch != self._batch:
             self._state, self._batch = RecordedState.of_journal(self._journal, now), batch
+            self._quotes, self._trajectory = 0, None
         return replace(self._state, now=max(now, self._state.now))
+
+    def _kept_trajectory(self, state: RecordedState) -> Trajectory | None:
+        """Trajectory from a state, which the second quote on the same state computes."""
+        self._quotes += 1
+        if self._trajectory is not None and self._trajectory.holds_at(state.now):
+            return self._trajectory
+        again = self._quotes > 1 and last_job_changes_nothing(state)
+        self._trajectory = Trajectory(state, TRAJECTORY_S) if again else None
+        return self._trajectory
 
 
 def expected_starts(state: RecordedState, horizon_s: float = inf) -> list[JobForecast]:

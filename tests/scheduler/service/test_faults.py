@@ -342,3 +342,30 @@ def test_a_job_that_is_ahead_of_its_journal_is_ended(
     assert job.state == "FAILED"
     assert "a part of the journal was lost" in job.reason
     assert served.free() == 8
+
+
+def test_a_job_does_not_run_again_if_the_journal_has_lost_its_start_and_end(
+    served: Any, tmp_path: Path
+) -> None:
+    served.start("--processors", "4")
+    agent = served.agent_pid()
+    runs, earlier = tmp_path / "runs", tmp_path / "earlier.db"
+    os.kill(agent, signal.SIGSTOP)  # it does not start the job before the copy
+    try:
+        number = served.submit(["sh", "-c", f"echo run >> {runs}; exit 3"], 1)
+        served.until(number, "STARTING")
+        with sqlite3.connect(served.place.journal) as journal, sqlite3.connect(earlier) as copy:
+            journal.backup(copy)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert served.wait(number).exit_code == 3
+    wait_until(lambda: not served.segments())  # the agent has dropped the job
+    served.kill()
+    for path in served.directory.glob("journal.db*"):
+        path.unlink()
+    earlier.rename(served.place.journal)
+    served.start()
+    job = served.wait(number)
+    assert (job.state, job.exit_code) == ("FAILED", 3)
+    assert runs.read_text() == "run\n"
+    assert served.free() == 4
