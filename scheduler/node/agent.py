@@ -47,12 +47,17 @@ from scheduler.launchers.local import (
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.ended_groups import EndedGroups
 from scheduler.node.host_place import HostPlace
 from scheduler.node.logs import RefusalLog
 from scheduler.node.memory_use import MemoryUse
 from scheduler.node.mpi_files import MpiFiles
-from scheduler.node.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree, wake_on_child
+from scheduler.node.processes import (
+    AGENT_VARIABLE,
+    EndedGroups,
+    GroupProcesses,
+    ProcessTree,
+    wake_on_child,
+)
 from scheduler.node.stand_ins import STAND_IN_S, StandIns
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import psutil
 
@@ -20,6 +21,8 @@ from scheduler.node.proc import stat_of
 AGENT_VARIABLE = "RESHAPE_AGENT"
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
+#: Ends of groups that an agent keeps; the oldest are dropped first.
+MOST_ENDED = 10_000
 
 
 @dataclass
@@ -184,6 +187,43 @@ class GroupProcesses:
             proxies=[] if self.tree.start is None else self.tree.start.proxies,
             cpus=self.cpus,
         )
+
+
+class _End(NamedTuple):
+    exit_code: int
+    signal: int
+    why: str
+
+
+class EndedGroups:
+    """How groups ended that the service has recorded already.
+
+    A service whose journal was damaged, or replaced by an older copy, may order the start of a
+    group that has run. Its agent then reports how the group ended and does not start it again.
+
+    Parameters
+    ----------
+    most : number of groups that are kept.
+    """
+
+    def __init__(self, most: int = MOST_ENDED) -> None:
+        self._most = most
+        self._ends: dict[tuple[int, int, str], _End] = {}
+
+    def add(self, group: GroupProcesses) -> None:
+        """Keep how a group of this agent ended."""
+        if group.gone and group.token:
+            end = _End(group.exit_code, group.signal, group.why)
+            self._ends[group.job, group.group, group.token] = end
+        while len(self._ends) > self._most:
+            del self._ends[next(iter(self._ends))]
+
+    def find(self, job: int, group: int, token: str) -> GroupProcesses | None:
+        """Return a group that has ended; None if it is not known."""
+        end = self._ends.get((job, group, token))
+        if end is None:
+            return None
+        return GroupProcesses(job, group, ProcessTree({}), gone=True, token=token, **end._asdict())
 
 
 def is_alive(process: psutil.Process) -> bool:

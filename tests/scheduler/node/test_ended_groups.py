@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.node.ended_groups import EndedGroups
-from scheduler.node.processes import GroupProcesses, ProcessTree
+from scheduler.node.processes import EndedGroups, GroupProcesses, ProcessTree
 
 
 def group_of(number: int, **fields: object) -> GroupProcesses:
