@@ -53,7 +53,7 @@ from scheduler.node.memory_use import MemoryUse
 from scheduler.node.mpi_files import MpiFiles
 from scheduler.node.processes import (
     AGENT_VARIABLE,
-    EndedGroups,
+    EndedJobs,
     GroupProcesses,
     ProcessTree,
     wake_on_child,
@@ -123,7 +123,7 @@ class Agent:
         self.stopping = self._is_terminated = False
         self._ends_by_signal = ends_by_signal
         self._secret = directory.read_secret()
-        self._ended = EndedGroups()
+        self._ended = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._heard = time.monotonic()
         self._refusals = RefusalLog(log)
@@ -337,13 +337,12 @@ class Agent:
         key = (order.job, order.group)
         if key in self.groups or self.stopping or order.group <= self._forgotten.get(order.job, -1):
             return
-        token = (
-            order.environment.get("RESHAPE_TOKEN", "") if isinstance(order, m.StartGroup) else ""
-        )
-        if (ended := self._ended.find(*key, token)) is not None:
-            log.warning("job=%d group=%d has run already: its end is reported again", *key)
-            self.groups[key], self._changed = ended, True
-            return
+        if isinstance(order, m.StartGroup):
+            if (ended := self._ended.end_of(order)) is not None:
+                log.warning("job=%d group=%d has run already: its end is reported again", *key)
+                self.groups[key], self._changed = ended, True
+                return
+            self._ended.started(order)
         own = {AGENT_VARIABLE: self.mark}
         numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
@@ -358,7 +357,7 @@ class Agent:
         except (OSError, ValueError, ReshapeError) as error:
             self._refuse_start(*key, f"cannot start: {error}")
             return
-        self.groups[key] = GroupProcesses(*key, tree, cpus=order.cpus, token=token)
+        self.groups[key] = GroupProcesses(*key, tree, cpus=order.cpus)
         self._changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
@@ -406,7 +405,7 @@ class Agent:
         for number in numbers:
             group = self.groups.get((job, number))
             if group is not None and group.gone:
-                self._ended.add(self.groups.pop((job, number)))
+                del self.groups[job, number]
                 self._forgotten[job] = max(number, self._forgotten.get(job, number))
                 self._changed = True
 
@@ -540,7 +539,7 @@ class Agent:
         self.watches.pop(job, None)
         self._forgotten.pop(job, None)
         self._memory_use.forget(job)
-        for key in [key for key in self.groups if key[0] == job]:
-            self._ended.add(self.groups.pop(key))
+        self._ended.ended(job, [group for key, group in self.groups.items() if key[0] == job])
+        self.groups = {key: group for key, group in self.groups.items() if key[0] != job}
         self._changed = True  # the next start of the job may wait for this
         shutil.rmtree(self.directory.shm(job), ignore_errors=True)

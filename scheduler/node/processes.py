@@ -6,10 +6,11 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
+import msgspec
 import psutil
 
 from reshape.wire import messages as m
@@ -21,7 +22,7 @@ from scheduler.node.proc import stat_of
 AGENT_VARIABLE = "RESHAPE_AGENT"
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
-#: Ends of groups that an agent keeps; the oldest are dropped first.
+#: Ends of jobs that an agent keeps; the oldest are dropped first.
 MOST_ENDED = 10_000
 
 
@@ -160,7 +161,6 @@ class GroupProcesses:
     gone : whether all processes of the group have ended.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
-    token : of its job; "" if only a proxy of the group is here.
     """
 
     job: int
@@ -172,7 +172,6 @@ class GroupProcesses:
     why: str = ""
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
-    token: str = ""
 
     def report(self) -> m.GroupStatus:
         """Status of the group for the service."""
@@ -189,41 +188,47 @@ class GroupProcesses:
         )
 
 
-class _End(NamedTuple):
-    exit_code: int
-    signal: int
-    why: str
+class EndedJobs:
+    """How jobs ended whose end the service has recorded already.
 
-
-class EndedGroups:
-    """How groups ended that the service has recorded already.
-
-    A service whose journal was damaged, or replaced by an older copy, may order the start of a
-    group that has run. Its agent then reports how the group ended and does not start it again.
+    A service whose journal was damaged, or replaced by an older copy, may order the start of a job
+    that has run. Its agent then reports how the job ended and does not start it again. A job that
+    was queued again has an entry for each of its starts.
 
     Parameters
     ----------
-    most : number of groups that are kept.
+    most : number of jobs that are kept.
     """
 
     def __init__(self, most: int = MOST_ENDED) -> None:
         self._most = most
-        self._ends: dict[tuple[int, int, str], _End] = {}
+        self._starts: dict[int, bytes] = {}  # job -> digest of the order of its first group
+        self._ends: dict[bytes, GroupProcesses] = {}  # by this digest
 
-    def add(self, group: GroupProcesses) -> None:
-        """Keep how a group of this agent ended."""
-        if group.gone and group.token:
-            end = _End(group.exit_code, group.signal, group.why)
-            self._ends[group.job, group.group, group.token] = end
+    def started(self, order: m.StartGroup) -> None:
+        """Note the start of a group."""
+        if order.environment.get("RESHAPE_ROLE") == "first":
+            self._starts[order.job] = _digest(order)
+
+    def ended(self, job: int, groups: Sequence[GroupProcesses]) -> None:
+        """Keep how a job ended: as one of its last groups that failed, if one did."""
+        start = self._starts.pop(job, None)
+        if start is None or not groups:
+            return
+        last = max(groups, key=lambda group: (group.exit_code, group.signal) != (0, 0))
+        end = replace(last, tree=ProcessTree({}), kill_at=None, cpus={})
+        self._ends[start] = end
         while len(self._ends) > self._most:
             del self._ends[next(iter(self._ends))]
 
-    def find(self, job: int, group: int, token: str) -> GroupProcesses | None:
-        """Return a group that has ended; None if it is not known."""
-        end = self._ends.get((job, group, token))
-        if end is None:
-            return None
-        return GroupProcesses(job, group, ProcessTree({}), gone=True, token=token, **end._asdict())
+    def end_of(self, order: m.StartGroup) -> GroupProcesses | None:
+        """Return the first group of a job that this order has started, as the job ended."""
+        end = self._ends.get(_digest(order)) if self._ends else None
+        return None if end is None else replace(end, group=order.group)
+
+
+def _digest(order: m.StartGroup) -> bytes:
+    return blake2b(msgspec.msgpack.encode(order), digest_size=16).digest()
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -104,20 +104,20 @@ def test_a_broken_pipe_does_not_end_mpiexec(driver):
     assert driver.ended(1).exit_code == 0
 
 
-def test_a_group_that_has_run_does_not_start_again(driver):
+def test_a_job_that_has_run_does_not_start_again(driver):
     """A service whose journal has lost the end of the job may order it."""
     driver.start_agent()
     run = ("sh", "-c", "echo run >> runs; exit 3")
-    driver.start(1, *run, RESHAPE_TOKEN="first")
+    driver.start(1, *run, RESHAPE_ROLE="first")
     driver.ended(1)
     driver.send(m.SweepJob(job=1))
     driver.until(lambda hello: not hello.groups)
-    driver.start(1, *run, RESHAPE_TOKEN="first")
+    driver.start(1, *run, RESHAPE_ROLE="first")
     assert driver.ended(1).exit_code == 3
     assert (driver.work / "runs").read_text() == "run\n"
     driver.send(m.SweepJob(job=1))
     driver.until(lambda hello: not hello.groups)
-    driver.start(1, *run, RESHAPE_TOKEN="another job of this number")
+    driver.start(1, *run, RESHAPE_ROLE="first", RESHAPE_TOKEN="another job of this number")
     assert driver.ended(1).exit_code == 3
     assert (driver.work / "runs").read_text() == "run\nrun\n"
 

@@ -1,0 +1,52 @@
+"""Ends of jobs that an agent keeps."""
+
+from __future__ import annotations
+
+from reshape.wire import messages as m
+from scheduler.node.processes import EndedJobs, GroupProcesses, ProcessTree
+
+
+def order(job: int, group: int = 1, role: str = "first", token: str = "token") -> m.StartGroup:
+    environment = {"RESHAPE_ROLE": role, "RESHAPE_TOKEN": token}
+    return m.StartGroup(
+        job=job, group=group, size=1, argv=["true"], cwd="/", environment=environment, output=""
+    )
+
+
+def group_of(job: int, number: int = 1, exit_code: int = 0, why: str = "") -> GroupProcesses:
+    return GroupProcesses(job, number, ProcessTree({}), gone=True, exit_code=exit_code, why=why)
+
+
+def test_the_latest_ends_are_kept() -> None:
+    jobs = EndedJobs(most=2)
+    for job in (1, 2, 3):
+        jobs.started(order(job))
+        jobs.ended(job, [group_of(job, exit_code=job, why="why")])
+    assert jobs.end_of(order(1)) is None
+    found = jobs.end_of(order(3))
+    assert found is not None
+    assert (found.gone, found.exit_code, found.why) == (True, 3, "why")
+    assert jobs.end_of(order(3, token="another job")) is None
+
+
+def test_a_job_ends_as_its_last_groups_do() -> None:
+    """Its first group may have left before."""
+    jobs = EndedJobs()
+    jobs.started(order(1))
+    jobs.started(order(1, 2, role="join"))
+    jobs.started(order(1, 3, role="join"))
+    jobs.ended(1, [group_of(1, 2), group_of(1, 3, exit_code=9)])
+    found = jobs.end_of(order(1))
+    assert found is not None
+    assert (found.group, found.exit_code) == (1, 9)
+    assert jobs.end_of(order(1, 3, role="join")) is None
+    assert jobs.end_of(order(1, 2)) is None  # the job was queued again, after a death
+
+
+def test_a_job_that_was_queued_again_has_an_end_for_each_start() -> None:
+    jobs = EndedJobs()
+    for number, exit_code in ((1, 9), (2, 0)):
+        jobs.started(order(1, number))
+        jobs.ended(1, [group_of(1, number, exit_code)])
+    ends = [jobs.end_of(order(1, number)) for number in (1, 2)]
+    assert [None if end is None else (end.group, end.exit_code) for end in ends] == [(1, 9), (2, 0)]
