@@ -90,7 +90,7 @@ class InDoubtError(BatchSystemError):
 
 
 class RecordedBatchSystem:
-    """A batch system with a folder for each batch job; a name is submitted once.
+    """A batch system with a folder for each batch job; a name is submitted once (see `keep_s`).
 
     Parameters
     ----------
@@ -98,7 +98,9 @@ class RecordedBatchSystem:
     folder : of the folders, readable by its user only. The nodes must share it.
     keep_s : seconds after whose last change the folder of a batch job is removed, if the job has
         ended and the latest call of `statuses` did not ask for it; so there must be one caller,
-        which asks for all batch jobs whose ends it has not noted. None: only `remove` removes.
+        which asks for all batch jobs whose ends it has not noted. It settles a submission without
+        an answer by `find`, and may submit another batch job of a name when the first one has
+        ended, as a pool that is added again does. None: only `remove` removes.
     """
 
     def __init__(self, batch: BatchSystem, folder: Path, keep_s: float | None = KEPT_S) -> None:
@@ -110,11 +112,15 @@ class RecordedBatchSystem:
     def submit(self, request: BatchRequest) -> str:
         """Submit a batch job and return its id; that of an earlier one of the same name, if any.
 
+        With `keep_s`, an earlier one that has ended does not count, and is removed.
+
         Raises
         ------
         InDoubtError : it may have been accepted; the next call, or `find`, settles that.
         BatchSystemError : it was refused, or there was no answer. It never runs.
         """
+        if self._keep_s is not None:
+            self._free_name(request.name)
         with self._locked(request.name) as folder:
             known = self._settled(folder)
             if known:
@@ -208,6 +214,7 @@ class RecordedBatchSystem:
         """
         for name in names:
             if (self._folder / name).is_dir():
+                self._names = {known: of for known, of in self._names.items() if of != name}
                 with self._locked(name) as folder:
                     folder.rename(self._folder / f"{_REMOVED}{name}.{secrets.token_hex(4)}")
         if self._folder.is_dir():
@@ -248,6 +255,12 @@ class RecordedBatchSystem:
         self.remove(ended)
         self.delete_removed()
         return ended
+
+    def _free_name(self, name: str) -> None:
+        """Remove the folder of an earlier batch job that has ended."""
+        if read_contents(self._folder / name).id and self.have_ended([name]):
+            self.remove([name])
+            self.delete_removed()
 
     def _try_removal(self, before: float, wanted: Collection[str]) -> None:
         try:

@@ -68,13 +68,13 @@ class Cluster:
 
     def start(self, number: str, is_killed: bool) -> None:
         """Run the script of a batch job to its end, or until it is killed later."""
-        script = self.here / "script"
+        script, runs_before = self.here / "script", self.runs()
         script.write_text(self.requests[number].script)
         variables = {"BATCH_ID": number, "RUNS": str(self.here / "runs")}
         variables |= {"KILLED": "yes"} if is_killed else {}
         subprocess.run(["sh", script], env=os.environ | variables, check=False, capture_output=True)
-        has_begun = is_killed and (self.requests[number].output.parent / "ended").exists() is False
-        self.states[number] = BatchState.RUNNING if has_begun else BatchState.UNKNOWN
+        has_begun = self.runs() != runs_before  # not if it was given up
+        self.states[number] = BatchState.RUNNING if is_killed and has_begun else BatchState.UNKNOWN
 
     def runs(self) -> Counter[str]:
         """How often the program of each submission ran."""

@@ -62,7 +62,7 @@ def request(here: Path, script: str, *options: str, name: str = "job") -> BatchR
 
 
 def recorded(here: Path, batch: Psij | None = None) -> RecordedBatchSystem:
-    return RecordedBatchSystem(batch or Psij("local", here / "psij"), here / "jobs")
+    return RecordedBatchSystem(batch or Psij("local", here / "psij"), here / "jobs", keep_s=None)
 
 
 def until(batch: RecordedBatchSystem, number: str, state: BatchState) -> BatchStatus:

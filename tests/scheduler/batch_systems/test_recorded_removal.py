@@ -139,6 +139,22 @@ def test_a_look_up_removes_what_is_not_asked_for_any_more(
     assert pool.names() == ["job"]
 
 
+def test_a_pool_that_is_added_again_submits_the_same_names_again(tmp_path: Path) -> None:
+    pool = Pool(tmp_path)
+    first = pool.submit("job")
+    assert pool.submit("job") == first, "it has not ended"
+    pool.cluster.start(first, is_killed=True)
+    assert pool.submit("job") == first, "it has not ended"
+    pool.cluster.states[first] = BatchState.ENDED
+    assert pool.batch.statuses([first])[first].state is BatchState.ENDED
+    second = pool.submit("job")
+    assert second != first
+    assert pool.batch.statuses([second])[second].state is BatchState.QUEUED
+    pool.cluster.start(second, is_killed=False)
+    assert pool.batch.statuses([second])[second].state is BatchState.ENDED
+    assert pool.cluster.runs() == {"job": 2}
+
+
 def test_what_a_killed_removal_has_left_is_deleted(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     pool.ended()

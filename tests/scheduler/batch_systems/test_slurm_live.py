@@ -73,6 +73,10 @@ def test_a_batch_job_from_submission_to_end(tmp_path: Path) -> None:
     assert status.end == status.start + 120.0, "Slurm rounds time limits up to minutes"
     later = slurm.submit(request(tmp_path, "true", nodes=2))
     assert slurm.statuses([later, number])[later].state is BatchState.QUEUED
+    end = time.monotonic() + 30.0
+    while not (tmp_path / "output").exists() or not (tmp_path / "output").read_text():
+        assert time.monotonic() < end, "the script has not begun"
+        time.sleep(0.05)
     slurm.cancel([number, later])
     ended = until(slurm, number, BatchState.ENDED)
     assert ended.word in ("COMPLETING", "CANCELLED")
@@ -106,7 +110,7 @@ def test_the_fields_of_a_request_precede_its_options(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cluster")
 def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
     pytest.importorskip("psij", reason="the extra 'psij' is not installed")
-    batch = RecordedBatchSystem(Psij("slurm", tmp_path / "psij"), tmp_path / "jobs")
+    batch = RecordedBatchSystem(Psij("slurm", tmp_path / "psij"), tmp_path / "jobs", keep_s=None)
     wanted = replace(
         request(tmp_path, "wc -l < $PSIJ_NODEFILE; exit 3", "slurm.comment=x", nodes=2),
         name="first",
@@ -129,6 +133,13 @@ def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
     ]
     batch.cancel([later, waits, "4711"])
     assert until(batch, waits, BatchState.ENDED).exit_code is None
+    until(batch, later, BatchState.ENDED)
+    launchers = (tmp_path / "psij").rglob("*.sh")
+    assert {path.name for path in launchers} == {"launcher_lib.sh", "single_launch.sh"}
+    assert not (tmp_path / "psij" / "slurm").exists(), "the files of a batch job are in its folder"
+    assert len([*(tmp_path / "jobs" / "second").glob("*.job")]) == 1  # of PSI/J
+    assert set(batch.remove_old(time.time(), [later])) == {"first", "third"}
+    assert os.listdir(tmp_path / "jobs") == ["second"]
     refused = replace(wanted, name="fourth", options=("queue=none",))
     with pytest.raises(BatchSystemError, match=r"psij-slurm: .*invalid partition"):
         batch.submit(refused)
