@@ -204,6 +204,15 @@ def starting_spans(job: JobInfo) -> list[AllocationSpan]:
     return found
 
 
+def waiting_spans(job: JobInfo) -> list[tuple[float, float]]:
+    """Return begin and end of the intervals in which a job waited, after a requeue too."""
+    held = allocation_spans(job)
+    last = job.ended_at if job.ended_at is not None else job.submitted_at
+    begins = [job.submitted_at, *(part.end for part in held)]
+    ends = [*(part.begin for part in held), last]
+    return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+
+
 def _write_number(axes: Axes, number: int, boxes: Sequence[Box], narrow: float) -> None:
     """Write the number of a job into the largest box of each connected area."""
     largest = [max(area, key=_size) for area in connected_areas(boxes)]
@@ -244,12 +253,8 @@ def _touch(one: Box, other: Box) -> bool:
 
 
 def _draw_waiting(axes: Axes, jobs: Sequence[JobInfo], origin: float) -> None:
-    change_times: list[float] = []
-    for job in jobs:
-        ends = (job.started_at, job.ended_at)
-        started = next((at for at in ends if at is not None), job.submitted_at)
-        change_times += [job.submitted_at - origin, started - origin]
-    times, counts = steps(change_times, [1, -1] * len(jobs))
+    waits = [np.array(span) - origin for job in jobs for span in waiting_spans(job)]
+    times, counts = steps(np.ravel(waits), [1, -1] * len(waits))
     axes.fill_between(times, counts, step="post", color=drawing.WAITING, alpha=0.75, linewidth=0)
     axes.set_ylim(0, max(2, counts.max(initial=0) + 0.5))
     axes.set_ylabel("waiting", fontsize=8)

@@ -17,6 +17,7 @@ from scheduler.demo.picture import (
     outline,
     save,
     starting_spans,
+    waiting_spans,
 )
 from scheduler.demo.report import failures
 from scheduler.demo.workload import JOBS, workload
@@ -101,6 +102,16 @@ def test_a_failed_job_is_named_with_the_end_of_its_output(tmp_path) -> None:
 
 def test_starting_processes_are_allocated_before_they_compute() -> None:
     assert [(s.begin - T, s.end - T, str(s.held)) for s in starting_spans(GROWN)] == [(4, 5, "2-3")]
+
+
+def test_a_job_waits_before_its_start_and_after_a_requeue() -> None:
+    assert waiting_spans(GROWN) == [(T, T + 2)]
+    allocation = [(T + 1, "0-1"), (T + 3, ""), (T + 6, "2-3"), (T + 9, "")]
+    requeued = ended(2, 0, 6, 9, allocation=allocation, requeues=1)
+    assert waiting_spans(requeued) == [(T, T + 1), (T + 3, T + 6)]
+    assert waiting_spans(ended(3, 0, None, 6, state="CANCELLED")) == [(T, T + 6)]
+    cancelled = ended(4, 0, 1, 6, allocation=allocation[:2], state="CANCELLED")
+    assert waiting_spans(cancelled) == [(T, T + 1), (T + 3, T + 6)]
 
 
 def test_the_outline_has_no_inner_lines() -> None:
