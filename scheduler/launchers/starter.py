@@ -24,6 +24,8 @@ import signal
 import stat
 import sys
 
+#: Exit code of a command that could not be started.
+CANNOT_START = 126
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all that is done here
     from typing import NoReturn
@@ -61,7 +63,7 @@ def prepare() -> tuple[int, list[str]]:
 def fail(status: int, action: str, error: OSError) -> NoReturn:
     """Write the reason of a failure to STATUS and end."""
     os.write(status, f"{action}: {error.strerror}".encode(errors="replace"))
-    os._exit(126)
+    os._exit(CANNOT_START)
 
 
 def open_output(path: str, *, truncate: bool) -> int:

@@ -45,6 +45,7 @@ from scheduler.launchers.local import (
     start_spanning_mpiexec,
 )
 from scheduler.launchers.prctl import become_subreaper
+from scheduler.launchers.starter import CANNOT_START
 from scheduler.node import leftovers, mpi_memory
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.host_place import HostPlace
@@ -387,7 +388,7 @@ class Agent:
             self._never_ran(self.groups[job, number], why)
 
     def _never_ran(self, group: GroupProcesses, why: str) -> None:
-        group.gone, group.exit_code, group.why = True, 126, why
+        group.gone, group.exit_code, group.why = True, CANNOT_START, why
         self._changed = True
         log.error("start job=%d group=%d: %s", group.job, group.group, why)
 

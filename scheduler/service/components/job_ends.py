@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from reshape.wire import messages as m
+from scheduler.launchers.starter import CANNOT_START
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.service.components.job_startup import JobStartup
@@ -158,10 +159,11 @@ class JobEnds:
         return []
 
     def _on_failed_group(self, job: Job, status: m.GroupStatus) -> None:
+        how = self._how(job, status)
         if job.id not in self._culprits:
             self._culprits[job.id] = status
-            log.warning("group failed job=%d group=%d: %s", job.id, status.group, _how(status))
-        self._startup.kill_all(job, f"group {status.group} ended: {_how(status)}")
+            log.warning("group failed job=%d group=%d: %s", job.id, status.group, how)
+        self._startup.kill_all(job, f"group {status.group} ended: {how}")
 
     def _on_partial_end(self, job: Job, gone: dict[int, m.GroupStatus]) -> None:
         """Some groups have ended with success: wait for the others, and end them if they hang."""
@@ -194,7 +196,7 @@ class JobEnds:
         within_resize = job.state in RESIZING and self._monitor.has_restart_point(job.id)
         obstacle = self._obstacle_to_restart(job, own) if within_resize else ""
         if within_resize and job.resize is not None and not obstacle:
-            why = _how(culprit) if culprit else "its processes ended within the resize"
+            why = self._how(job, culprit) if culprit else "its processes ended within the resize"
             serial = job.resize.serial
             return [
                 ResizeFailed(at=self._clock(), job=job.id, serial=serial, why=why, restart=True)
@@ -214,11 +216,20 @@ class JobEnds:
                 job=job.id,
                 exit_code=culprit.exit_code,
                 signal=culprit.signal,
-                why=f"group {culprit.group} ended with {_how(culprit)}",
+                why=f"group {culprit.group} ended with {self._how(job, culprit)}",
                 died=died,
                 checkpoint=self._checkpoint_of(job.id) if died and job.spec.requeue else 0,
             )
         ]
+
+    def _how(self, job: Job, status: m.GroupStatus) -> str:
+        """Say how a group has ended; a start that failed on another host names the node."""
+        code, why = f"exit code {status.exit_code}:{status.signal}", status.why
+        if why and status.exit_code == CANNOT_START:
+            node = self._startup.node_of(job, status.group)
+            if self._monitor.is_remote(node):
+                why = f"{node}: {why}"
+        return f"{code}, {why}" if why else code
 
     def _obstacle_to_restart(self, job: Job, groups: Sequence[m.GroupStatus]) -> str:
         """Say why a job with a restart point cannot restart from it; empty if it can.
@@ -234,8 +245,3 @@ class JobEnds:
 
 def _succeeded(status: m.GroupStatus) -> bool:
     return status.exit_code == 0 and status.signal == 0
-
-
-def _how(status: m.GroupStatus) -> str:
-    code = f"exit code {status.exit_code}:{status.signal}"
-    return f"{code}, {status.why}" if status.why else code

@@ -150,6 +150,8 @@ def test_a_working_directory_that_a_host_lacks_is_named(tmp_path: Path) -> None:
         info = cluster.wait(cluster.submit(["true"], 4, cwd="/dev/shm/work", output=output))
         assert info.state == "FAILED"
         assert "n2: cannot start in /dev/shm/work: No such file or directory" in info.reason
+        info = cluster.wait(cluster.submit(["true"], 2, cwd="/dev/shm/no", output=output))
+        assert "n1: cannot start in /dev/shm/no: No such file or directory" in info.reason
 
 
 def test_a_restarted_service_finds_groups_on_several_hosts(tmp_path: Path) -> None:
