@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import ceil
 from types import MappingProxyType
@@ -75,7 +75,8 @@ class Slurm:
 
     def check(self, request: BatchRequest) -> str:
         """Ask whether a batch job would be accepted; see `BatchSystem.check`."""
-        output, said = self._run([*_sbatch(request), "--test-only"], request.script)
+        readable = {"SLURM_TIME_FORMAT": "standard"}  # for a person
+        output, said = self._run([*_sbatch(request), "--test-only"], request.script, readable)
         return (said.strip() or output.strip()).removeprefix("sbatch: ")
 
     def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
@@ -132,12 +133,14 @@ class Slurm:
         # The controller has forgotten these jobs, so none of them runs, whatever the record says.
         return {number: each for number, each in found.items() if each.state is BatchState.ENDED}
 
-    def _run(self, command: Sequence[str], stdin: str = "") -> tuple[str, str]:
+    def _run(
+        self, command: Sequence[str], stdin: str = "", variables: Mapping[str, str] | None = None
+    ) -> tuple[str, str]:
+        """Run a command; `variables` replace those of `clean_variables`."""
         time.sleep(max(0.0, self._next_at - time.monotonic()))
+        own = clean_variables() | dict(variables or {})
         try:
-            return run_command(
-                command, stdin=stdin, timeout_s=self._timeout_s, variables=clean_variables()
-            )
+            return run_command(command, stdin=stdin, timeout_s=self._timeout_s, variables=own)
         finally:
             self._next_at = time.monotonic() + self._interval_s
 

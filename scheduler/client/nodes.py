@@ -105,5 +105,6 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
         answer = ask(directory, m.ListNodes())
         assert isinstance(answer, m.Nodes)
         jobs = next((each.jobs for each in answer.nodes if each.name == name), [])
-        when = f" as soon as {listed('job', jobs)} left it" if jobs else ""
+        have = "has" if len(jobs) == 1 else "have"
+        when = f" as soon as {listed('job', jobs)} {have} left it" if jobs else ""
         click.echo(f"node {name} is removed{when}")

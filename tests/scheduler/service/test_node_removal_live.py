@@ -66,7 +66,7 @@ def test_a_node_with_jobs_must_drain_before_it_is_removed(two_nodes: Any) -> Non
     assert f"job {job} holds processors of node b: let it drain first" in error
     reshape("node", "drain", *where, "b")
     done = reshape("node", "remove", *where, "b")
-    assert done.stdout == f"node b is removed as soon as job {job} left it\n"
+    assert done.stdout == f"node b is removed as soon as job {job} has left it\n"
     assert "b (it is removed as soon as its jobs have left it)" in two_nodes.story(job)
     assert listed(two_nodes) == ["a|alloc|2/2", "b|drng|1/1"]
     assert two_nodes.job(job).state == "RUNNING"
