@@ -140,7 +140,8 @@ class SlurmDemo(Demo):
             raise RuntimeError("a job runs that can only run in the next allocation")
         self.slurm.run("scancel", self.service.allocation)
         self.say("the allocation is cancelled")
-        self.service.kill_service()
+        self.service.until_ended()
+        self.say("the service has ended with it")
         self.service.release()
 
     def continue_queue(self) -> None:

@@ -75,6 +75,10 @@ class SlurmService(Cluster):
             "scontrol", "show", "hostnames", self._variables["SLURM_JOB_NODELIST"]
         ).stdout.split()
 
+    def until_ended(self) -> None:
+        """Wait until the service has ended, as it does after its allocation."""
+        self.until(lambda: not self.place.server_file.exists())
+
     def release(self) -> None:
         """Give the allocation back; Slurm ends what runs in it."""
         if self._allocation is not None:

@@ -252,9 +252,21 @@ class Service:
         self._retention.step()
         if not self._is_ending or self.core.live:
             self.driver.tick(start_agents=not self._is_ending, heard_all=heard_all)
+            self._end_with_allocation()
         elif self.components.monitor.stop_agents():
             self.components.pools.give_all_back()
             self._stop = True
+
+    def _end_with_allocation(self) -> None:
+        """End, and keep the queue, when the Slurm allocation of all nodes has ended."""
+        components = self.components
+        has_ended = components.allocation.has_ended(components.clock())
+        if has_ended and not components.pools.pools and not self._is_ending:
+            log.warning(
+                "the service ends, because all of its nodes were in the Slurm allocation that has"
+                " ended; 'reshape serve --slurm' in the next one continues with the queue"
+            )
+            self._interrupted = True
 
     def _commit(self) -> None:
         """Write the journal, then send; a peer that is gone loses its message and asks again."""

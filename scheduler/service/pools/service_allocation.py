@@ -1,4 +1,4 @@
-"""The Slurm allocation in which a service runs: a change of its time limit is noticed."""
+"""The Slurm allocation in which a service runs: changes of its time limit, and its end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable
 import msgspec
 
 from scheduler.batch_systems.interface import BatchState, BatchStatus, BatchSystem
+from scheduler.config.settings import NodeConfig
 from scheduler.core.core import Core
 from scheduler.model.events import Event
-from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.service.pools.batch_calls import BatchCalls, LookedUp
 from scheduler.service.pools.live_pool import SAME_END_S
 from scheduler.text.times import format_moment
@@ -54,6 +55,13 @@ class ServiceAllocation:
             self._is_asked, self._next_at = True, time.monotonic() + LOOK_UP_S
         return events
 
+    def has_ended(self, now: float) -> bool:
+        """Whether the allocation has ended, and the service has no other nodes."""
+        nodes = self._monitor.configured.values()
+        ends = [given_back_at(node, now) for node in nodes if node.launcher == "slurm"]
+        is_only = bool(self._job) and 0 < len(ends) == len(nodes)
+        return is_only and all(end is not None and end <= now for end in ends)
+
     def close(self) -> None:
         """Make no further calls."""
         if self._calls is not None:
@@ -66,13 +74,18 @@ class ServiceAllocation:
 
     def _see(self, status: BatchStatus, now: float) -> list[Event]:
         """Note the end of the allocation, and return the events of its nodes if it has changed."""
+        if status.state is BatchState.ENDED:
+            # The nodes expire at the next tick; they have no agents any more.
+            log.warning("Slurm allocation %s has ended: %s", self._job, status.word)
+            self._monitor.put_nodes(self._nodes_until(time.time()))
+            return []
         if status.state is not BatchState.RUNNING:
             return []
-        changed = []
-        for name in self._nodes():
-            node = self._monitor.configured[name]
-            if not _is_same(node.until, status.end):
-                changed.append(msgspec.structs.replace(node, until=status.end))
+        changed = [
+            node
+            for node in self._nodes_until(status.end)
+            if not _is_same(self._monitor.configured[node.name].until, status.end)
+        ]
         if not changed:
             return []
         end = "it has no end" if status.end is None else f"it ends at {format_moment(status.end)}"
@@ -81,6 +94,11 @@ class ServiceAllocation:
         nodes = self._core.machine.nodes
         up = [node.name for node in changed if node.name in nodes and nodes[node.name].up]
         return [self._monitor.joined_event(name, now) for name in up]
+
+    def _nodes_until(self, end: float | None) -> list[NodeConfig]:
+        """Return the nodes of the allocation with another end of it."""
+        configured = self._monitor.configured
+        return [msgspec.structs.replace(configured[name], until=end) for name in self._nodes()]
 
 
 def _is_same(end: float | None, other: float | None) -> bool:

@@ -134,7 +134,9 @@ def test_a_change_of_the_time_limit_is_noticed(slurm: SlurmCluster, tmp_path: Pa
         assert until() == pytest.approx(end + 1200.0, abs=2.0)
 
 
-def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_a_service_ends_with_its_allocation_and_continues_in_the_next_one(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
     """The first allocation is cancelled; the second one is another node."""
     service = SlurmService(tmp_path, slurm, nodes=1)
     options = ["--n", "256", "--sweeps", "10", "--iterations", "120", "--checkpoint", "10"]
@@ -145,10 +147,7 @@ def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_pat
         (before,) = service.names
         blocker = slurm.start("srun", f"--nodelist={before}", "--exclusive", "sleep", "1000")
         service.release()
-        # The agent reports its end, so the loss is known at once (node_lost_s is 60 s).
-        service.until(lambda: service.job(first).state == "PENDING")
-        assert f"node {before} is gone" in service.job(first).reason
-        service.kill_service()
+        service.until_ended()
         service.prepare_hosts()
         (after,) = service.names
         assert before != after
@@ -157,6 +156,7 @@ def test_the_next_allocation_goes_on_with_the_queue(slurm: SlurmCluster, tmp_pat
         info = service.wait(first)
         assert info.state == "COMPLETED", service.output(first)
         assert info.requeues == 1
+        assert f"node {before} is gone" in info.reason
         assert info.facts["verified"] is True
         assert info.facts["restarted_from"]
         assert service.wait(queued).state == "COMPLETED"
