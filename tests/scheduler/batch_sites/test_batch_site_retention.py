@@ -134,7 +134,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(STEPS, min_size=4, max_size=14))
 def test_only_jobs_that_ended_long_ago_are_removed(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
