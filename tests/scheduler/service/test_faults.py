@@ -184,6 +184,15 @@ def test_the_loss_of_an_agent_has_one_final_state_and_reason(served: Any, first:
     assert (job.state, job.reason) == ("NODE_FAIL", "node local is gone")
 
 
+def restart_with(served: Any, journal: Path) -> None:
+    """Kill the service, and start it with another journal."""
+    served.kill()
+    for path in served.directory.glob("journal.db*"):
+        path.unlink()
+    journal.rename(served.place.journal)
+    served.start()
+
+
 def token_of(served: Any, number: int) -> str:
     with sqlite3.connect(served.place.journal) as journal:
         ((token,),) = journal.execute("SELECT token FROM jobs WHERE job=?", (number,))
@@ -333,11 +342,7 @@ def test_a_job_that_is_ahead_of_its_journal_is_ended(
         journal.backup(copy)
     served.when(number, lambda job: job.size == 4)
     wait_until(lambda: len(ranks_of(served, 2)) == 2)
-    served.kill()
-    for path in served.directory.glob("journal.db*"):
-        path.unlink()
-    earlier.rename(served.place.journal)
-    served.start()
+    restart_with(served, earlier)
     job = served.wait(number)
     assert job.state == "FAILED"
     assert "a part of the journal was lost" in job.reason
@@ -360,11 +365,7 @@ def test_a_job_does_not_run_again_if_the_journal_has_lost_its_start_and_end(
         os.kill(agent, signal.SIGCONT)
     assert served.wait(number).exit_code == 3
     wait_until(lambda: not served.segments())  # the agent has dropped the job
-    served.kill()
-    for path in served.directory.glob("journal.db*"):
-        path.unlink()
-    earlier.rename(served.place.journal)
-    served.start()
+    restart_with(served, earlier)
     job = served.wait(number)
     assert (job.state, job.exit_code) == ("FAILED", 3)
     assert runs.read_text() == "run\n"
