@@ -23,7 +23,7 @@ from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.state.records import decode_site
 
 #: States that are recorded on the way, each after the same number of starts.
-STATES = 16
+STATES = 8
 
 
 class Trajectory:
