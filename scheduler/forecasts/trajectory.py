@@ -91,14 +91,12 @@ class Trajectory:
 
 
 def last_job_changes_nothing(state: RecordedState) -> bool:
-    """Whether a rigid job at the end of the queue has no effect on others before it starts."""
-    if (
-        any(job.spec.resizable for job in state.jobs)
-        or decode_site(state.record).principal.exclusions
-    ):
-        return False
+    """Whether a rigid job at the end of the queue has no effect on others before it starts.
+
+    With a limited depth it may have one: whether a pass is limited depends on the queue's length.
+    """
     scenario, backfill = state.scenario, state.scenario.backfill
-    return (
+    is_plain = (
         type(scenario.order) is Fcfs
         and type(scenario.estimates) is UserEstimates
         and scenario.backfill_order is None
@@ -107,5 +105,10 @@ def last_job_changes_nothing(state: RecordedState) -> bool:
         and backfill.reservations in (0, 1)
         and backfill.pick == "first"
         and backfill.moments == "always"
+        and backfill.max_jobs is None
         and not backfill.kill_at_reservation
     )
+    if not is_plain or any(job.spec.resizable for job in state.jobs):
+        return False
+    core = decode_site(state.record).principal
+    return core.depth is None and not core.exclusions

@@ -21,7 +21,6 @@ PROCESSORS = 16
 SCENARIOS = {
     "fcfs": {"backfill.reservations": 0},
     "easy": {},
-    "depth": {"backfill.max_jobs": 5},
     "contiguous": {"selection": "contiguous"},
     "contiguous fcfs": {"selection": "contiguous", "backfill.reservations": 0},
 }
@@ -95,6 +94,7 @@ def test_a_trajectory_holds_until_a_job_is_expected_to_end() -> None:
         {"estimates": "tsafrir"},
         {"backfill.reservations": None},
         {"backfill.reservations": 2},
+        {"backfill.max_jobs": 5},
         {"backfill.moments": "contacts"},
         {"backfill.kill_at_reservation": True},
         {"redirection.theta": 1},
