@@ -126,13 +126,15 @@ def test_service_and_joining_group_die_within_the_join(
     assert served.free() == 8
 
 
-def test_a_stall_of_the_service_loses_no_node(served: Any, patience: Any) -> None:
+def test_a_stall_of_the_service_loses_no_node(served: Any, patience: Any, tmp_path: Path) -> None:
     patience(2.0)
-    number = served.submit(["sleep", "7"], 4)
+    go = tmp_path / "go"
+    number = served.submit(["sh", "-c", f"until test -e {go}; do sleep 0.1; done"], 4)
     served.until(number, "RUNNING")
     for _ in range(2):
         stop_for(served.process.pid, 3.0)
     assert served.job(number).state == "RUNNING"
+    go.touch()
     assert served.wait(number).state == "COMPLETED"
     assert "node lost" not in log_of(served)
 
