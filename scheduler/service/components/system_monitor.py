@@ -367,12 +367,16 @@ class SystemMonitor:
         ----------
         start_agents : whether agents are started.
         heard_all : whether every message that has arrived was read. The silence of an agent is
-            judged only then, and only time in which the service was able to receive reports counts.
+            judged only then, not directly after a stall, and only time in which the service was
+            able to receive reports counts.
         """
         events: list[Event] = []
         moment = time.monotonic()
-        self._listened_s += min(moment - self._ticked_at, STEP_S)
+        since_s = moment - self._ticked_at
+        self._listened_s += min(since_s, STEP_S)
         self._ticked_at = moment
+        # After a stall, the thread of ZeroMQ may not have handed over what has arrived.
+        heard_all = heard_all and since_s <= STEP_S
         for node in self.nodes:
             agent = self.agents.get(node)
             if agent is not None:
