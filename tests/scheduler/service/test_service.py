@@ -125,8 +125,10 @@ def test_jobs_outlive_the_service(service):
     short = service.submit(["sh", "-c", "sleep 1; exit 5"], 2)
     service.until(running, "RUNNING")
     service.until(short, "RUNNING")
+    while not any(process.name() == "sleep" for process in service.processes()):
+        time.sleep(0.02)  # RUNNING begins with mpiexec
     service.kill()
-    assert len([p for p in service.processes() if p.name() == "sleep"]) > 0
+    assert any(process.name() == "sleep" for process in service.processes())
     time.sleep(1.5)  # the short job ends while no service runs
     service.start()
     assert service.wait(short).exit_code == 5
