@@ -16,7 +16,7 @@ from reshape.errors import ReshapeError
 from scheduler.core.core import EventOrder
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.history import History
-from scheduler.model.job import COMPLETED, FINAL, Job
+from scheduler.model.job import COMPLETED, FINAL, PENDING, Job
 from scheduler.model.machine import Machine
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
@@ -131,11 +131,19 @@ class RecordedState:
         )
 
     def later(self, site: TwoGroupSite) -> RecordedState:
-        """Record a copy of the site that was built by `site` and has run forward since."""
+        """Record a copy of the site that was built by `site` and has run forward since.
+
+        Jobs that still wait are those of this state: their estimates must not have changed.
+        """
+        known = {job.id: job for job in self.jobs}
         return replace(
             self,
             record=encode_site(site.record()),
-            jobs=[_copied(job) for job in site.jobs.values() if job.state not in FINAL],
+            jobs=[
+                known[job.id] if job.state is PENDING else _copied(job)
+                for job in site.jobs.values()
+                if job.state not in FINAL
+            ],
             now=site.now,
             points=(),
         )

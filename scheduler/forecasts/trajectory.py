@@ -1,4 +1,4 @@
-"""What a site does if no further job is submitted, kept for several quotes on the same state.
+"""What a site does if no further job is submitted, kept for several questions on the same state.
 
 Under FCFS and EASY the last job of the queue does not change what the others do before it starts.
 Its forecast may therefore begin shortly before its start, with a state that is recorded on the way.
@@ -8,6 +8,7 @@ excludes instants at which it cannot.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from math import inf
 
@@ -33,6 +34,10 @@ class Trajectory:
     ----------
     state : state from which it begins, of which `last_job_changes_nothing` holds.
     limit_s : seconds that the forecast may take; then it is known up to the time that it reached.
+
+    Attributes
+    ----------
+    forecast : the forecast of all jobs.
     """
 
     def __init__(self, state: RecordedState, limit_s: float = inf) -> None:
@@ -40,9 +45,9 @@ class Trajectory:
         self._queued = 0  # at the beginning; set at the first instant
         self._changes_at = inf
         self._states: list[RecordedState] = []
-        self._instants: list[tuple[float, int, float, int]] = []
-        forecast(state, limit_s=limit_s, observe=self._observe)
-        table = np.array(self._instants).reshape(-1, 4)
+        self._instants = array("d")  # in groups of four, see `_observe`
+        self.forecast = forecast(state, limit_s=limit_s, observe=self._observe)
+        table = np.frombuffer(self._instants).reshape(-1, 4)
         self._at, self._free, self._shadow, self._extra = table.T
 
     def _observe(
@@ -53,16 +58,17 @@ class Trajectory:
         waiting = len(core.queue)
         if not self._instants:
             self._queued = waiting
-        acts = any(type(order) is not WakeAt for order in orders)
-        if acts or any(type(event) is not Wakeup for event in events):
-            self._changes_at = min(self._changes_at, now)
+        if self._changes_at == inf and (
+            any(type(order) is not WakeAt for order in orders)
+            or any(type(event) is not Wakeup for event in events)
+        ):
+            self._changes_at = now
         free = core.view.free
         reservation = None if core.state.placing else core.view.reservation()
         at, extra = (inf, free) if reservation is None else (reservation.at, reservation.spare)
-        self._instants.append((now, free, at, extra))
-        if len(self._states) < STATES and waiting <= self._queued * (
-            1 - (len(self._states) + 1) / STATES
-        ):
+        self._instants.extend((now, free, at, extra))
+        kept = len(self._states)
+        if kept < STATES and STATES * waiting <= self._queued * (STATES - kept - 1):
             self._states.append(self._begin.later(site))
 
     def holds_at(self, now: float) -> bool:

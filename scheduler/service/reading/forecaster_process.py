@@ -39,8 +39,8 @@ MOST_FUTURES = 1000
 #: Seconds that a forecast may take before it ends, with what it has found so far. The service
 #: gives the forecaster up later (`scheduler.service.server.FORECAST_S`).
 LIMIT_S = 40.0
-#: Seconds that a trajectory for further quotes may take.
-TRAJECTORY_S = 5.0
+#: Seconds that the trajectory of a first quote may take.
+TRAJECTORY_S = 2.0
 
 
 class Forecaster:
@@ -51,8 +51,8 @@ class Forecaster:
         self._workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._state: RecordedState | None = None
         self._batch = -1  # of the recorded state
-        self._quotes = 0  # on the recorded state
         self._trajectory: Trajectory | None = None
+        self._tried = False  # whether the trajectory of the recorded state was computed
 
     def answer(self, request: int, question: ForecastQuestion) -> list[bytes]:
         """Answer a question with the frames of a message; an error is answered with `Failure`."""
@@ -65,7 +65,9 @@ class Forecaster:
     def _answer(self, question: ForecastQuestion, state: RecordedState) -> Any:
         if isinstance(question, StartsQuestion):
             _check_horizon(question.query.horizon_s)
-            return expected_starts(state, _horizon(question.query.horizon_s))
+            horizon_s = _horizon(question.query.horizon_s)
+            known = self._kept_trajectory(state, LIMIT_S) if horizon_s == inf else None
+            return expected_starts(state, horizon_s, known)
         query = question.query
         _check_draws(query)
         drawn: dict[str, Any] = {
@@ -83,28 +85,42 @@ class Forecaster:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         if question.refusal or question.spec is None:
             raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
-        return quote(state, question.spec, trajectory=self._kept_trajectory(state), **drawn)
+        known = self._kept_trajectory(state, TRAJECTORY_S)
+        return quote(state, question.spec, trajectory=known, **drawn)
 
     def _recorded_state(self, now: float) -> RecordedState:
         batch = self._journal.last_batch()
         if self._state is None or batch != self._batch:
             self._state, self._batch = RecordedState.of_journal(self._journal, now), batch
-            self._quotes, self._trajectory = 0, None
+            self._trajectory, self._tried = None, False
         return replace(self._state, now=max(now, self._state.now))
 
-    def _kept_trajectory(self, state: RecordedState) -> Trajectory | None:
-        """Trajectory from a state, which the second quote on the same state computes."""
-        self._quotes += 1
-        if self._trajectory is not None and self._trajectory.holds_at(state.now):
-            return self._trajectory
-        again = self._quotes > 1 and last_job_changes_nothing(state)
-        self._trajectory = Trajectory(state, TRAJECTORY_S) if again else None
-        return self._trajectory
+    def _kept_trajectory(self, state: RecordedState, limit_s: float) -> Trajectory | None:
+        """Trajectory from the recorded state; the first question computes it if there can be one.
+
+        It takes little longer than a forecast of all jobs.
+        """
+        if not self._tried:
+            self._tried = True
+            if last_job_changes_nothing(state):
+                self._trajectory = Trajectory(state, limit_s)
+        kept = self._trajectory
+        return kept if kept is not None and kept.holds_at(state.now) else None
 
 
-def expected_starts(state: RecordedState, horizon_s: float = inf) -> list[JobForecast]:
-    """Forecast all queued jobs, in order of their expected starts, for `LIMIT_S` at most."""
-    found = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
+def expected_starts(
+    state: RecordedState, horizon_s: float = inf, trajectory: Trajectory | None = None
+) -> list[JobForecast]:
+    """Forecast all queued jobs, in order of their expected starts, for `LIMIT_S` at most.
+
+    Parameters
+    ----------
+    trajectory : of the same state, which holds at its time; it is the forecast without a horizon.
+    """
+    if trajectory is not None and horizon_s == inf and not trajectory.forecast.time_is_over:
+        found = trajectory.forecast
+    else:
+        found = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
     queued = [job.id for job in state.jobs if job.state is JobState.PENDING]
     return sorted(map(found.of, queued), key=lambda job: (found.start(job.job), job.job))
 

@@ -1,4 +1,4 @@
-"""Quotes that begin on a known trajectory equal those that begin with the present state."""
+"""Answers from a known trajectory equal those from forecasts that begin with the present state."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.quotes import quote
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import STATES, Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.model.job import PENDING
 from scheduler.model.machine import Machine
 from scheduler.policies.scenarios import scenario
 from scheduler.sites.two_groups import TwoGroupSite
@@ -62,6 +64,10 @@ def test_a_quote_on_a_trajectory_equals_the_one_without(
         spec = JobSpec(processors, float(walltime))
         found = quote(later, spec, horizon_s=horizon_s, trajectory=trajectory)
         assert found == quote(later, spec, horizon_s=horizon_s)
+    fresh = forecast(later)
+    for job in state.jobs:
+        if job.state is PENDING:
+            assert trajectory.forecast.of(job.id) == fresh.of(job.id)
 
 
 def test_a_forecast_begins_shortly_before_the_start_of_its_job() -> None:
