@@ -145,6 +145,22 @@ class ForgetGroups(MessageBase):
     groups: list[int]
 
 
+class ReportEnd(MessageBase):
+    """Report how a group has ended that the journal has, and the reports do not.
+
+    The service asks for it if it has lost a part of its journal. An agent that does not know the
+    group reports that it was killed.
+
+    Attributes
+    ----------
+    token : that of the job, which another job of the same number does not have.
+    """
+
+    job: int
+    group: int
+    token: str
+
+
 class WatchJoin(MessageBase):
     """A resize of the job begins: kill the job if its restart point exists after `deadline_s`.
 

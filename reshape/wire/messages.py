@@ -8,8 +8,8 @@ malformed message, is :class:`Failure`.
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
-    to a node agent           StartGroup, StartProxy, KillGroup, WatchJoin, CancelAccept, SweepJob,
-                              AgentStop
+    to a node agent           StartGroup, StartProxy, KillGroup, ForgetGroups, ReportEnd, WatchJoin,
+                              CancelAccept, SweepJob, AgentStop
     from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, Withdraw,
                               ReadSubmission, ListJobs, Explain, Wait, ServerInfo, ListNodes,
                               ChangeNode, RemoveNode, CreateReservation, CancelReservation,
@@ -29,6 +29,7 @@ from reshape.wire.agent_messages import (
     ForgetGroups,
     GroupStatus,
     KillGroup,
+    ReportEnd,
     StartGroup,
     StartProxy,
     SweepJob,
@@ -132,6 +133,7 @@ Message: TypeAlias = (
     | StartProxy
     | KillGroup
     | ForgetGroups
+    | ReportEnd
     | WatchJoin
     | CancelAccept
     | SweepJob
@@ -218,6 +220,7 @@ __all__ = [
     "ReadSubmission",
     "RecordedSubmission",
     "RemoveNode",
+    "ReportEnd",
     "RequestQuote",
     "ReservationInfo",
     "Reservations",

@@ -1,1 +1,1 @@
-"""The agent of a node and the processes it starts."""
+"""The agent of a node, its folders and files, and the groups that it starts."""

@@ -20,7 +20,7 @@ import zmq
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire import messages as m
 from reshape.wire.codec import decode, encode
-from scheduler.node import mpi_memory
+from scheduler.node.groups import mpi_memory
 
 JOB, TOKEN = 7, "secret"
 TIMEOUT_S = 60.0

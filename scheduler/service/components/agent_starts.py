@@ -26,8 +26,8 @@ from typing import BinaryIO
 from scheduler.batch_systems.slurm import clean_variables
 from scheduler.batch_systems.slurm_allocation import agent_step
 from scheduler.config.settings import NodeConfig
-from scheduler.node import leftovers
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.groups import leftovers
 
 log = logging.getLogger(__name__)
 

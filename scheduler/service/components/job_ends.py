@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds within which all groups of a job that ends well end; after that the job hangs.
 STRAGGLER_S = 30.0
+#: Seconds within which an agent answers how a group ended.
+ANSWER_S = 10.0
 _FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
 #: Exit codes of mpiexec after a signal ended a rank: its number, or 128 more. Other codes are those
 #: of the program.
@@ -57,11 +59,14 @@ class JobEnds:
         self._remap, self._clock, self._checkpoint_of = remap, clock, checkpoint_of
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
         self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
+        self._asked: dict[tuple[int, int], float] = {}  # job, group -> when its end was asked for
 
     def forget(self, job: int) -> None:
         """Drop what is kept of a job that has ended."""
         self._culprits.pop(job, None)
         self._ending_since.pop(job, None)
+        for key in [key for key in self._asked if key[0] == job]:
+            del self._asked[key]
 
     def examine(self, job: Job) -> list[Event]:
         """Compare a job that holds processors with its groups; return the events that follow."""
@@ -124,13 +129,29 @@ class JobEnds:
         node = self._startup.node_of(job, group)
         if status is not None:
             return status
+        why = f"its agent on {node} was lost"
         if self._core.machine.nodes[node].up:
             joins = job.resize is not None and job.resize.group == group
             awaited = job.state is JobState.STARTING or (joins and self._remap.is_starting(job))
-            if awaited or node not in self._monitor.agents or self._startup.starts(job, group):
+            agent = self._monitor.agents.get(node)
+            if awaited or agent is None or self._startup.starts(job, group):
                 return None
-        why = f"its agent on {node} was lost"
+            if agent.served_before and job.state is not JobState.COMPLETING:
+                if self._ask_end(job, group):
+                    return None
+                why = f"its agent on {node} does not say how"
         return m.GroupStatus(job=job.id, group=group, alive=False, signal=9, why=why)
+
+    def _ask_end(self, job: Job, group: int) -> bool:
+        """Ask the agent how a group ended whose end the journal has lost.
+
+        Returns
+        -------
+        whether there is still time for the answer.
+        """
+        asked = self._asked.setdefault((job.id, group), time.monotonic())
+        self._startup.ask_end(job, group)
+        return time.monotonic() - asked < ANSWER_S
 
     def _on_some_gone(self, job: Job, gone: dict[int, m.GroupStatus]) -> list[Event]:
         resize = job.resize

@@ -304,6 +304,11 @@ class JobStartup:
             self._sent_at[key] = now
             self._monitor.send_to(node, message)
 
+    def ask_end(self, job: Job, group: int) -> None:
+        """Let the agent of a group that it does not report say how the group has ended."""
+        question = m.ReportEnd(job=job.id, group=group, token=self._launches[job.id].token)
+        self._command(self.node_of(job, group), job.id, group, question)
+
     def starts(self, job: Job, group: int) -> bool:
         """Whether a group's start was sent so recently that its agent may not report it yet."""
         key = (f"{self.node_of(job, group)} StartGroup", job.id, group)

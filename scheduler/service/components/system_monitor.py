@@ -41,6 +41,7 @@ class AgentState:
 
     `heard_at` is a reading of the monitor's listening time. `name` identifies the agent among all
     that the node ever had; `host` and `address` are empty on the host of the service.
+    `served_before` says whether it is the agent that the node had when the service started.
     """
 
     identity: bytes
@@ -54,6 +55,7 @@ class AgentState:
     folders: set[int] = field(default_factory=set)
     max_memory_mib: dict[int, int] = field(default_factory=dict)
     cores: list[list[int]] = field(default_factory=list)
+    served_before: bool = False
 
 
 class SystemMonitor:
@@ -135,22 +137,24 @@ class SystemMonitor:
         self._check(identity, hello, is_remote=is_remote)
         events: list[Event] = []
         known, name = self.agents.get(hello.node), agent_name(hello)
+        served_before = False
         if known is not None:
-            replaced = known.name != name
+            replaced, served_before = known.name != name, known.served_before
             if replaced and known.host != hello.host and self._silent_s(known) < self._node_lost_s:
                 raise ReshapeError(
                     f"node {hello.node} is served by an agent on {known.host or 'this host'}, and"
                     f" not on {hello.host or 'this host'}: end one, or give each its own node"
                 )
         else:
-            replaced = self._journal.has_other_agent(hello.node, name)
+            before = self._journal.agent_of(hello.node)
+            replaced, served_before = before not in (None, name), before == name
         if replaced and awaited:
             return self._hold_back(hello, awaited, now)
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
             events.append(self._replaced(hello, now))
             self.agents.pop(hello.node, None)
-            known = None
+            known, served_before = None, False
         if known is None:
             for status in unwanted:
                 kill = m.KillGroup(
@@ -162,7 +166,7 @@ class SystemMonitor:
                 return events
             log.info("agent reports node=%s host=%s pid=%d", hello.node, hello.host, hello.pid)
             events.append(self.joined_event(hello.node, now))
-        self._note(identity, hello, known)
+        self._note(identity, hello, known, served_before)
         if hello.ends:
             log.info("agent ends node=%s", hello.node)
             events.append(self._lose(hello.node, now, ()))
@@ -312,7 +316,9 @@ class SystemMonitor:
             if node.launcher != "none" and name in self.nodes and name not in self.agents
         }
 
-    def _note(self, identity: bytes, hello: m.AgentHello, known: AgentState | None) -> None:
+    def _note(
+        self, identity: bytes, hello: m.AgentHello, known: AgentState | None, served_before: bool
+    ) -> None:
         groups: dict[int, dict[int, m.GroupStatus]] = {}
         for status in hello.groups:
             groups.setdefault(status.job, {})[status.group] = status
@@ -338,6 +344,7 @@ class SystemMonitor:
             folders,
             hello.max_memory_mib,
             hello.cores,
+            served_before,
         )
         if hello.max_memory_mib != before.max_memory_mib:
             self._note_memory(before.max_memory_mib, hello.max_memory_mib)

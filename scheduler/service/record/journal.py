@@ -331,9 +331,9 @@ class Journal(JournalReader):
         """Note the anchor of the clock."""
         self._note(_META, "clock", json.encode(anchor).decode())
 
-    def has_other_agent(self, node: str, agent: str) -> bool:
-        """Whether the latest agent of a node was another one than that of this name."""
-        return self.meta(f"agent {node}") not in (None, agent)
+    def agent_of(self, node: str) -> str | None:
+        """Return the name of a node's latest agent; None if it had none."""
+        return self.meta(f"agent {node}")
 
     def note_agent(self, node: str, agent: str) -> None:
         """Note the name of a node's agent."""

@@ -19,7 +19,7 @@ from agent_driver import AgentDriver, is_running
 from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
-from scheduler.node.mpi_memory import mapped_by
+from scheduler.node.groups.mpi_memory import mapped_by
 
 DAEMON = """
 import os, sys, time

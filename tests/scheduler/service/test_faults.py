@@ -372,3 +372,59 @@ def test_a_job_does_not_run_again_if_the_journal_has_lost_its_start_and_end(
     assert (job.state, job.exit_code) == ("FAILED", 3)
     assert runs.read_text() == "run\n"
     assert served.free() == 4
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_the_end_of_a_job_is_known_if_the_journal_has_lost_it(
+    served: Any, tmp_path: Path, exit_code: int
+) -> None:
+    served.start("--processors", "4")
+    go, earlier = tmp_path / "go", tmp_path / "earlier.db"
+    wait = f"until test -e {go}; do sleep 0.05; done; exit {exit_code}"
+    number = served.submit(["sh", "-c", wait], 2, requeue=True)
+    served.until(number, "RUNNING")
+    with sqlite3.connect(served.place.journal) as journal, sqlite3.connect(earlier) as copy:
+        journal.backup(copy)
+    go.touch()
+    assert served.wait(number).exit_code == exit_code
+    wait_until(lambda: not served.segments())  # the agent has dropped the job
+    restart_with(served, earlier)
+    job = served.wait(number)
+    assert (job.state, job.exit_code) == ("FAILED" if exit_code else "COMPLETED", exit_code)
+    assert served.free() == 4
+
+
+def test_the_end_of_a_resized_job_is_known_if_the_journal_has_lost_it(
+    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
+    config, earlier = tmp_path / "service.yaml", tmp_path / "earlier.db"
+    config.write_text(SCRIPTED)
+    served.start("--config", str(config), "--set", "resizing.steps='4'")
+    number = served.submit([*FAULTY, "none", "job", "20"], 2, max_processors=4)
+    served.when(number, lambda job: job.size == 4)
+    with sqlite3.connect(served.place.journal) as journal, sqlite3.connect(earlier) as copy:
+        journal.backup(copy)
+    assert served.wait(number).state == "COMPLETED"
+    wait_until(lambda: not served.segments())
+    restart_with(served, earlier)
+    assert served.wait(number).state == "COMPLETED"
+    assert served.free() == 8
+
+
+def test_a_job_has_failed_if_nobody_knows_its_end(served: Any, tmp_path: Path) -> None:
+    served.start("--processors", "4")
+    go, earlier = tmp_path / "go", tmp_path / "earlier.db"
+    number = served.submit(["sh", "-c", f"until test -e {go}; do sleep 0.05; done"], 1)
+    served.until(number, "RUNNING")
+    with sqlite3.connect(served.place.journal) as journal, sqlite3.connect(earlier) as copy:
+        journal.backup(copy)
+    go.touch()
+    assert served.wait(number).state == "COMPLETED"
+    wait_until(lambda: not served.segments())  # the agent has dropped the job
+    with contextlib.closing(sqlite3.connect(earlier)) as copy, copy:
+        copy.execute("UPDATE jobs SET token='another' WHERE job=?", (number,))
+    restart_with(served, earlier)
+    job = served.wait(number)
+    assert (job.state, job.signal) == ("FAILED", signal.SIGKILL)
+    assert "its agent does not know how" in job.reason

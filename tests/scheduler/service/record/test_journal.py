@@ -144,12 +144,11 @@ def test_facts_of_an_earlier_release_without_a_value_are_dropped(
 
 def test_the_latest_agent_of_a_node_is_known_to_the_next_service(path: Path) -> None:
     first = Journal(path)
-    assert not first.has_other_agent("local", "a7")
+    assert first.agent_of("local") is None
     first.note_agent("local", "a7")
     first.close()
     second = Journal(path)
-    assert not second.has_other_agent("local", "a7")
-    assert second.has_other_agent("local", "a8")
+    assert second.agent_of("local") == "a7"
     second.close()
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from scheduler.launchers.local import MpiexecStart
-from scheduler.node.memory_use import MemoryUse
-from scheduler.node.processes import ProcessTree
+from scheduler.node.groups.memory_use import MemoryUse
+from scheduler.node.groups.processes import ProcessTree
 
 #: A parent whose child first holds 120 MB and then 20 MB, each until a line is read.
 PROGRAM = """

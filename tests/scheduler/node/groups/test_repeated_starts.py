@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from reshape.wire import messages as m
-from scheduler.node.processes import EndedJobs, GroupProcesses, ProcessTree
+from scheduler.node.groups.ended_jobs import EndedJobs
+from scheduler.node.groups.processes import GroupProcesses, ProcessTree
 
 
 def order(job: int, group: int = 1, role: str = "first", token: str = "token") -> m.StartGroup:
@@ -50,3 +51,19 @@ def test_a_job_that_was_queued_again_has_an_end_for_each_start() -> None:
         jobs.ended(1, [group_of(1, number, exit_code)])
     ends = [jobs.end_of(order(1, number)) for number in (1, 2)]
     assert [None if end is None else (end.group, end.exit_code) for end in ends] == [(1, 9), (2, 0)]
+
+
+def test_the_ends_of_the_last_groups_are_known_by_the_token() -> None:
+    jobs = EndedJobs(most=2)
+    for number in (1, 2, 3):
+        jobs.started(order(1, number, role="join", token="one"))
+    jobs.ended(1, [group_of(1, 2), group_of(1, 3, exit_code=9)])
+    found = jobs.end_of_group("one", 3)
+    assert found is not None
+    assert (found.group, found.exit_code, found.gone) == (3, 9, True)
+    assert jobs.end_of_group("one", 1) is None  # it had left
+    assert jobs.end_of_group("another job", 3) is None
+    jobs.started(order(1, token="another job"))
+    jobs.ended(1, [group_of(1)])
+    assert jobs.end_of_group("one", 2) is None  # the oldest end is dropped
+    assert jobs.end_of_group("another job", 1) is not None

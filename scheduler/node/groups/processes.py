@@ -6,24 +6,20 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import msgspec
 import psutil
 
 from reshape.wire import messages as m
 from scheduler.launchers.local import MpiexecStart
-from scheduler.node import mpi_memory
-from scheduler.node.proc import stat_of
+from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.proc import stat_of
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
-#: Ends of jobs that an agent keeps; the oldest are dropped first.
-MOST_ENDED = 10_000
 
 
 @dataclass
@@ -186,49 +182,6 @@ class GroupProcesses:
             proxies=[] if self.tree.start is None else self.tree.start.proxies,
             cpus=self.cpus,
         )
-
-
-class EndedJobs:
-    """How jobs ended whose end the service has recorded already.
-
-    A service whose journal was damaged, or replaced by an older copy, may order the start of a job
-    that has run. Its agent then reports how the job ended and does not start it again. A job that
-    was queued again has an entry for each of its starts.
-
-    Parameters
-    ----------
-    most : number of jobs that are kept.
-    """
-
-    def __init__(self, most: int = MOST_ENDED) -> None:
-        self._most = most
-        self._starts: dict[int, bytes] = {}  # job -> digest of the order of its first group
-        self._ends: dict[bytes, GroupProcesses] = {}  # by this digest
-
-    def started(self, order: m.StartGroup) -> None:
-        """Note the start of a group."""
-        if order.environment.get("RESHAPE_ROLE") == "first":
-            self._starts[order.job] = _digest(order)
-
-    def ended(self, job: int, groups: Sequence[GroupProcesses]) -> None:
-        """Keep how a job ended: as one of its last groups that failed, if one did."""
-        start = self._starts.pop(job, None)
-        if start is None or not groups:
-            return
-        last = max(groups, key=lambda group: (group.exit_code, group.signal) != (0, 0))
-        end = replace(last, tree=ProcessTree({}), kill_at=None, cpus={})
-        self._ends[start] = end
-        while len(self._ends) > self._most:
-            del self._ends[next(iter(self._ends))]
-
-    def end_of(self, order: m.StartGroup) -> GroupProcesses | None:
-        """Return the first group of a job that this order has started, as the job ended."""
-        end = self._ends.get(_digest(order)) if self._ends else None
-        return None if end is None else replace(end, group=order.group)
-
-
-def _digest(order: m.StartGroup) -> bytes:
-    return blake2b(msgspec.msgpack.encode(order), digest_size=16).digest()
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from reshape.wire import messages as m
 from scheduler.launchers.local import start_mpiexec
-from scheduler.node.mpi_files import MpiFiles
-from scheduler.node.processes import AGENT_VARIABLE, ProcessTree
+from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from scheduler.node import mpi_memory
-from scheduler.node.processes import ProcessTree
+from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.processes import ProcessTree
 
 log = logging.getLogger(__name__)
 

@@ -2,10 +2,10 @@
 
 MPICH creates ``mpich_shm_*`` for each world, UCX ``ucx_shm_posix_*`` for each process. The only
 files that are ever removed are those that a process of this agent has mapped, and those that were
-created in the moments before such a process was killed (:mod:`scheduler.node.mpi_files`). Files of
-other users stay, and files that any process has open or maps. The kernel decides: it grants a lease
-for writing (fcntl(2), F_SETLEASE) only on a file that no other process of the machine has open or
-maps, processes of other containers included, which /proc does not show.
+created in the moments before such a process was killed (:mod:`scheduler.node.groups.mpi_files`).
+Files of other users stay, and files that any process has open or maps. The kernel decides: it
+grants a lease for writing (fcntl(2), F_SETLEASE) only on a file that no other process of the
+machine has open or maps, processes of other containers included, which /proc does not show.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from math import ceil
 
-from scheduler.node.processes import ProcessTree
+from scheduler.node.groups.processes import ProcessTree
 
 #: Seconds between two samples.
 SAMPLE_S = 1.0

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.node import mpi_files, mpi_memory, processes
-from scheduler.node.mpi_files import MpiFiles
-from scheduler.node.processes import ProcessTree
+from scheduler.node.groups import mpi_files, mpi_memory, processes
+from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups.processes import ProcessTree
 
 #: Maps a file without keeping it open, until a line is read.
 MAPS = """

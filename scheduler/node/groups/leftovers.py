@@ -16,10 +16,10 @@ from contextlib import suppress
 
 import psutil
 
-from scheduler.node import mpi_memory
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.mpi_files import MpiFiles
-from scheduler.node.processes import AGENT_VARIABLE, is_alive
+from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups.processes import AGENT_VARIABLE, is_alive
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The groups of jobs on a node: their processes, files and ends."""

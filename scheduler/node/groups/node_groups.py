@@ -1,0 +1,362 @@
+"""The groups of jobs on a node: an agent starts, watches and ends them (PRIO 2, System Monitor).
+
+A group has ended when its mpiexec and all descendants of it have ended. The agent is a subreaper:
+it becomes the parent of descendants whose parents die. A process of its own opens the files of each
+group, so that no file system can block the agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import time
+
+from reshape.errors import ReshapeError
+from reshape.resizing.restart_point import has_restart_point
+from reshape.wire import messages as m
+from scheduler.launchers.cores import binding_text
+from scheduler.launchers.local import (
+    MpiexecStart,
+    OutputFile,
+    bound,
+    start_mpiexec,
+    start_proxy,
+    start_spanning_mpiexec,
+)
+from scheduler.launchers.starter import CANNOT_START
+from scheduler.node.groups import leftovers, mpi_memory
+from scheduler.node.groups.ended_jobs import EndedJobs
+from scheduler.node.groups.memory_use import MemoryUse
+from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
+from scheduler.node.groups.stand_ins import StandIns
+from scheduler.node.job_folders import JobFolders
+
+log = logging.getLogger(__name__)
+
+#: A group is young for this long. Its processes still start others and create shared memory.
+YOUNG_S = 3.0
+#: Interval in seconds of searching the descendants of young groups, and of others.
+LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
+
+
+class NodeGroups:
+    """The groups of jobs that an agent has started on its node.
+
+    Parameters
+    ----------
+    folders : the shared-memory folders of jobs on this host.
+    node : name of the node.
+    start_s : time limit in seconds for opening the files of a group.
+    stand_in_s : time limit in seconds of a stand-in.
+
+    Attributes
+    ----------
+    changed : whether something has changed that the agent has not reported.
+    stopping : whether all groups were ended and none is started any more.
+    """
+
+    def __init__(self, folders: JobFolders, node: str, start_s: float, stand_in_s: float) -> None:
+        self.changed, self.stopping = True, False
+        self._folders, self._start_s = folders, start_s
+        self._mark = f"{folders.memory.name}/{node}"
+        self._groups: dict[tuple[int, int], GroupProcesses] = {}
+        self._watches: dict[int, tuple[int, float]] = {}  # job -> serial, deadline
+        self._ended = EndedJobs()
+        self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
+        self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
+        self._stand_ins = StandIns(self._mark, self._mpi_files, stand_in_s)
+        self._memory_use = MemoryUse()
+
+    # ------------------------------------------------------------------ reports
+
+    def report(self) -> list[m.GroupStatus]:
+        """Return the status of every group that the service has not acknowledged as ended."""
+        return [group.report() for group in self._groups.values()]
+
+    def restart_points(self, jobs: list[int]) -> list[int]:
+        """Return those of some jobs that have a restart point on this host."""
+        return [job for job in jobs if has_restart_point(self._folders.shm(job))]
+
+    def max_memory_mib(self) -> dict[int, int]:
+        """Measure the memory of all living groups; return the largest so far of each job, MiB."""
+        self._memory_use.sample((g.job, g.tree) for g in self._groups.values() if not g.gone)
+        return self._memory_use.report()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a group runs."""
+        return any(not group.gone for group in self._groups.values())
+
+    def running_jobs(self) -> list[int]:
+        """Return the numbers of the jobs of which a group runs."""
+        return sorted({job for (job, _), group in self._groups.items() if not group.gone})
+
+    def wait_ms(self) -> int:
+        """Return the time within which `examine` is to be called again, in milliseconds."""
+        groups = [group for group in self._groups.values() if not group.gone]
+        if self.stopping or any(
+            group.kill_at is not None or group.tree.status is not None for group in groups
+        ):
+            return 20
+        if any(group.tree.awaits_proxies for group in groups):
+            return 2
+        now = time.monotonic()
+        if any(now - group.tree.started < YOUNG_S for group in groups):
+            return round(1000 * LOOK_YOUNG_S)
+        return 50 if self.changed else 500
+
+    # ------------------------------------------------------------------ orders of the service
+
+    def start(self, order: m.StartGroup | m.StartProxy) -> None:
+        """Start the processes of a group on this host, unless that was done before."""
+        key = (order.job, order.group)
+        if (
+            key in self._groups
+            or self.stopping
+            or order.group <= self._forgotten.get(order.job, -1)
+        ):
+            return
+        if isinstance(order, m.StartGroup):
+            if (ended := self._ended.end_of(order)) is not None:
+                log.warning("job=%d group=%d has run already: its end is reported again", *key)
+                self._groups[key], self.changed = ended, True
+                return
+            self._ended.started(order)
+        own = {AGENT_VARIABLE: self._mark}
+        numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
+        cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
+        spans = isinstance(order, m.StartGroup) and bool(order.hosts)
+        is_proxy = isinstance(order, m.StartProxy)
+        tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy)
+        try:
+            if lack := mpi_memory.lack_of_room(order.size):
+                raise ReshapeError(lack)
+            self._folders.make_job_folder(order.job)
+            tree.start = _started(order, own | numbers | cpus)
+        except (OSError, ValueError, ReshapeError) as error:
+            self.refuse_start(*key, f"cannot start: {error}")
+            return
+        self._groups[key] = GroupProcesses(*key, tree, cpus=order.cpus)
+        self.changed = True
+        log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
+
+    def refuse_start(self, job: int, number: int, why: str) -> None:
+        """Record a group that was never started, so that the service learns the reason."""
+        if (job, number) not in self._groups:
+            self._groups[job, number] = GroupProcesses(job, number, ProcessTree({}))
+            self._never_ran(self._groups[job, number], why)
+
+    def kill(self, order: m.KillGroup) -> None:
+        """End a group."""
+        group = self._groups.get((order.job, order.group))
+        if group is not None:
+            self._kill(group, order.grace_s, order.why)
+
+    def forget(self, job: int, numbers: list[int]) -> None:
+        """Drop groups that have ended and whose end the service has recorded."""
+        for number in numbers:
+            group = self._groups.get((job, number))
+            if group is not None and group.gone:
+                del self._groups[job, number]
+                self._forgotten[job] = max(number, self._forgotten.get(job, number))
+                self.changed = True
+
+    def report_end(self, question: m.ReportEnd) -> None:
+        """Report the end of a group again, or that it is not known."""
+        key = (question.job, question.group)
+        if key not in self._groups:
+            end = self._ended.end_of_group(question.token, question.group)
+            if end is None:
+                why = "it has ended, and its agent does not know how"
+                end = GroupProcesses(
+                    *key, ProcessTree({}), gone=True, signal=signal.SIGKILL, why=why
+                )
+            self._groups[key] = end
+        self.changed = True
+
+    def watch_join(self, order: m.WatchJoin) -> None:
+        """Kill a job that is still within a resize at a deadline; 0: do so no more."""
+        if order.deadline_s > 0:
+            self._watches[order.job] = (order.serial, time.monotonic() + order.deadline_s)
+        else:
+            self._watches.pop(order.job, None)
+
+    def cancel_accept(self, order: m.CancelAccept) -> None:
+        """Release a job from accepting a group that has died."""
+        self._stand_ins.start(order)
+
+    def sweep(self, job: int) -> None:
+        """Remove the shared memory of a job that has ended, and forget its groups."""
+        if any(key[0] == job and not group.gone for key, group in self._groups.items()):
+            return
+        self._watches.pop(job, None)
+        self._forgotten.pop(job, None)
+        self._memory_use.forget(job)
+        self._ended.ended(job, [group for key, group in self._groups.items() if key[0] == job])
+        self._groups = {key: group for key, group in self._groups.items() if key[0] != job}
+        self.changed = True  # the next start of the job may wait for this
+        shutil.rmtree(self._folders.shm(job), ignore_errors=True)
+
+    def stop(self, why: str) -> None:
+        """End all groups, and start none any more."""
+        self.stopping = True
+        for group in self._groups.values():
+            self._kill(group, 0.5, why)
+
+    # ------------------------------------------------------------------ processes
+
+    def remove_leftovers(self) -> None:
+        """End the processes that an earlier agent of the node has left, and remove their files."""
+        leftovers.end_processes(self._mark)
+        self._mpi_files.remove_left()
+
+    def finish(self) -> None:
+        """Remove the files of MPI that ended processes have left."""
+        self._mpi_files.finish()
+
+    def examine(self) -> None:
+        """Reap children, finish kills, and enforce deadlines."""
+        self._reap()
+        for group in list(self._groups.values()):
+            if not group.gone:
+                try:
+                    self._examine(group)
+                except Exception:
+                    log.exception("cannot examine group %d of job %d", group.group, group.job)
+        now = time.monotonic()
+        for job, (serial, deadline) in list(self._watches.items()):
+            if now > deadline:
+                self._join_overdue(job, serial)
+        self._stand_ins.examine()
+        living = [group.tree for group in self._groups.values() if not group.gone]
+        self._mpi_files.note([*living, *self._stand_ins.trees()])
+        self._mpi_files.remove_due()
+
+    def _never_ran(self, group: GroupProcesses, why: str) -> None:
+        group.gone, group.exit_code, group.why = True, CANNOT_START, why
+        self.changed = True
+        log.error("start job=%d group=%d: %s", group.job, group.group, why)
+
+    def _kill(self, group: GroupProcesses, grace_s: float, why: str) -> None:
+        if group.gone or group.kill_at is not None:
+            return
+        group.tree.look()
+        group.why = group.why or why
+        group.kill_at = time.monotonic() + grace_s
+        log.info("kill job=%d group=%d: %s", group.job, group.group, why)
+        group.tree.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
+
+    def _examine(self, group: GroupProcesses) -> None:
+        tree, now = group.tree, time.monotonic()
+        if tree.awaits_proxies and tree.start is not None:
+            tree.has_proxies = bool(tree.start.proxies)
+            self.changed |= tree.has_proxies
+        is_due = group.kill_at is not None and now > group.kill_at
+        if tree.status is None:
+            age = now - tree.started
+            if now - tree.looked > (LOOK_YOUNG_S if age < YOUNG_S else LOOK_S):
+                tree.look()
+            if age > self._start_s and group.kill_at is None and self._is_pending(group):
+                self._give_up_start(group)
+                return
+            if is_due:
+                tree.send_signal(signal.SIGKILL)
+        if tree.status is not None or is_due:
+            self._finish(group)
+
+    def _is_pending(self, group: GroupProcesses) -> bool:
+        return group.tree.start is not None and group.tree.start.is_pending
+
+    def _give_up_start(self, group: GroupProcesses) -> None:
+        """End a group whose files cannot be opened; its process may be impossible to kill."""
+        assert group.tree.start is not None
+        group.tree.send_signal(signal.SIGKILL)
+        group.tree.start.close()
+        self._never_ran(
+            group,
+            f"cannot open its output or enter its directory within {self._start_s:g} s: check that"
+            " their file systems respond",
+        )
+
+    def _finish(self, group: GroupProcesses) -> None:
+        """Kill the descendants of an mpiexec; the group has ended when all of them have."""
+        tree = group.tree
+        if tree.kill_descendants() or tree.status is None:
+            return
+        code = os.waitstatus_to_exitcode(tree.status)
+        group.exit_code, group.signal = (code, 0) if code >= 0 else (0, -code)
+        if tree.start is not None and tree.start.failure:
+            group.why = tree.start.failure
+        elif tree.is_proxy:
+            pass  # its code has a meaning only for mpiexec
+        elif code in (signal.SIGBUS, -signal.SIGBUS, 128 + signal.SIGBUS) and not group.why:
+            free = shutil.disk_usage(mpi_memory.FOLDER).free >> 20
+            group.why = (
+                f"this code means a bus error if the program has not set it: {mpi_memory.FOLDER}"
+                f" may have been full ({free} MiB are free now)"
+            )
+        if tree.start is not None:
+            tree.start.close()
+        if code != 0:
+            self._mpi_files.remove_later(tree)
+        self._memory_use.ended(group.job, tree.largest_process)
+        group.gone = self.changed = True
+        log.info(
+            "end job=%d group=%d code=%d signal=%d %s",
+            group.job,
+            group.group,
+            group.exit_code,
+            group.signal,
+            group.why,
+        )
+
+    def _reap(self) -> None:
+        trees = [group.tree for group in self._groups.values()] + [*self._stand_ins.trees()]
+        by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in by_pid:  # other children are orphans that this agent has adopted
+                by_pid[pid].reaped(status, usage.ru_maxrss << 10)
+
+    def _join_overdue(self, job: int, serial: int) -> None:
+        """Kill a job that hangs within a resize; it can restart from its restart point."""
+        del self._watches[job]
+        if not has_restart_point(self._folders.shm(job)):
+            return
+        log.warning("resize %d of job %d is overdue", serial, job)
+        for (other, _), group in self._groups.items():
+            if other == job:
+                self._kill(group, 0.5, f"resize {serial} did not finish in time")
+
+
+def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
+    """Start the mpiexec of a group, or the proxy of one on another host.
+
+    Parameters
+    ----------
+    marks : variables by which the agent recognises the processes.
+    """
+    if isinstance(order, m.StartProxy):
+        return start_proxy(marks, order.command, cwd=order.cwd)
+    environment = order.environment | marks
+    argv = bound(order.argv) if order.binds else order.argv
+    output = OutputFile(order.output, order.truncate)
+    if not order.hosts:
+        return start_mpiexec(environment, order.size, argv, cwd=order.cwd, output=output)
+    return start_spanning_mpiexec(
+        environment,
+        order.hosts,
+        order.rank_hosts,
+        order.address,
+        argv,
+        cwd=order.cwd,
+        output=output,
+    )
