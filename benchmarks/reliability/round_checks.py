@@ -62,6 +62,8 @@ def check_jobs(
                 outcome.wrong.append(text)
         elif not is_damaged and (not excused or (is_requeued and only_kills)):
             outcome.lost.append(text)
+        elif not excused and "its agent" in job.reason:  # no fault has hit an agent
+            outcome.wrong.append(text)
 
 
 def check_left(service: Service, idle: dict[str, int], work: Path) -> None:
