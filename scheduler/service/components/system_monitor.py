@@ -41,7 +41,7 @@ class AgentState:
 
     `heard_at` is a reading of the monitor's listening time. `name` identifies the agent among all
     that the node ever had; `host` and `address` are empty on the host of the service.
-    `served_before` says whether it is the agent that the node had when the service started.
+    `served_before` says whether the journal had it as the agent of the node when it first reported.
     """
 
     identity: bytes
