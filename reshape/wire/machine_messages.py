@@ -21,6 +21,7 @@ class NodeInfo(msgspec.Struct):
     host : name of the host of its agent; empty: that of the service, or not known.
     allocated : processors that jobs hold.
     state : idle, mix, alloc, drng, drain or down, as in sinfo.
+    launcher : how its agent is started: local, ssh, slurm, pool (by a batch job of a pool) or none.
     jobs : numbers of the jobs that hold processors of the node.
     reason : why it drains, or why its agent could not be started.
     until : time at which it is given back, Unix time in seconds; None: it stays.

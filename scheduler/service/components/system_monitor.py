@@ -301,8 +301,8 @@ class SystemMonitor:
         return None if agent is None else f"{agent.host} {agent.address}"
 
     def launcher_of(self, node: str) -> str:
-        """Return how the agent of a node is started."""
-        return self._nodes[node].launcher
+        """Return how the agent of a node is started: its launcher, or by a pool."""
+        return "pool" if node in self.pool_nodes else self._nodes[node].launcher
 
     def fault_of(self, node: str) -> str:
         """Return why the agent of a node could not be started; empty if that is not known."""

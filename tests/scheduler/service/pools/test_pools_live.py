@@ -91,6 +91,8 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     assert "p-1" in reshape("pool", "info", "--dir", served.directory, "p").stdout
     slurm.grant(2)
     assert served.until(job, "RUNNING", 60.0).nodes == "p-1"
+    nodes = served.ask(m.ListNodes()).nodes
+    assert {node.name: node.launcher for node in nodes} == {"local": "local", "p-1": "pool"}
     assert served.wait(job).state == "COMPLETED"
     until(lambda: states(served) == [])
     assert [each["state"] for each in slurm.jobs().values()] == ["COMPLETED"]  # not cancelled
