@@ -23,12 +23,12 @@ MOST_ENDED = 10_000
 class EndedJobs:
     """How jobs ended whose end the service has recorded already.
 
-    The end of a job is known by the order that started its first group; a job that was queued again
-    has one for each of its starts. The end of a group is known by the token of its job.
+    The end of a job is known by the order that started its first group, because a job that was
+    queued again has one for each of its starts, and the last one by the token of the job.
 
     Parameters
     ----------
-    most : number of starts, and of groups, that are kept.
+    most : number of starts, and of jobs, that are kept.
     """
 
     def __init__(self, most: int = MOST_ENDED) -> None:
@@ -36,7 +36,7 @@ class EndedJobs:
         self._starts: dict[int, bytes] = {}  # job -> digest of the order of its first group
         self._tokens: dict[int, str] = {}  # job -> its token
         self._ends: dict[bytes, GroupProcesses] = {}  # by this digest
-        self._groups: dict[tuple[str, int], GroupProcesses] = {}  # by token and number
+        self._jobs: dict[str, list[GroupProcesses]] = {}  # last groups, by token
 
     def started(self, order: m.StartGroup) -> None:
         """Note the start of a group."""
@@ -45,14 +45,15 @@ class EndedJobs:
             self._starts[order.job] = _digest(order)
 
     def ended(self, job: int, groups: Sequence[GroupProcesses]) -> None:
-        """Keep how the last groups of a job ended, and the job: as one that failed, if one did."""
+        """Keep how the last groups of a job ended."""
         start, token = self._starts.pop(job, None), self._tokens.pop(job, "")
         ends = [replace(group, tree=ProcessTree({}), kill_at=None, cpus={}) for group in groups]
-        if token:
-            self._groups.update(((token, end.group), end) for end in ends)
-            _drop_oldest(self._groups, self._most)
+        if token and ends:
+            self._jobs.pop(token, None)
+            self._jobs[token] = ends
+            _drop_oldest(self._jobs, self._most)
         if start is not None and ends:
-            self._ends[start] = max(ends, key=lambda end: (end.exit_code, end.signal) != (0, 0))
+            self._ends[start] = _end_of_all(ends)
             _drop_oldest(self._ends, self._most)
 
     def end_of(self, order: m.StartGroup) -> GroupProcesses | None:
@@ -60,13 +61,21 @@ class EndedJobs:
         end = self._ends.get(_digest(order)) if self._ends else None
         return None if end is None else replace(end, group=order.group)
 
-    def end_of_group(self, token: str, group: int) -> GroupProcesses | None:
-        """Return a group that was among the last ones of the job with a token, as it ended."""
-        end = self._groups.get((token, group))
-        return None if end is None else replace(end)
+    def end_of_group(self, token: str, number: int) -> GroupProcesses | None:
+        """Return a group of the job with a token, as it ended; as the job did if it left before."""
+        ends = self._jobs.get(token)
+        if ends is None:
+            return None
+        own = next((end for end in ends if end.group == number), None)
+        return replace(own or _end_of_all(ends), group=number)
 
 
-def _drop_oldest(ends: dict[Any, GroupProcesses], most: int) -> None:
+def _end_of_all(groups: Sequence[GroupProcesses]) -> GroupProcesses:
+    """Return a group that failed, if one did."""
+    return max(groups, key=lambda group: (group.exit_code, group.signal) != (0, 0))
+
+
+def _drop_oldest(ends: dict[Any, Any], most: int) -> None:
     while len(ends) > most:
         del ends[next(iter(ends))]
 

@@ -394,18 +394,22 @@ def test_the_end_of_a_job_is_known_if_the_journal_has_lost_it(
     assert served.free() == 4
 
 
+@pytest.mark.parametrize("steps", ["4", "4 2/2"])
 def test_the_end_of_a_resized_job_is_known_if_the_journal_has_lost_it(
-    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steps: str
 ) -> None:
+    """The group that has joined may leave after the copy."""
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
     config, earlier = tmp_path / "service.yaml", tmp_path / "earlier.db"
     config.write_text(SCRIPTED)
-    served.start("--config", str(config), "--set", "resizing.steps='4'")
-    number = served.submit([*FAULTY, "none", "job", "20"], 2, max_processors=4)
+    hold = ("--set", "resizing.hold=8")
+    served.start("--config", str(config), "--set", f"resizing.steps='{steps}'", *hold)
+    number = served.submit([*FAULTY, "none", "job", "40"], 2, max_processors=4)
     served.when(number, lambda job: job.size == 4)
     with sqlite3.connect(served.place.journal) as journal, sqlite3.connect(earlier) as copy:
         journal.backup(copy)
-    assert served.wait(number).state == "COMPLETED"
+    job = served.wait(number)
+    assert (job.state, len(job.resizes)) == ("COMPLETED", len(steps.split()))
     wait_until(lambda: not served.segments())
     restart_with(served, earlier)
     assert served.wait(number).state == "COMPLETED"

@@ -53,17 +53,30 @@ def test_a_job_that_was_queued_again_has_an_end_for_each_start() -> None:
     assert [None if end is None else (end.group, end.exit_code) for end in ends] == [(1, 9), (2, 0)]
 
 
-def test_the_ends_of_the_last_groups_are_known_by_the_token() -> None:
+def test_the_ends_of_groups_are_known_by_the_token() -> None:
     jobs = EndedJobs(most=2)
     for number in (1, 2, 3):
         jobs.started(order(1, number, role="join", token="one"))
     jobs.ended(1, [group_of(1, 2), group_of(1, 3, exit_code=9)])
-    found = jobs.end_of_group("one", 3)
-    assert found is not None
-    assert (found.group, found.exit_code, found.gone) == (3, 9, True)
-    assert jobs.end_of_group("one", 1) is None  # it had left
+    found = [jobs.end_of_group("one", number) for number in (1, 2, 3)]
+    assert [None if end is None else (end.group, end.exit_code) for end in found] == [
+        (1, 9),  # it had left before, and the job failed
+        (2, 0),
+        (3, 9),
+    ]
     assert jobs.end_of_group("another job", 3) is None
-    jobs.started(order(1, token="another job"))
-    jobs.ended(1, [group_of(1)])
+    for token in ("two", "three"):
+        jobs.started(order(1, token=token))
+        jobs.ended(1, [group_of(1)])
     assert jobs.end_of_group("one", 2) is None  # the oldest end is dropped
-    assert jobs.end_of_group("another job", 1) is not None
+    assert jobs.end_of_group("two", 1) is not None
+
+
+def test_a_job_that_was_queued_again_has_its_last_end_by_the_token() -> None:
+    jobs = EndedJobs()
+    for number, exit_code in ((1, 9), (2, 0)):
+        jobs.started(order(1, number))
+        jobs.ended(1, [group_of(1, number, exit_code)])
+    found = jobs.end_of_group("token", 1)
+    assert found is not None
+    assert (found.group, found.exit_code) == (1, 0)
