@@ -61,13 +61,26 @@ class EndedJobs:
         end = self._ends.get(_digest(order)) if self._ends else None
         return None if end is None else replace(end, group=order.group)
 
-    def end_of_group(self, token: str, number: int) -> GroupProcesses | None:
-        """Return a group of the job with a token, as it ended; as the job did if it left before."""
-        ends = self._jobs.get(token)
-        if ends is None:
+    def end_of_group(
+        self, question: m.ReportEnd, present: Sequence[GroupProcesses]
+    ) -> GroupProcesses | None:
+        """Return a group as it ended, or as its job did if it left before.
+
+        Parameters
+        ----------
+        present : groups of the job that the service has not acknowledged as ended.
+
+        Returns
+        -------
+        None : the job is not known, or still runs.
+        """
+        ends = self._jobs.get(question.token)
+        if self._tokens.get(question.job) == question.token:
+            ends = list(present) if all(group.gone for group in present) else None
+        if not ends:
             return None
-        own = next((end for end in ends if end.group == number), None)
-        return replace(own or _end_of_all(ends), group=number)
+        own = next((end for end in ends if end.group == question.group), None)
+        return replace(own or _end_of_all(ends), group=question.group)
 
 
 def _end_of_all(groups: Sequence[GroupProcesses]) -> GroupProcesses:

@@ -168,7 +168,8 @@ class NodeGroups:
         """Report the end of a group again, or that it is not known."""
         key = (question.job, question.group)
         if key not in self._groups:
-            end = self._ended.end_of_group(question.token, question.group)
+            present = [group for group in self._groups.values() if group.job == question.job]
+            end = self._ended.end_of_group(question, present)
             if end is None:
                 why = "it has ended, and its agent does not know how"
                 end = GroupProcesses(

@@ -53,23 +53,35 @@ def test_a_job_that_was_queued_again_has_an_end_for_each_start() -> None:
     assert [None if end is None else (end.group, end.exit_code) for end in ends] == [(1, 9), (2, 0)]
 
 
+def asked(jobs: EndedJobs, number: int, token: str, *present: GroupProcesses) -> tuple[int, int]:
+    """Number and exit code of the answer for a group of job 1; (0, 0) if it is not known."""
+    end = jobs.end_of_group(m.ReportEnd(job=1, group=number, token=token), present)
+    return (0, 0) if end is None else (end.group, end.exit_code)
+
+
 def test_the_ends_of_groups_are_known_by_the_token() -> None:
     jobs = EndedJobs(most=2)
     for number in (1, 2, 3):
         jobs.started(order(1, number, role="join", token="one"))
     jobs.ended(1, [group_of(1, 2), group_of(1, 3, exit_code=9)])
-    found = [jobs.end_of_group("one", number) for number in (1, 2, 3)]
-    assert [None if end is None else (end.group, end.exit_code) for end in found] == [
-        (1, 9),  # it had left before, and the job failed
-        (2, 0),
-        (3, 9),
-    ]
-    assert jobs.end_of_group("another job", 3) is None
+    assert asked(jobs, 1, "one") == (1, 9)  # it had left before, and the job failed
+    assert asked(jobs, 2, "one") == (2, 0)
+    assert asked(jobs, 3, "one") == (3, 9)
+    assert asked(jobs, 3, "another job") == (0, 0)
     for token in ("two", "three"):
         jobs.started(order(1, token=token))
         jobs.ended(1, [group_of(1)])
-    assert jobs.end_of_group("one", 2) is None  # the oldest end is dropped
-    assert jobs.end_of_group("two", 1) is not None
+    assert asked(jobs, 2, "one") == (0, 0)  # the oldest end is dropped
+    assert asked(jobs, 1, "two") == (1, 0)
+
+
+def test_a_job_has_ended_before_the_service_acknowledges_it() -> None:
+    jobs = EndedJobs()
+    jobs.started(order(1, token="one"))
+    running = GroupProcesses(1, 1, ProcessTree({}))
+    assert asked(jobs, 2, "one", running) == (0, 0)
+    assert asked(jobs, 2, "one", group_of(1, exit_code=3)) == (2, 3)
+    assert asked(jobs, 2, "another job", group_of(1)) == (0, 0)
 
 
 def test_a_job_that_was_queued_again_has_its_last_end_by_the_token() -> None:
@@ -77,6 +89,4 @@ def test_a_job_that_was_queued_again_has_its_last_end_by_the_token() -> None:
     for number, exit_code in ((1, 9), (2, 0)):
         jobs.started(order(1, number))
         jobs.ended(1, [group_of(1, number, exit_code)])
-    found = jobs.end_of_group("token", 1)
-    assert found is not None
-    assert (found.group, found.exit_code) == (1, 0)
+    assert asked(jobs, 1, "token") == (1, 0)
