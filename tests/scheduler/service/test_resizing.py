@@ -256,8 +256,8 @@ def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
 
 
 def test_many_cycles_leave_nothing_behind(served, scripted):
-    """Fifty expansions and contractions leak no descriptor, memory or shared memory."""
-    cycles = 50
+    """Thirty expansions and contractions leak no descriptor, memory or shared memory."""
+    cycles = 30
     scripted(" ".join(["3 2"] * cycles))
     program = (
         "import os, time, psutil, reshape\n"

@@ -69,7 +69,7 @@ def test_a_batch_job_that_is_cancelled_while_no_service_runs(
     # The service is killed first: one that dies while it submits the next batch job looks for that
     # job for two minutes.
     argv = [sys.executable, "-m", "apps.jacobi", "--n", "128", "--sweeps", "10",
-            "--iterations", "600", "--checkpoint", "10"]  # fmt: skip
+            "--iterations", "200", "--checkpoint", "10"]  # fmt: skip
     with PoolService(tmp_path, slurm, POOL, config=CONFIG) as service:
         service.add_pool()
         job = service.submit(argv, 2, walltime_s=240.0, requeue=True)
