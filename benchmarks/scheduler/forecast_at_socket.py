@@ -6,9 +6,8 @@
 The service is that of `service.py`: a stand-in replaces the agent and the processes of the jobs.
 The table has the time from the request to the answer: of the first forecast of all starts, which
 starts the forecaster; of further ones on the same state; of quotes for small and large requests; of
-a quote with futures. Then the
-jobs reach resize points at a steady rate, alone and while one client asks for forecasts all the
-time: the two latencies compare what forecasts cost everybody else.
+a quote with futures. Then the jobs reach resize points at a steady rate, alone and while one client
+asks for forecasts all the time: the two latencies compare what forecasts cost everybody else.
 """
 
 from __future__ import annotations

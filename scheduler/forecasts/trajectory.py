@@ -37,11 +37,12 @@ class Trajectory:
 
     Attributes
     ----------
+    limit_s : see above.
     forecast : the forecast of all jobs.
     """
 
     def __init__(self, state: RecordedState, limit_s: float = inf) -> None:
-        self._begin = state
+        self._begin, self.limit_s = state, limit_s
         self._queued = 0  # at the beginning; set at the first instant
         self._changes_at = inf
         self._states: list[RecordedState] = []

@@ -115,9 +115,12 @@ def expected_starts(
 
     Parameters
     ----------
-    trajectory : of the same state, which holds at its time; it is the forecast without a horizon.
+    trajectory : of the same state, which holds at its time; only without a horizon. It is used
+        unless it had to end earlier than a forecast.
     """
-    if trajectory is not None and horizon_s == inf and not trajectory.forecast.time_is_over:
+    if trajectory is not None and (
+        trajectory.limit_s >= LIMIT_S or not trajectory.forecast.time_is_over
+    ):
         found = trajectory.forecast
     else:
         found = forecast(state, horizon_s=horizon_s, limit_s=LIMIT_S)
