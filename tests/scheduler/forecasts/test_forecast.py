@@ -15,7 +15,15 @@ from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.futures import Futures, Spread, drawn_arrivals
 from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
-from scheduler.model.events import Event, JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
+from scheduler.model.events import (
+    Event,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+    Wakeup,
+)
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Expand, Kill, Order
 from scheduler.policies.scenario import Scenario
@@ -86,7 +94,12 @@ class Simulated:
         return {i + 1: min(run, wall) for i, (_, _, wall, run) in enumerate(self.wanted)}
 
     def watch(self, time: float, events: list[Event], orders: list[Order]) -> None:
-        if time >= self.wanted[-1][0] and not any(isinstance(each, Kill) for each in orders):
+        # A wake-up that extends an expired prediction runs no pass, but a forecast begins with one.
+        extends = self.site.scenario is SCENARIOS["predictions"] and all(
+            isinstance(event, Wakeup) for event in events
+        )
+        killed = any(isinstance(each, Kill) for each in orders)
+        if time >= self.wanted[-1][0] and not killed and not extends:
             self.states.append(RecordedState.of_site(self.site, last=len(self.wanted)))
 
 
