@@ -11,13 +11,18 @@ COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model
   $(wildcard scheduler/policies/backfill/*.py scheduler/virtual_clock/*.py) \
   simulator/engine/rigid_jobs.py simulator/engine/job_programs.py
 
-.PHONY: help demo demo-cluster demo-slurm test lint clean
+# Tests that wait for processes run beside tests that compute, so there are more processes than cores.
+WORKERS ?= 4
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: help demo demo-cluster demo-slurm test test-all lint clean
 
 help:
 	@echo "make demo   run a workload of resizable MPI jobs; ARGS='--seed 1' adds options"
 	@echo "make demo-cluster   the same on three hosts made of namespaces; needs root"
 	@echo "make demo-slurm     the same inside a Slurm on four such hosts; needs root, installs Slurm by apt"
-	@echo "make test   run all tests;                       ARGS='-k topology' adds options"
+	@echo "make test   run the tests that a change needs;   ARGS='-k topology' adds options"
+	@echo "make test-all   also the tests with hosts, Slurm, campaigns and studies, and long searches"
 	@echo "make lint   check style, types and spelling: ruff, mypy, codespell"
 	@echo "make clean  remove .venv and all generated files"
 
@@ -31,7 +36,10 @@ demo-slurm: $(READY)
 	$(BIN)/python examples/cluster/slurm_demo.py $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) -m "not (hosts or slurm or campaign or studies or long)" $(ARGS)
+
+test-all: $(READY)
+	$(PYTEST) --hypothesis-profile=thorough $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -7,9 +7,13 @@ import signal
 import pytest
 from hypothesis import settings
 
-# The time of one example varies too much on a machine that also runs MPI ranks.
-settings.register_profile("reshape", deadline=None)
-settings.load_profile("reshape")
+pytest_plugins = ["suite"]
+
+# The time of one example varies too much on a machine that also runs MPI ranks. Tests scale their
+# numbers of examples by the profile: see `example_counts`.
+settings.register_profile("thorough", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.load_profile("quick")
 
 # A background job of a shell ignores SIGINT, and its child processes inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -47,6 +47,7 @@ from phase_rounds import (
     wrong_end,
     wrong_next_job,
     wrong_of_job,
+    wrong_output,
     wrong_remains,
 )
 
@@ -80,8 +81,7 @@ def _faults_of(cluster: Cluster, this: Round, job: int, other: int) -> Iterator[
     _strike(cluster, this, answer.pid)
     yield from wrong_of_job(cluster, job, PATIENCE_S + this.cut_s)
     yield from wrong_end(cluster, other, PATIENCE_S + this.cut_s)
-    if (printed := cluster.output(other)) != "right\n" * PROCESSORS:
-        yield f"job {other} on n3 was disturbed: it printed {printed!r}"
+    yield from wrong_output(cluster, other, "right")
     names = [name for name in cluster.names if this.fault != "host" or name != this.host]
     try:
         cluster.until(lambda: all(cluster.nodes()[name] == "up" for name in names), 60.0)

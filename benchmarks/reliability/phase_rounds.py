@@ -149,6 +149,17 @@ def wrong_end(cluster: Cluster, job: int, limit_s: float) -> Iterator[str]:
         yield f"job {job} ended as {info.state}: {info.reason}"
 
 
+def wrong_output(cluster: Cluster, job: int, word: str) -> Iterator[str]:
+    """Yield what is wrong with the output of a job each of whose ranks prints one word.
+
+    A rank may write a word and the end of its line separately, and mpiexec passes on what it reads
+    from several ranks in any order.
+    """
+    printed = cluster.output(job)
+    if sorted(printed) != sorted(f"{word}\n" * PROCESSORS):
+        yield f"job {job} was disturbed: it printed {printed!r}"
+
+
 def wrong_next_job(cluster: Cluster, processors: int) -> Iterator[str]:
     """Run a job on all processors; yield what is wrong with it."""
     try:

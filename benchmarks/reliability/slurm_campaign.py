@@ -48,6 +48,7 @@ from phase_rounds import (
     wrong_end,
     wrong_next_job,
     wrong_of_job,
+    wrong_output,
     wrong_remains,
 )
 from slurm_cluster import SlurmCluster
@@ -116,8 +117,7 @@ def _faults_of(service: PoolService, this: Round, job: int, other: int) -> Itera
         slurm.run("scontrol", "update", f"JobId={allocations[this.host]}", end)
     yield from wrong_of_job(service, job, PATIENCE_S)
     yield from wrong_end(service, other, PATIENCE_S)
-    if (printed := service.output(other)) != "right\n" * PROCESSORS:
-        yield f"job {other} on slurm-3 was disturbed: it printed {printed!r}"
+    yield from wrong_output(service, other, "right")
     yield from wrong_next_job(service, PROCESSORS * len(NODES))
     yield from wrong_remains(service, slurm.names)
     if (state := service.pool()).reason:

@@ -13,6 +13,8 @@ import pytest
 from hosts import Hosts, NoHosts
 from paths import ROOT
 
+pytestmark = pytest.mark.hosts
+
 
 @pytest.fixture(autouse=True)
 def _can_make_hosts() -> None:

@@ -13,6 +13,8 @@ from hosts import NoHosts
 from paths import ROOT
 from slurm_cluster import SlurmCluster
 
+pytestmark = pytest.mark.slurm
+
 
 @pytest.mark.timeout(290)
 def test_all_jobs_are_verified_in_a_slurm() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import invoke
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import SMALL_TRACE as SMALL
 
@@ -91,7 +92,7 @@ JOBS = st.lists(
 
 
 @pytest.mark.parametrize("policy", ["fcfs-pr", "pba-pr", "max-b-pr"])
-@settings(max_examples=60)
+@examples(60)
 @given(jobs=JOBS, start=st.integers(50, 200), processors=st.integers(1, 8), chosen=st.booleans())
 def test_resizable_jobs_leave_a_reservation_before_it_begins(
     policy: str, jobs: list[tuple[int, int, int, bool]], start: int, processors: int, chosen: bool

@@ -19,7 +19,7 @@ from reshape.doctor.hosts_file import HostEntry, read_hosts
 from reshape.errors import ReshapeError
 
 CPUS = len(os.sched_getaffinity(0))
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

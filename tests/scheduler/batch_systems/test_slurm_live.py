@@ -27,6 +27,8 @@ from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
 from scheduler.client.submission import job_environment
 
+pytestmark = pytest.mark.slurm
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:

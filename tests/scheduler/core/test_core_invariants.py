@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_life import AnyLife
-from hypothesis import settings
+from example_counts import examples
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=250, stateful_step_count=40)
+TestAnyLife.settings = examples(250, stateful_step_count=40)

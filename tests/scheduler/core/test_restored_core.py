@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_life import SCENARIOS, AnyLife
-from hypothesis import settings
+from example_counts import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
@@ -81,4 +81,4 @@ class InterruptedLife(AnyLife):
 
 
 TestInterruptedLife = InterruptedLife.TestCase
-TestInterruptedLife.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestInterruptedLife.settings = examples(150, stateful_step_count=40)

@@ -7,7 +7,8 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.topology import Topology
@@ -104,7 +105,7 @@ class Simulated:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(wanted=jobs)
 def test_with_exact_run_times_a_forecast_is_what_the_simulation_does(
     name: str, wanted: Sizes
@@ -120,7 +121,7 @@ def test_with_exact_run_times_a_forecast_is_what_the_simulation_does(
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(wanted=jobs, processors=st.integers(1, PROCESSORS), walltime=st.integers(1, 40))
 def test_a_forecast_that_ends_with_the_start_of_a_job_equals_the_whole_one(
     name: str, wanted: Sizes, processors: int, walltime: int
@@ -135,7 +136,7 @@ def test_a_forecast_that_ends_with_the_start_of_a_job_equals_the_whole_one(
             assert short.of(number) == whole.of(number)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(wanted=jobs, processors=st.integers(1, PROCESSORS), walltime=st.integers(1, 40))
 @pytest.mark.parametrize("name", ["fcfs", "easy"])
 def test_a_quote_is_the_first_place_in_the_reservation_table(

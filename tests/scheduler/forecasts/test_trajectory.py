@@ -6,7 +6,8 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.forecasts.forecast import forecast
@@ -38,7 +39,7 @@ def state_of(jobs: list[tuple[int, int]], changes: dict[str, object], last: int)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     jobs=st.lists(requests, min_size=1, max_size=40),
     asked=st.lists(requests, min_size=1, max_size=5),

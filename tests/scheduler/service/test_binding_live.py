@@ -28,6 +28,7 @@ while True:
 """
 RANKS = [sys.executable, "-c", WORLD]
 pytestmark = [
+    pytest.mark.hosts,
     pytest.mark.timeout(120),
     pytest.mark.skipif(
         [core[:1] for core in cores()] != [[cpu] for cpu in CPUS] or len(CPUS) < 2,

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from paths import ROOT
+
+pytestmark = pytest.mark.campaign
 
 #: 5: an agent is killed while a group starts. 1008: the disk and /dev/shm are full. 2010: the
 #: latest part of the journal is lost. 2051: an agent is killed within resizes.

@@ -11,7 +11,7 @@ import pytest
 from hosts import Hosts, NoHosts
 from paths import BENCHMARKS
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(150)]
 
 
 def rows_of(program: str, *options: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from redistribution import BlockCyclic, Plan
 from reshape.data.arrays import process_grid
 from reshape.resizing.restart_point import RESTART_FILE
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(150)]
 DEADLINES = "deadlines: {node_lost_s: 4, heartbeat_s: 0.3}"
 
 

@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 
+import pytest
 from paths import ROOT
+
+pytestmark = pytest.mark.campaign
 
 
 def test_hostile_messages_are_refused_and_resize_points_are_answered() -> None:

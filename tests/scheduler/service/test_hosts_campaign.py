@@ -10,6 +10,8 @@ import pytest
 from hosts import Hosts, NoHosts
 from paths import ROOT
 
+pytestmark = pytest.mark.campaign
+
 PROGRAM = ROOT / "benchmarks" / "reliability" / "hosts_campaign.py"
 #: With `--node-lost 3` a host that is cut off for 6 s is lost and comes back.
 LOST = ["--rounds", "cut-6:joining:n2,host:leaving:n1,service:both,agent:starting:n2"]

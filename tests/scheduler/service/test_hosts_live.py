@@ -16,7 +16,7 @@ from paths import ROOT
 from reshape.wire import messages as m
 
 SUPPORT = ROOT / "tests" / "support"
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,7 +17,7 @@ from slurm_service import SlurmService
 from reshape.wire import messages as m
 
 SUPPORT = ROOT / "tests" / "support"
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from reshape.topology import Topology
 from scheduler.client.tables import ranks_text
 
 SUPPORT = ROOT / "tests" / "support"
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(120)]
 
 WHERE = """
 from mpi4py import MPI

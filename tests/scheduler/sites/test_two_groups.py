@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core_life import NODES, AnyLife
-from hypothesis import settings
+from example_counts import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
@@ -125,4 +125,4 @@ class TwoGroups(AnyLife):
 
 
 TestTwoGroups = TwoGroups.TestCase
-TestTwoGroups.settings = settings(max_examples=200, stateful_step_count=40)
+TestTwoGroups.settings = examples(200, stateful_step_count=40)

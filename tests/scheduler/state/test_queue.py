@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.events import JobSpec
@@ -25,7 +26,7 @@ def job_of(number: int, key: int, processors: int, estimate: int) -> Job:
     return Job(number, spec, float(key))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(moves, st.integers(0, 7), st.integers(0, 31), st.integers(0, 7), st.data())
 def test_candidates(
     moves: list[tuple[bool, int, int, int]], free: int, within: int, spare: int, data: st.DataObject
@@ -77,7 +78,7 @@ def test_queue(moves: list[tuple[bool, int, int, int]], order: object, at_most: 
         assert len(queue) == len(here)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(moves, st.integers(0, 5), st.integers(1, 60))
 def test_expected_releases(moves: list[tuple[bool, int, int, int]], free: int, needed: int) -> None:
     here: dict[int, list[tuple[float, int]]] = {}

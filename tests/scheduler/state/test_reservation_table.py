@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 from core_life import AnyLife
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from slow_reservation_table import PLACE, SlowReservationTable
@@ -93,7 +94,7 @@ REQUESTS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 20), DEMANDS), 
 
 
 @pytest.mark.parametrize("name", sorted(PLACE))
-@settings(max_examples=150)
+@examples(150)
 @given(
     CHANGES, REQUESTS, st.tuples(st.integers(1, 13), st.integers(1, 20), DEMANDS),
     st.integers(0, 9), st.sampled_from([0.0, 5.0, inf]), st.booleans(),
@@ -187,4 +188,4 @@ class TableLife(AnyLife):
 
 
 TestTableLife = TableLife.TestCase
-TestTableLife.settings = settings(max_examples=300, stateful_step_count=40)
+TestTableLife.settings = examples(300, stateful_step_count=40)

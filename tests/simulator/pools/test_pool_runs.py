@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,7 +95,7 @@ def check_run(run: PoolRun, options: PoolOptions) -> None:
 
 
 @given(some_jobs(), some_pools(), st.sampled_from([0.0, 10.0, 400.0]), st.sampled_from([0, 1]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_no_job_is_lost_and_all_run_within_allocations(
     jobs: TraceJobs, options: PoolOptions, wait_s: float, reservations: int
 ) -> None:

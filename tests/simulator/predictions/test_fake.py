@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import SHARED
 
@@ -21,7 +22,7 @@ from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
 
 BOUNDED = JobBounds(Bounds(100, 1000), Bounds(4, 16), Bounds(500, 8000))
 TRACES = SHARED / "traces"
-SETTINGS = settings(deadline=None, max_examples=50)
+SETTINGS = examples(50)
 
 
 def fake(n: int = 400, seed: int = 1) -> FakePredictor:

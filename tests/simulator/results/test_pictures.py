@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import SYNTHETIC_TRACE
 
@@ -53,7 +54,7 @@ def test_means_and_maxima_between_edges(changes: list[tuple[int, int]], edges: l
             assert largest[i] == max(values)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(BOX, st.tuples(*[st.floats(0, 1)] * 3)), max_size=4))
 def test_an_image_is_as_dark_as_it_is_covered(drawn: list[tuple]) -> None:
     ground = (0.9, 0.8, 0.7)

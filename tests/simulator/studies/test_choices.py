@@ -16,6 +16,8 @@ from simulator.studies.loc import choices as loc
 from simulator.studies.redir import choices as redir
 from simulator.study.study import Row, read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 
 def study(folder: Path, name: str, *options: Any) -> dict[str, Any]:
     """Report of a shipped study, with options."""

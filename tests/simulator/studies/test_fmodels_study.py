@@ -16,6 +16,8 @@ from simulator.studies.fmodels.claims import claims
 from simulator.studies.fmodels.results import ErrorResults
 from simulator.study.study import Row, read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 FIXED = {"jobs": 200, "bounds": "computed", "deadlines": "gradual", "processors": {}}
 
 

@@ -11,6 +11,8 @@ from simulator.studies.kres import report as kres_report
 from simulator.studies.kres import runs as kres
 from simulator.study.study import Row, read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:

@@ -12,6 +12,8 @@ from simulator.studies.loc.curves import Curve, curves_of
 from simulator.studies.loc.runs import report, run
 from simulator.study.study import Row, read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 SMALL = {
     "label": "HPC2N",
     "trace": "synthetic.swf",

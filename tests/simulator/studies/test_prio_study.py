@@ -21,6 +21,8 @@ from simulator.studies.prio.mixes import Mixes, name_of, of
 from simulator.studies.prio.report import report
 from simulator.study.study import Row, read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 SMALL = {"jobs": 24}
 
 

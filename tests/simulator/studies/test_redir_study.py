@@ -15,6 +15,8 @@ from simulator.studies.redir.ratios import MAX, MEAN, TraceRatios
 from simulator.studies.redir.report import as_report, judged
 from simulator.study.study import Row
 
+pytestmark = pytest.mark.studies
+
 STUDY = """
 study: Redirection, small
 run: simulator.studies.redir.runs:run

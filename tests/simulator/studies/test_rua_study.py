@@ -17,6 +17,8 @@ from simulator.studies.rua.paper import COLUMNS, TABLES
 from simulator.studies.sharing.runs import simulated
 from simulator.study.study import Row, read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 FIXED = {"windows": "table", "penalty": "excess", "overrun": "extend", "processors": 64}
 
 

@@ -14,6 +14,8 @@ from simulator.studies.sharing import runs as sharing
 from simulator.studies.sharing.paper import MEAN, P95
 from simulator.study.study import Row, read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 FIXED = {"windows": "table", "penalty": "excess", "overrun": "extend", "processors": 64}
 NUMBERS = {
     *("killed", "bsld_p95", "bsld_mean", "wait_p95_s", "wait_mean_s"),

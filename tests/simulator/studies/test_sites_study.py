@@ -15,6 +15,8 @@ from simulator.studies.sites.report import KEYS, report
 from simulator.studies.sites.runs import run
 from simulator.study.study import SHIPPED, Row, read_study
 
+pytestmark = pytest.mark.studies
+
 FILES = {"CTC": "ctc.swf", "SDSC": "sp2.swf", "SDSC-Blue": "blue.swf"}
 POLICIES = ("less-waittime", "less-jobsinqueue", "less-workleft", "less-submittedjobs", "origin")
 

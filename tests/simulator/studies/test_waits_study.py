@@ -13,6 +13,8 @@ from scheduler.forecasts.futures import Spread
 from simulator.studies.waits import accuracy, coverage, run
 from simulator.study.study import read_study, shipped_studies
 
+pytestmark = pytest.mark.studies
+
 
 def parameters(**changes: Any) -> dict[str, Any]:
     where = {"traces": str(SMALL_TRACE.parent), "trace": SMALL_TRACE.name, "first": 300}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import SMALL_TRACE
 
@@ -138,7 +139,7 @@ numbers = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     rows=st.lists(st.lists(numbers, min_size=18, max_size=18), min_size=1, max_size=8),
     blanks=st.lists(st.sampled_from([" ", "  ", "\t"]), min_size=1, max_size=3),

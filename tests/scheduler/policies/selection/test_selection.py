@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.machine import Selection, anywhere, fits, keep
@@ -70,7 +71,7 @@ TWINS: list[tuple[Selection, Twin]] = [
 
 
 @pytest.mark.parametrize(("selection", "twin"), TWINS)
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), tree=st.sampled_from(TREES))
 def test_choices_on_a_machine(selection: Selection, twin: Twin, data: st.DataObject, tree: Tree):
     """The selection and the slow version choose the same processors, or both refuse."""

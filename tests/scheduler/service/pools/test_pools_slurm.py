@@ -14,7 +14,7 @@ from slurm_pool import PoolService
 
 from reshape.errors import ReshapeError
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
 POOL = {
     "nodes": "0-2",
     "processors": "2",
