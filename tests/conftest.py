@@ -7,7 +7,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["suite"]
+pytest_plugins = ["left_behind", "suite"]
 
 # The time of one example varies too much on a machine that also runs MPI ranks. Tests scale their
 # numbers of examples by the profile: see `example_counts`.

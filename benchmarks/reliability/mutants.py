@@ -1,14 +1,17 @@
 """A trial by mutation: single-line faults in the product, and whether the tests notice them.
 
-    python benchmarks/reliability/traced_tests.py --out DIR/traced        # once: about an hour
-    python benchmarks/reliability/mutants.py --traced DIR/traced --out DIR/trial
-        [--faults 60] [--seed 1] [--only 3,17] [--parallel 2] [--tree TREE]
+    python benchmarks/reliability/mutants.py trace --out DIR [--faults 60] [--seed 1]
+        [-- PYTEST OPTIONS]
+    python benchmarks/reliability/mutants.py try --out DIR [--only 3,17] [--parallel 2]
 
-The faults are drawn with a seed, the same number from each area of the product. For each fault the
-trial runs the tests that execute its line, the shortest first, until one fails; a test that fails
-has to pass without the fault. A test may take 30 s and a fault 3 minutes. The outcomes are kept in
-OUT/outcomes.jsonl, and a trial that is run again does only the faults that are missing. The exit
-code is 0 if every fault was found.
+`trace` draws the faults with a seed, the same number from each area of the product. It runs the
+tests once in a copy of the tree whose faulty lines note that they are reached, and by which test.
+This includes services, agents and ranks of MPI jobs, because a process inherits the name of the
+test in its environment (``PYTEST_CURRENT_TEST``). `try` then makes each fault in turn and runs the
+tests that reach its line, the shortest first, until one fails; that test has to pass without the
+fault. A test may take 30 s and a fault 3 minutes. Outcomes are kept in DIR/outcomes.jsonl, and a
+trial that is run again does only the faults that are missing. The exit code is 0 if all faults were
+found.
 
 A fault is one of: a comparison turned round, a sum that becomes a difference, `and` that becomes
 `or`, a condition negated, and a call whose result is not used left out (an order that is not
@@ -33,7 +36,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-import coverage
+import pytest
 
 #: Folders from which faults are drawn, by area.
 AREAS = {
@@ -65,65 +68,106 @@ _COMPARISONS = {
 _NO_EFFECT = ("log", "logger", "warnings", "logging")
 
 
+#: Module of the copy whose function the lines under trial call.
+_REACHED = "redistribution/reached.py"
+_REACHED_SOURCE = """\
+import os
+
+SEEN = set()
+
+
+def reached(number):
+    pair = f"{{number}} {{os.environ.get('PYTEST_CURRENT_TEST', '')}}\\n"
+    if pair not in SEEN:
+        SEEN.add(pair)
+        with open({path!r}, "a") as file:
+            file.write(pair)
+"""
+_DURATIONS = "RESHAPE_TEST_DURATIONS"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how long each phase of a test takes (this file is the plugin of a traced run)."""
+    if _DURATIONS in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(os.environ[_DURATIONS], "a") as file:
+            file.write(json.dumps([report.nodeid, round(report.duration, 3)]) + "\n")
+
+
+Span = tuple[int, int, int, int]
+"""First line (from 1), first column, last line and end column of a part of a source text."""
+
+
 @dataclass(frozen=True)
 class Fault:
-    """A change of one line: columns `begin` to `end` of `line` (from 1) become `text`."""
+    """A change: `span` becomes `text`. The expression in `whole` contains it."""
 
     number: int
     area: str
     file: str
-    line: int
-    begin: int
-    end: int
+    span: Span
     text: str
+    whole: Span
 
     def applied(self, source: str) -> str:
         """Return a source text with this fault."""
-        lines = source.splitlines(keepends=True)
-        row = lines[self.line - 1]
-        lines[self.line - 1] = row[: self.begin] + self.text + row[self.end :]
-        return "".join(lines)
+        return _replaced(source, self.span, self.text)
 
 
-def _between(lines: list[str], left: ast.expr, right: ast.expr, old: str) -> tuple[int, int] | None:
-    """Return the columns of an operator between two operands on one line."""
+def _offset(source: str, line: int, column: int) -> int:
+    return sum(len(row) for row in source.splitlines(keepends=True)[: line - 1]) + column
+
+
+def _replaced(source: str, span: Span, text: str) -> str:
+    begin, end = _offset(source, *span[:2]), _offset(source, *span[2:])
+    return source[:begin] + text + source[end:]
+
+
+def _span(node: ast.expr | ast.stmt) -> Span:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _operator(lines: list[str], left: ast.expr, right: ast.expr, old: str) -> Span | None:
+    """Return the span of an operator between two operands on one line."""
     if left.end_lineno != right.lineno or left.end_col_offset is None:
         return None
     begin = lines[right.lineno - 1].find(old, left.end_col_offset, right.col_offset)
-    return None if begin < 0 else (begin, begin + len(old))
+    return None if begin < 0 else (right.lineno, begin, right.lineno, begin + len(old))
 
 
-def changes(source: str) -> Iterator[tuple[int, int, int, str]]:
-    """Yield the single-line faults of a source text: line, begin, end and replacement."""
+def changes(source: str) -> Iterator[tuple[Span, str, Span]]:
+    """Yield the faults of a source text: span, replacement and the whole expression."""
     lines = source.splitlines()
-    ascii_only = [line.isascii() for line in lines]  # ast counts columns in bytes
-    for node in ast.walk(ast.parse(source)):
-        line = getattr(node, "lineno", None)
-        if line is None or not ascii_only[line - 1]:
-            continue
+    tree = ast.parse(source)
+    for node in [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]:
+        node.values = []  # Python 3.11 does not know the columns of expressions in f-strings
+    for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             old, new = _COMPARISONS[type(node.ops[0])]
-            if span := _between(lines, node.left, node.comparators[0], old):
-                yield node.comparators[0].lineno, *span, new
+            operator = _operator(lines, node.left, node.comparators[0], old)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             old, new = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
-            if span := _between(lines, node.left, node.right, old):
-                yield node.right.lineno, *span, new
+            operator = _operator(lines, node.left, node.right, old)
         elif isinstance(node, ast.BoolOp):
             old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-            if span := _between(lines, node.values[0], node.values[1], old):
-                yield node.values[1].lineno, *span, new
+            operator = _operator(lines, node.values[0], node.values[1], old)
         elif isinstance(node, (ast.If, ast.While)) and node.test.lineno == node.test.end_lineno:
-            test = node.test
-            text = lines[test.lineno - 1][test.col_offset : test.end_col_offset]
-            yield test.lineno, test.col_offset, test.end_col_offset or 0, f"not ({text})"
+            test = _span(node.test)
+            yield test, f"not ({lines[test[0] - 1][test[1] : test[3]]})", test
+            continue
         elif (
             isinstance(node, ast.Expr)
             and isinstance(node.value, ast.Call)
             and node.lineno == node.end_lineno
             and not ast.unparse(node.value.func).startswith(_NO_EFFECT)
         ):
-            yield node.lineno, node.col_offset, node.end_col_offset or 0, "pass"
+            yield _span(node), "None", _span(node.value)
+            continue
+        else:
+            continue
+        if operator is not None:
+            yield operator, new, _span(node)
 
 
 def draw(tree: Path, count: int, seed: int) -> list[Fault]:
@@ -135,7 +179,8 @@ def draw(tree: Path, count: int, seed: int) -> list[Fault]:
         possible = [
             (str(path.relative_to(tree)), *change)
             for path in files
-            for change in sorted(set(changes(path.read_text())))
+            if (source := path.read_text()).isascii()  # ast counts columns in bytes
+            for change in sorted(set(changes(source)))
         ]
         share = count // len(AREAS) + (index < count % len(AREAS))
         for chosen in rng.sample(possible, share):
@@ -143,38 +188,90 @@ def draw(tree: Path, count: int, seed: int) -> list[Fault]:
     return faults
 
 
-class Traced:
-    """Which tests execute a line, and how long each takes: a measurement of `traced_tests`."""
+def copied(tree: Path, to: Path) -> None:
+    """Copy the files of a tree, and link what is beside it."""
+    shutil.rmtree(to, ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=tree,
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    kernel = sorted((tree / "redistribution/copies").glob("*.so"))
+    names = [name for name in listed.split("\0") if name and (tree / name).is_file()]
+    for name in [*names, *(str(path.relative_to(tree)) for path in kernel)]:
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(tree / name, to / name)
+    beside = tree.parent / "shared"  # traces, if they are there
+    if beside.exists() and not (to.parent / "shared").exists():
+        (to.parent / "shared").symlink_to(beside.resolve())
 
-    def __init__(self, folder: Path, tree: Path) -> None:
-        self._data = coverage.CoverageData(str(folder / "data" / "coverage"))
-        self._data.read()
-        self._tree = tree
-        self._names = {name: name for name in self._data.measured_files()}
-        rows = (json.loads(line) for line in (folder / "durations.jsonl").read_text().splitlines())
-        self.durations: dict[str, float] = dict(rows)
+
+def environment(copy: Path) -> dict[str, str]:
+    """Return the environment of tests that run in a copy of the tree."""
+    paths = os.pathsep.join((str(copy), str(Path(__file__).parent)))
+    return {**os.environ, "RESHAPE_COMPILED": "0", "PYTHONPATH": paths}
+
+
+def trace(tree: Path, out: Path, faults: list[Fault], options: list[str]) -> int:
+    """Run the tests once in a copy that notes which test reaches which faulty line.
+
+    Returns
+    -------
+    int : exit code of pytest.
+    """
+    copy = out / "traced" / "tree"
+    copied(tree, copy)
+    (copy / _REACHED).write_text(_REACHED_SOURCE.format(path=str(out / "reached.txt")))
+    by_file: dict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        by_file[fault.file].append(fault)
+    for file, here in by_file.items():
+        source = (copy / file).read_text()
+        for fault in sorted(here, key=lambda fault: fault.whole, reverse=True):
+            begin, end = _offset(source, *fault.whole[:2]), _offset(source, *fault.whole[2:])
+            module = '__import__("redistribution.reached", fromlist=["reached"])'
+            call = f"({module}.reached({fault.number}), "
+            source = f"{source[:begin]}{call}{source[begin:end]})[1]{source[end:]}"
+        (copy / file).write_text(source)
+    python = str(tree / ".venv" / "bin" / "python")
+    argv = [python, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", *options]
+    where = environment(copy) | {_DURATIONS: str(out / "durations.jsonl")}
+    (out / "faults.json").write_text(json.dumps([asdict(fault) for fault in faults]))
+    return subprocess.run(argv, cwd=copy, env=where, check=False).returncode
+
+
+class Reached:
+    """Which tests reach a fault, and how long each takes: the results of a traced run."""
+
+    def __init__(self, out: Path) -> None:
+        self.durations: dict[str, float] = defaultdict(float)
+        for line in (out / "durations.jsonl").read_text().splitlines():
+            test, seconds = json.loads(line)
+            self.durations[test] += seconds
         self._of_file: dict[str, list[str]] = defaultdict(list)
         for test in self.durations:
             self._of_file[test.partition("::")[0]].append(test)
+        self._lines: dict[int, set[str]] = defaultdict(set)
+        for line in (out / "reached.txt").read_text().splitlines():
+            number, _, test = line.partition(" ")
+            self._lines[int(number)].add(test)
 
-    def tests(self, file: str, line: int) -> list[str]:
-        """Return the tests that execute a line, the shortest first.
+    def tests(self, fault: int) -> list[str]:
+        """Return the tests that reach a fault, the shortest first.
 
-        A child process belongs to the test that started it. If other tests of that file used it too
-        (a service for a module), they come last.
+        A process that several tests of a file share, such as a service of a module, has the name
+        of the first one, in its phase `setup`. The other tests of that file come last.
         """
-        name = next((name for name in self._names if name.endswith(f"/{file}")), None)
-        contexts = self._data.contexts_by_lineno(name).get(line, []) if name else []
         direct: set[str] = set()
         shared: set[str] = set()
-        for context in contexts:
-            test = context.removeprefix("outside|")
-            for phase in (" (setup)", " (call)", " (teardown)"):
-                if test.endswith(phase):
-                    test = test.removesuffix(phase)
-                    shared.update(self._of_file[test.partition("::")[0]])
+        for line in self._lines[fault]:
+            test, _, phase = line.rpartition(" ")
             if test in self.durations:
                 direct.add(test)
+            if phase == "(setup)":
+                shared.update(self._of_file[test.partition("::")[0]])
         return [
             test
             for group in (direct, shared - direct)
@@ -191,26 +288,8 @@ class Trial:
         self._copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(copies):
             copy = out / "trees" / str(number) / "tree"
-            self._copy(copy)
+            copied(tree, copy)
             self._copies.put(copy)
-
-    def _copy(self, to: Path) -> None:
-        shutil.rmtree(to, ignore_errors=True)
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=self.tree,
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        kernel = sorted((self.tree / "redistribution/copies").glob("*.so"))
-        names = [name for name in listed.split("\0") if name and (self.tree / name).is_file()]
-        for name in [*names, *(str(path.relative_to(self.tree)) for path in kernel)]:
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(self.tree / name, to / name)
-        beside = self.tree.parent / "shared"  # traces, if they are there
-        if beside.exists() and not (to.parent / "shared").exists():
-            (to.parent / "shared").symlink_to(beside.resolve())
 
     def _failing(self, copy: Path, tests: list[str]) -> str | None:
         """Run tests until one fails; return it, or `None`."""
@@ -219,11 +298,10 @@ class Trial:
         python = str(self.tree / ".venv" / "bin" / "python")
         argv = [python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         argv += [f"--timeout={TEST_S}", "--no-header", "--tb=no", "-rfE", f"@{listed}"]
-        environment = {**os.environ, "RESHAPE_COMPILED": "0", "PYTHONPATH": str(copy)}
         group = subprocess.Popen(
             argv,
             cwd=copy,
-            env=environment,
+            env=environment(copy),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -268,7 +346,7 @@ class Trial:
             path.write_text(source)
             self._copies.put(copy)
         return asdict(fault) | {
-            "was": source.splitlines()[fault.line - 1].strip(),
+            "was": source.splitlines()[fault.span[0] - 1].strip(),
             "tests": len(tests),
             "by": by,
             "seconds": round(time.monotonic() - begin, 1),
@@ -282,29 +360,34 @@ class Trial:
 
 
 def main() -> int:
-    """Run a trial."""
+    """Trace the tests, or run a trial."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--traced", type=Path, required=True, help="measurement of traced_tests")
+    parser.add_argument("what", choices=["trace", "try"])
     parser.add_argument("--out", type=Path, required=True, help="folder of the outcomes")
     parser.add_argument("--faults", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="numbers of faults, separated by commas")
     parser.add_argument("--parallel", type=int, default=2, help="faults tried at a time")
-    parser.add_argument("--tree", type=Path, default=Path(__file__).parents[2])
+    parser.add_argument("options", nargs="*", help="options of pytest for the traced run")
     options = parser.parse_args()
-    tree, out = options.tree.resolve(), options.out.resolve()
+    tree, out = Path(__file__).resolve().parents[2], options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
+    if options.what == "trace":
+        return trace(tree, out, draw(tree, options.faults, options.seed), options.options)
     record = out / "outcomes.jsonl"
     done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
     known = {outcome["number"] for outcome in done}
-    faults = draw(tree, options.faults, options.seed)
+    faults = [
+        Fault(**fault | {"span": tuple(fault["span"]), "whole": tuple(fault["whole"])})
+        for fault in json.loads((out / "faults.json").read_text())
+    ]
     if options.only:
         numbers = {int(number) for number in options.only.split(",")}
         faults = [fault for fault in faults if fault.number in numbers]
-    traced = Traced(options.traced.resolve(), tree)
-    missing = [(f, traced.tests(f.file, f.line)) for f in faults if f.number not in known]
+    reached = Reached(out)
+    missing = [(f, reached.tests(f.number)) for f in faults if f.number not in known]
     trial = Trial(tree, out, min(options.parallel, len(missing)))
     with ThreadPoolExecutor(options.parallel) as pool, record.open("a") as file:
         for outcome in pool.map(lambda pair: trial.run(*pair), missing):
@@ -321,8 +404,10 @@ def main() -> int:
 
 def _row(outcome: dict[str, object]) -> str:
     """Return the line of a table for an outcome."""
-    where = f"{outcome['file']}:{outcome['line']}"
-    result = outcome["by"] or "SURVIVED"
+    span = outcome["span"]
+    assert isinstance(span, list | tuple)
+    where = f"{outcome['file']}:{span[0]}"
+    result = outcome["by"] or f"SURVIVED {outcome['tests']} tests"
     change = f"{outcome['was']} -> {outcome['text']}"
     return f"{outcome['number']} | {outcome['area']} | {where} | {change} | {result}"
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 
 from reshape.wire import messages as m
 from scheduler.client.sites import records
@@ -25,15 +25,15 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_records_there_is_nothing_to_move(file: Path) -> None:
-    found = reshape("rebalance", "--sites", file)
+    found = invoke("rebalance", "--sites", file)
     assert "no job that was submitted from here waits at these sites" in found.stdout
-    data = json.loads(reshape("rebalance", "--sites", file, "--json").stdout)
+    data = json.loads(invoke("rebalance", "--sites", file, "--json").stdout)
     assert (data["jobs"], data["passed_over"]) == ([], {})
 
 
 def test_a_site_that_is_away_is_passed_over(file: Path) -> None:
     records.write(SubmissionRecord("k", "a", str(file.parent / "a"), None, 3))
-    data = json.loads(reshape("rebalance", "--sites", file, "--json").stdout)
+    data = json.loads(invoke("rebalance", "--sites", file, "--json").stdout)
     assert data["jobs"] == []
     assert "no scheduler service in" in data["passed_over"]["a"]
 
@@ -46,22 +46,22 @@ def test_a_move_that_cannot_be_completed_keeps_its_record(file: Path, leaves: bo
     )
     records.write(record)
     words = ("rebalance", "--sites", file, "--json")
-    planned = json.loads(reshape(*words, "--dry-run").stdout)["jobs"][0]
+    planned = json.loads(invoke(*words, "--dry-run").stdout)["jobs"][0]
     assert (planned["outcome"], planned["note"]) == (
         "would move",
         "a move was begun and is not complete",
     )
-    done = reshape(*words, code=4)
+    done = invoke(*words, code=4)
     (job,) = json.loads(done.stdout)["jobs"]
     assert job["outcome"] == "unknown"
     part = "whether job a:3 was withdrawn is not known" if leaves else "site b cannot be asked"
     assert part in job["note"]
     assert records.read("k") == record
-    assert part in reshape("submit", "--sites", file, "--retry", "k", code=4).stderr
+    assert part in invoke("submit", "--sites", file, "--retry", "k", code=4).stderr
 
 
 def test_margins_are_checked(file: Path) -> None:
     assert (
         "1.5 is not in the range"
-        in reshape("rebalance", "--sites", file, "--gain", 1.5, code=2).stderr
+        in invoke("rebalance", "--sites", file, "--gain", 1.5, code=2).stderr
     )

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from cluster import Cluster
-from command_line import reshape
+from command_line import invoke
 from hosts import Hosts, NoHosts
 
 from reshape.topology import Topology
@@ -85,7 +85,7 @@ def test_ranks_on_hosts_are_bound_to_the_cpus_of_their_processors(tmp_path: Path
                 cluster.start_service()
                 cluster.until_up("n1", "n2")
                 assert shown(cluster, job) == wanted
-            reshape("cancel", "--dir", cluster.directory, job)
+            invoke("cancel", "--dir", cluster.directory, job)
             cluster.wait(job)
         job = cluster.submit(RANKS, 3, bind=False)
         cluster.until(lambda: cluster.output(job).count("3") == 3)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from command_line import invoke
 
 from reshape.wire.messages import JobInfo, ResizeInfo
 
@@ -22,18 +23,8 @@ def run(served: Any) -> Run:
     """Run a command on the directory of the service under test."""
 
     def run(name: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "reshape", name, "--dir", str(served.directory)]
-        done = subprocess.run(
-            [*command, *arguments],
-            cwd=served.work,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
+        words = (name, "--dir", served.directory, *arguments)
+        return invoke(*words, code=code, cwd=served.work)
 
     return run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 
 from reshape.wire import messages as m
 
@@ -40,7 +40,7 @@ def test_jobs_of_a_node_that_expires_end_or_go_back_to_the_queue(
     served.start("--config", str(tmp_path / "config.yaml"))
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     where = ("--dir", served.directory)
-    assert "until 20" in reshape("node", "list", *where).stdout
+    assert "until 20" in invoke("node", "list", *where).stdout
     long = served.submit(sleeper, 1, walltime_s=600.0)
     assert served.until(long, "RUNNING").nodes == "a"
     queued = served.submit(["true"], 1, walltime_s=600.0)
@@ -56,7 +56,7 @@ def test_jobs_of_a_node_that_expires_end_or_go_back_to_the_queue(
     while nodes(served) != {"a": "alloc"} or has_agent(served, "b"):
         assert time.monotonic() < end, nodes(served)
         time.sleep(0.1)
-    reshape("cancel", *where, long)
+    invoke("cancel", *where, long)
     assert served.until(short, "RUNNING").nodes == "a"
-    reshape("cancel", *where, short)
+    invoke("cancel", *where, short)
     assert served.wait(queued).state == "COMPLETED"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from command_line import reshape
+from command_line import invoke
 from host_programs import skip_without_hosts, synthetic
 from hosts import NETWORK
 from paths import ROOT
@@ -119,7 +119,7 @@ def test_agents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         assert "has the role job: an agent needs one of the role agent" in done.stderr
         done = started_agent(cluster, "--connect", agent, "--node", "n2")
         assert "an agent of n2 already runs on this host" in done.stderr
-        reshape("access", "revoke", "--dir", cluster.directory, "--user", cluster.place.owner)
+        invoke("access", "revoke", "--dir", cluster.directory, "--user", cluster.place.owner)
         done = started_agent(cluster, "--connect", agent, "--node", "n2")
         assert "refuses the key of the access file" in done.stderr
         assert "Traceback" not in done.stderr
@@ -133,7 +133,7 @@ def test_agents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_the_agent_of_a_removed_node_ends_and_another_one_is_refused(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2) as cluster:
         cluster.hosts.cut("n2")
-        reshape("node", "remove", "--dir", cluster.directory, "n2")
+        invoke("node", "remove", "--dir", cluster.directory, "n2")
         assert list(cluster.nodes()) == ["n1"]
         cluster.hosts.join("n2")
         assert cluster.agents["n2"].wait(30) == 0
@@ -142,7 +142,7 @@ def test_the_agent_of_a_removed_node_ends_and_another_one_is_refused(tmp_path: P
         )
         assert done.returncode == 1
         assert "node n2 was removed from the service, so its agent ends" in done.stderr
-        reshape("node", "resume", "--dir", cluster.directory, "n2")
+        invoke("node", "resume", "--dir", cluster.directory, "n2")
         cluster.start_agent("n2")
         cluster.until_up("n1", "n2")
         assert cluster.wait(cluster.submit(["true"], 4)).state == "COMPLETED"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 
 from reshape.errors import ReshapeError
 
@@ -45,12 +46,7 @@ def waits(served: Any, until: str, processors: int, **more: object) -> int:
 
 def command(served: Any, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     name, *rest = words
-    done = subprocess.run(
-        [sys.executable, "-m", "reshape", name, "--dir", str(served.directory), *rest],
-        cwd=served.work, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+    return invoke(name, "--dir", served.directory, *rest, code=code, cwd=served.work)
 
 
 def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) -> None:
@@ -83,10 +79,7 @@ def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) ->
         placing.submit(["true"], 9)
     command(placing, "cancel", str(three), str(waiting))
     assert placing.wait(three).state == "CANCELLED"
-    again = subprocess.run(
-        [sys.executable, "-m", "reshape", "replay", str(placing.directory)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    again = invoke("replay", placing.directory)
     assert "decisions identical, 0 resizes among them" in again.stdout, again.stdout + again.stderr
 
 
@@ -167,8 +160,5 @@ def test_places_in_a_torus_across_a_restart(served: Any, tmp_path: Path) -> None
     assert served.until(waiting, "RUNNING").nodes == "a,d"
     command(served, "cancel", str(four), str(waiting))
     assert served.wait(four).state == "CANCELLED"
-    again = subprocess.run(
-        [sys.executable, "-m", "reshape", "replay", str(served.directory)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    again = invoke("replay", served.directory)
     assert "decisions identical" in again.stdout, again.stdout + again.stderr

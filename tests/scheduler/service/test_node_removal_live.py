@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -17,7 +17,7 @@ CONFIG = "nodes:\n  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
 
 def listed(service: Any) -> list[str]:
     """NODE|STATE|PROCS of each node."""
-    lines = reshape("node", "list", "--dir", service.directory, "--parsable").stdout.splitlines()
+    lines = invoke("node", "list", "--dir", service.directory, "--parsable").stdout.splitlines()
     return ["|".join(line.split("|")[:3]) for line in lines[1:]]
 
 
@@ -38,7 +38,7 @@ def two_nodes(served: Any, tmp_path: Path) -> Any:
 
 def test_a_node_without_jobs_is_removed_and_its_agent_ends(two_nodes: Any) -> None:
     where = ("--dir", two_nodes.directory)
-    assert reshape("node", "remove", *where, "b").stdout == "node b is removed\n"
+    assert invoke("node", "remove", *where, "b").stdout == "node b is removed\n"
     until_listed(two_nodes, "a|idle|0/2")
     end = time.monotonic() + 10
     while any("b" in each.cmdline() for each in two_nodes.processes()):
@@ -47,13 +47,13 @@ def test_a_node_without_jobs_is_removed_and_its_agent_ends(two_nodes: Any) -> No
     job = two_nodes.submit(["true"], 3)
     assert "3 processors wanted, the machine has 2" in two_nodes.story(job)
     for command in ("remove", "drain"):
-        error = reshape("node", command, *where, "b", code=1).stderr
+        error = invoke("node", command, *where, "b", code=1).stderr
         assert "node b was removed; reshape node resume b takes it back" in error
     two_nodes.kill()
     two_nodes.start()
     until_listed(two_nodes, "a|idle|0/2")
     assert not any("b" in each.cmdline() for each in two_nodes.processes())
-    reshape("node", "resume", *where, "b")
+    invoke("node", "resume", *where, "b")
     assert two_nodes.wait(job).state == "COMPLETED"
     until_listed(two_nodes, "a|idle|0/2", "b|idle|0/1")
 
@@ -62,14 +62,14 @@ def test_a_node_with_jobs_must_drain_before_it_is_removed(two_nodes: Any) -> Non
     where = ("--dir", two_nodes.directory)
     job = two_nodes.submit([sys.executable, "-c", "import time; time.sleep(600)"], 3)
     two_nodes.until(job, "RUNNING")
-    error = reshape("node", "remove", *where, "b", code=1).stderr
+    error = invoke("node", "remove", *where, "b", code=1).stderr
     assert f"job {job} holds processors of node b: let it drain first" in error
-    reshape("node", "drain", *where, "b")
-    done = reshape("node", "remove", *where, "b")
+    invoke("node", "drain", *where, "b")
+    done = invoke("node", "remove", *where, "b")
     assert done.stdout == f"node b is removed as soon as job {job} has left it\n"
     assert "b (it is removed as soon as its jobs have left it)" in two_nodes.story(job)
     assert listed(two_nodes) == ["a|alloc|2/2", "b|drng|1/1"]
     assert two_nodes.job(job).state == "RUNNING"
-    reshape("cancel", *where, job)
+    invoke("cancel", *where, job)
     until_listed(two_nodes, "a|idle|0/2")
     assert two_nodes.free() == 2

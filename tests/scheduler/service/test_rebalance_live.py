@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 
 from reshape.wire import messages as m
 from scheduler.client.asking import list_jobs
@@ -62,9 +63,10 @@ class TwoSites:
 
     def run(self, *words: object, code: int = 0, hook: str = "") -> str:
         """Run a command, with a hook or without; return its output."""
-        start = ["-c", hook] if hook else ["-m", "reshape"]
+        if not hook:
+            return invoke(*words, code=code).stdout
         done = subprocess.run(
-            [sys.executable, *start, *map(str, words)],
+            [sys.executable, "-c", hook, *map(str, words)],
             capture_output=True,
             text=True,
             timeout=60,

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from command_line import invoke
 
 MACHINE = """
 nodes: [a, b]
@@ -20,12 +21,7 @@ WAITER = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.slee
 
 def command(served: Any, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     name, *rest = words
-    done = subprocess.run(
-        [sys.executable, "-m", "reshape", name, "--dir", str(served.directory), *rest],
-        cwd=served.work, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+    return invoke(name, "--dir", served.directory, *rest, code=code, cwd=served.work)
 
 
 def submit(served: Any, demand: int, until: str) -> int:
@@ -76,10 +72,7 @@ def test_jobs_avoid_the_node_on_which_they_would_be_penalised(served: Any, tmp_p
         (served.work / name).touch()
     for job in (first, second, third):
         assert served.wait(job).state == "COMPLETED"
-    again = subprocess.run(
-        [sys.executable, "-m", "reshape", "replay", str(served.directory)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    again = invoke("replay", served.directory)
     assert "decisions identical" in again.stdout, again.stdout + again.stderr
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import invoke
 
 from reshape.errors import ServiceUnavailable
 from scheduler.client.asking import list_jobs, service_info
@@ -48,11 +49,7 @@ class Sites:
         )
 
     def reshape(self, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "reshape", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
+        return invoke(*words, code=code)
 
     def submit(self, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
         program = ("--", "sleep", "60")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from command_line import reshape
+from command_line import invoke
 from host_programs import skip_without_hosts, synthetic
 from paths import ROOT
 
@@ -170,13 +170,13 @@ def test_a_job_leaves_a_node_that_drains(tmp_path: Path) -> None:
             synthetic(200), 2, max_processors=4, topology=Topology.parse("list:2,4")
         )
         cluster.until(lambda: cluster.job(job).size == 4)
-        reshape("node", "drain", *directory, "--reason", "new disk", "n1")
+        invoke("node", "drain", *directory, "--reason", "new disk", "n1")
         cluster.until(lambda: cluster.job(job).nodes == "n2")
-        assert "off n1, which drains" in reshape("explain", *directory, job).stdout
+        assert "off n1, which drains" in invoke("explain", *directory, job).stdout
         rigid = cluster.submit(["true"], 2)
         cluster.until(lambda: cluster.job(rigid).state == "PENDING")
-        assert "2 are on nodes that drain" in reshape("explain", *directory, rigid).stdout
-        lines = reshape("node", "list", *directory, "--parsable").stdout.splitlines()
+        assert "2 are on nodes that drain" in invoke("explain", *directory, rigid).stdout
+        lines = invoke("node", "list", *directory, "--parsable").stdout.splitlines()
         assert lines == [
             "NODE|STATE|PROCS(USED/ALL)|HOST|LAUNCHER|JOBS|REASON",
             "n1|drain|0/2|n1|none|-|new disk",
@@ -185,8 +185,8 @@ def test_a_job_leaves_a_node_that_drains(tmp_path: Path) -> None:
         cluster.kill_service()
         cluster.start_service()
         cluster.until_up("n1", "n2")
-        assert "node n1 drains already" in reshape("node", "drain", *directory, "n1", code=1).stderr
-        reshape("node", "resume", *directory, "n1")
+        assert "node n1 drains already" in invoke("node", "drain", *directory, "n1", code=1).stderr
+        invoke("node", "resume", *directory, "n1")
         assert cluster.wait(rigid).state == "COMPLETED"
         info = cluster.wait(job)
         assert info.state == "COMPLETED", cluster.output(job)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from claim_records import check_claims
-from command_line import reshape
+from command_line import invoke
 from paths import SYNTHETIC_TRACE
 
 from simulator.results.statistics import Interval
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.studies
 def study(folder: Path, name: str, *options: Any) -> dict[str, Any]:
     """Report of a shipped study, with options."""
     changes = [word for option in options for word in ("--set", option)]
-    done = reshape("study", name, *changes, "--seeds", 2, "--out", folder / name, "-j", 1, "--json")
+    done = invoke("study", name, *changes, "--seeds", 2, "--out", folder / name, "-j", 1, "--json")
     found: dict[str, Any] = json.loads(done.stdout)
     check_claims(found, some=False)
     text = (folder / name / "report.txt").read_text()
@@ -63,7 +63,7 @@ def test_redir_choices_week_and_direction(tmp_path: Path) -> None:
         " alpha: 0.25, conflict: longest-walltime, filter: processors}\n"
         "grid: {warm_h: [0, 48], week: [1, 2], theta: [null, 2, 20]}\nseeds: 2\n"
     )
-    done = reshape("study", tmp_path / "small.yaml", "-j", 1, "--json")
+    done = invoke("study", tmp_path / "small.yaml", "-j", 1, "--json")
     found = json.loads(done.stdout)
     assert [(r["warm_h"], r["direction"]) for r in found["readings"]] == [
         (h, d) for h in (0, 48) for d in ("with/without", "without/with")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from claim_records import check_claims
-from command_line import reshape
+from command_line import invoke
 from paths import SYNTHETIC_TRACE
 
 from reshape.errors import ReshapeError
@@ -31,7 +31,7 @@ grid: {week: [1, 2], alpha: [0.1, 0.25], theta: [null, 2, 20]}
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     (folder / "small.yaml").write_text(STUDY)
-    reshape("study", folder / "small.yaml", "--out", folder / "out", "-j", 1)
+    invoke("study", folder / "small.yaml", "--out", folder / "out", "-j", 1)
     return folder / "out"
 
 
@@ -90,9 +90,7 @@ def test_claims_about_a_trace_of_the_paper(output: Path) -> None:
 
 def test_a_run_equals_the_commands(output: Path, tmp_path: Path) -> None:
     """Compare with `reshape workload weeks` and `reshape simulate` under the same rules."""
-    reshape(
-        "workload", "weeks", SYNTHETIC_TRACE, "--weeks", 2, "--utilization", 0.1, "-o", tmp_path
-    )
+    invoke("workload", "weeks", SYNTHETIC_TRACE, "--weeks", 2, "--utilization", 0.1, "-o", tmp_path)
     week = tmp_path / "synthetic-week-001.swf.gz"
     rules = ("--estimates", "exact", "--overrun", "extend", "--json")
     for row in rows(output):
@@ -105,7 +103,7 @@ def test_a_run_equals_the_commands(output: Path, tmp_path: Path) -> None:
             if point["theta"] is None
             else ("--set", redirection[0], "--set", redirection[1])
         )
-        simulated = json.loads(reshape("simulate", week, *rules, *chosen).stdout)
+        simulated = json.loads(invoke("simulate", week, *rules, *chosen).stdout)
         for name in (MEAN, MAX, "jobs", "redirected", "lost_processor_s"):
             assert simulated[name] == pytest.approx(row.result[name])
 

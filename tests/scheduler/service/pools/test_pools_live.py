@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import reshape
+from command_line import invoke
 from fake_slurm import FakeSlurm
 
 from reshape.errors import ReshapeError
@@ -87,8 +87,8 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     assert "pool p is active; it has requested 1 node" in served.story(job)
     long = served.submit(["true"], 2, 600.0)
     assert "its allocations have 00:09:00 for a job, too little for it" in served.story(long)
-    reshape("cancel", "--dir", served.directory, long)
-    assert "p-1" in reshape("pool", "info", "--dir", served.directory, "p").stdout
+    invoke("cancel", "--dir", served.directory, long)
+    assert "p-1" in invoke("pool", "info", "--dir", served.directory, "p").stdout
     slurm.grant(2)
     assert served.until(job, "RUNNING", 60.0).nodes == "p-1"
     nodes = served.ask(m.ListNodes()).nodes
@@ -100,7 +100,7 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     calls = len(slurm.calls())
     time.sleep(6)
     assert len(slurm.calls()) == calls
-    reshape("pool", "remove", "--dir", served.directory, "p")
+    invoke("pool", "remove", "--dir", served.directory, "p")
     until(lambda: served.ask(m.ListPools()).pools == [])
     with pytest.raises(ReshapeError, match="the machine has 1"):
         submit(served, ["true"])
@@ -130,8 +130,8 @@ def test_a_running_job_expands_onto_a_node_that_the_pool_gets_for_it(
     # Both nodes are on this host, so they have the shared memory of the job in common.
     info = served.when(job, lambda info: info.nodes == "p-1,p-2" and info.size == 4, 60.0)
     assert {each.outcome for each in info.resizes} == {"done"}
-    reshape("cancel", "--dir", served.directory, job)
-    assert "grow running yes" in reshape("pool", "info", "--dir", served.directory, "p").stdout
+    invoke("cancel", "--dir", served.directory, job)
+    assert "grow running yes" in invoke("pool", "info", "--dir", served.directory, "p").stdout
 
 
 def test_a_queued_allocation_is_cancelled_when_its_job_is_gone(
@@ -141,7 +141,7 @@ def test_a_queued_allocation_is_cancelled_when_its_job_is_gone(
     add(served)
     job = submit(served, ["true"])
     until(lambda: states(served) == ["queued"])
-    reshape("cancel", "--dir", served.directory, job)
+    invoke("cancel", "--dir", served.directory, job)
     until(lambda: [each["state"] for each in slurm.jobs().values()] == ["CANCELLED"])
     until(lambda: states(served) == [])
 
@@ -191,29 +191,29 @@ def test_a_refused_submission_is_followed_by_a_wait_that_commands_show(
     slurm.set("refuse", "Invalid account")
     job = submit(served, ["true"])
     until(lambda: pool(served).state == "waiting")
-    shown = reshape("pool", "list", "--dir", served.directory).stdout
+    shown = invoke("pool", "list", "--dir", served.directory).stdout
     assert "Invalid account" in shown
-    assert "pool p is waiting" in reshape("queue", "--dir", served.directory).stderr
+    assert "pool p is waiting" in invoke("queue", "--dir", served.directory).stderr
     assert "Invalid account" in served.story(job)
     assert slurm.jobs() == {}
     # An administrator who has corrected it need not wait.
     slurm.clear("refuse")
     slurm.grant(1)
-    reshape("pool", "resume", "--dir", served.directory, "p")
+    invoke("pool", "resume", "--dir", served.directory, "p")
     assert served.wait(job).state == "COMPLETED"
 
 
 def test_a_paused_pool_says_so_and_submits_nothing(served: Any, slurm: FakeSlurm) -> None:
     serve(served)
     add(served)
-    reshape("pool", "pause", "--dir", served.directory, "--reason", "maintenance", "p")
+    invoke("pool", "pause", "--dir", served.directory, "--reason", "maintenance", "p")
     job = submit(served, ["true"])
     time.sleep(3)
     assert slurm.jobs() == {}
     for command in (["pool", "list"], ["queue"], ["explain", job]):
-        done = reshape(command[0], *command[1:], "--dir", served.directory)
+        done = invoke(command[0], *command[1:], "--dir", served.directory)
         assert "maintenance" in done.stdout + done.stderr
-    reshape("pool", "remove", "--dir", served.directory, "p")
+    invoke("pool", "remove", "--dir", served.directory, "p")
 
 
 def test_a_batch_job_that_is_cancelled_ends_its_jobs_and_its_nodes(
@@ -229,7 +229,7 @@ def test_a_batch_job_that_is_cancelled_ends_its_jobs_and_its_nodes(
     served.until(job, "RUNNING", 60.0)
     assert len(slurm.jobs()) == 2
     until(lambda: states(served) == ["running"])
-    reshape("cancel", "--dir", served.directory, job)
+    invoke("cancel", "--dir", served.directory, job)
 
 
 def test_an_allocation_that_expires_ends_without_a_cancellation(
@@ -252,7 +252,7 @@ def test_an_allocation_that_expires_ends_without_a_cancellation(
         line for line in log.read_text().splitlines() if re.search("(WARN|ERR).* pool=", line)
     ]
     assert "scancel" not in [name for _, name, _ in slurm.calls()]
-    reshape("cancel", "--dir", served.directory, job)
+    invoke("cancel", "--dir", served.directory, job)
 
 
 def _quick(served: Any) -> Path:

@@ -1,0 +1,93 @@
+"""What a run leaves on the machine: libraries' files are removed, our own are an error.
+
+MPI libraries whose processes are killed leave files in /dev/shm and /tmp; tests kill many. An agent
+that is killed leaves its lock, which the next agent of the same service would remove. Other folders
+of this project that no process uses at the end of a run are a defect of a test or of the product,
+and the run fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scheduler.node.groups import mpi_memory
+
+SHARED_MEMORY = Path("/dev/shm")
+#: hydra writes the topology of the machine to a file with a fixed name, and reads it at once.
+_HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 20.0
+#: Files of an agent, beside the folders of jobs.
+_OF_AGENTS = ("agent-", "mpi-files-", "job.json")
+_BEGAN = pytest.StashKey[float]()
+_LEFT = pytest.StashKey[list[str]]()
+
+
+def _created_since(path: Path, begin: float) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and status.st_ctime >= begin
+
+
+def _in_use(folder: Path) -> bool:
+    """Whether a process maps or opens a file below a folder, or names it on its command line."""
+    text = str(folder)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if any(text in word for word in process.cmdline()):
+                return True
+            if text in Path(f"/proc/{process.pid}/maps").read_text(errors="replace"):
+                return True
+            if any(file.path.startswith(text) for file in process.open_files()):
+                return True
+    return False
+
+
+def left_since(begin: float) -> list[str]:
+    """Remove what libraries have left since a time, and return this project's folders.
+
+    Parameters
+    ----------
+    begin : wall time, Unix seconds.
+    """
+    mpi_memory.remove(mpi_memory.changed_between(begin, time.time()))
+    for path in Path("/tmp").glob(_HYDRA_FILES):
+        if _created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
+            path.unlink(missing_ok=True)
+    folders = [*SHARED_MEMORY.glob("reshape-*"), *Path("/tmp").glob("reshape-*")]
+    left = [path for path in folders if _created_since(path, begin) and not _in_use(path)]
+    defects = []
+    for path in left:
+        names = sorted(os.listdir(path)) if path.is_dir() else [""]
+        if not all(name.startswith(_OF_AGENTS) for name in names):
+            defects.append(f"{path} ({', '.join(names[:5])})")
+        shutil.rmtree(path, ignore_errors=True)
+    return defects
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Note the time at which a run begins."""
+    config.stash[_BEGAN] = time.time()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a run fail that leaves folders of this project."""
+    if hasattr(session.config, "workerinput"):  # a process of pytest-xdist; the first one checks
+        return
+    session.config.stash[_LEFT] = left_since(session.config.stash[_BEGAN])
+    if session.config.stash[_LEFT] and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was left."""
+    for text in terminalreporter.config.stash.get(_LEFT, []):
+        terminalreporter.line(f"left behind: {text}", red=True)
