@@ -3,7 +3,8 @@
     server.json     endpoint, process and start time of the service (removed when it ends)
     secret          secret that the service and its agents share
     memory-folder   name of the folder in /dev/shm that holds the shared memory of the jobs
-    socket-folder   name of the folder of the socket, if it is not in the directory itself
+    socket-folder   name of the folder of the socket, if it is not in the directory itself (removed
+                    when the service ends and no job continues)
     journal.db      the journal (SQLite)
     access/         keys and access files for TCP (scheduler.node.access_keys)
     lock            lock of the service; agent-NODE.lock is the lock of an agent
@@ -23,7 +24,7 @@ import pwd
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reshape.errors import ReshapeError
@@ -127,6 +128,18 @@ class ServiceDirectory(JobFolders):
     def journal(self) -> Path:
         """Database of the journal."""
         return self.path / "journal.db"
+
+    def release_socket(self) -> None:
+        """Remove the folder of the socket, if it is not in the directory itself.
+
+        Its name is forgotten too: other users have seen it and could take it before the next
+        service starts.
+        """
+        if not self._socket_fits:
+            with suppress(OSError):  # another program has put a file there
+                self._socket.unlink(missing_ok=True)
+                self._socket.parent.rmdir()
+                (self.path / "socket-folder").unlink()
 
     def log(self, name: str) -> Path:
         """Return the log file of the service or of an agent."""

@@ -328,6 +328,8 @@ class Service:
         self._commit()
         self.directory.server_file.unlink(missing_ok=True)
         self._close()
+        if not self.core.live:
+            self.directory.release_socket()
         log.info("service ended")
 
     def _close(self) -> None:

@@ -29,6 +29,7 @@ class Served:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.place = ServiceDirectory(directory)
+        self.endpoint = ""  #: of the latest start; the directory may forget it at the end
         self.work = directory.parent / "work"
         self.work.mkdir(exist_ok=True)
         self.options: list[str] = []
@@ -38,6 +39,7 @@ class Served:
         """Start the service; without options, with those of its last start."""
         self.options = list(options) or self.options
         self.process = background.start(self.directory, self.options)
+        self.endpoint = self.place.endpoint
 
     def kill(self) -> None:
         """Kill the service."""
@@ -109,7 +111,7 @@ class Served:
             try:
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
-                belongs = process.environ().get("RESHAPE_SERVER") == self.place.endpoint
+                belongs = process.environ().get("RESHAPE_SERVER") == self.endpoint
                 serves = agents and str(self.directory) in process.cmdline()
             except (psutil.Error, OSError):
                 continue

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import tempfile
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -266,3 +269,22 @@ def _wait_for(condition, timeout: float = 15.0):
         assert time.monotonic() < end
         time.sleep(0.05)
     return value
+
+
+def test_the_folder_of_a_socket_with_a_long_path_is_removed(
+    new_served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    served = new_served(long / "service")
+    for _ in range(2):  # the second service draws a new name
+        served.start("--processors", "1")
+        (folder,) = temporary.glob("reshape-*")
+        assert served.endpoint == f"ipc://{folder}/socket"
+        background.stop(served.directory, kill=False)
+        served.process.wait(10)
+        assert list(temporary.glob("reshape-*")) == []
