@@ -11,6 +11,9 @@ COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/model
   $(wildcard scheduler/policies/backfill/*.py scheduler/virtual_clock/*.py) \
   simulator/engine/rigid_jobs.py simulator/engine/job_programs.py
 
+# Tests start thousands of Python processes; without compiled files each would compile the sources.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests that wait for processes run beside tests that compute, so there are more processes than cores.
 WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder

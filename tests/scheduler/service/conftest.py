@@ -196,3 +196,64 @@ def service(served: Served) -> Served:
     """A service of 8 processors with the resizing scenario."""
     served.start("--processors", "8")
     return served
+
+
+class Shared:
+    """One service for the tests of a module, replaced after a test that ended or killed it."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._served: Served | None = None
+        self._parts: set[int] = set()  # process numbers of the service and its agents
+
+    def get(self) -> Served:
+        """Return a service without jobs; start one if there is none."""
+        if self._served is None:
+            served = Served(self._factory.mktemp("shared") / "service")
+            self._served = served
+            served.start("--processors", "8")
+            self._parts = {process.pid for process in served.processes()}
+        return self._served
+
+    def settle(self) -> None:
+        """End what a test has left running; keep the service if it is as it was."""
+        served = self._served
+        if served is None:
+            return
+        if self._parts <= {process.pid for process in served.processes()}:
+            answer = served.ask(m.ListJobs())
+            assert isinstance(answer, m.Jobs)
+            for job in answer.jobs:
+                served.ask(m.Cancel(job=job.job))
+            for job in answer.jobs:
+                served.wait(job.job)
+            deadline = time.monotonic() + 15
+            while served.free() != 8 or served.processes(agents=False) or served.segments():
+                assert time.monotonic() < deadline, served.processes(agents=False)
+                time.sleep(0.02)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """End the service, if there is one."""
+        served, self._served = self._served, None
+        if served is not None:
+            served.end()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """Service of a module."""
+    made = Shared(tmp_path_factory)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def shared_service(shared: Shared) -> Iterator[Served]:
+    """A service as `service`, which other tests of the module use too.
+
+    It has no jobs that run or wait; numbers of jobs do not begin at 1.
+    """
+    yield shared.get()
+    shared.settle()
