@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from command_line import invoke
+from command_line import invoke, reshape
 
 from reshape.wire.messages import JobInfo, ResizeInfo
 
@@ -24,6 +24,8 @@ def run(served: Any) -> Run:
 
     def run(name: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         words = (name, "--dir", served.directory, *arguments)
+        if name == "serve":  # the service must not be a child of this process
+            return reshape(*words, code=code)
         return invoke(*words, code=code, cwd=served.work)
 
     return run

@@ -117,6 +117,7 @@ def sites(
         "    def assign(self, request, sites):\n        return sites[0]\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.syspath_prepend(str(tmp_path))
     left, right = new_served(tmp_path / "left"), new_served(tmp_path / "right")
     for served in (left, right):
         served.start("--processors", "1", "--scenario", "easy")
