@@ -255,6 +255,7 @@ def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
     assert not served.processes(agents=False)
 
 
+@pytest.mark.long
 def test_many_cycles_leave_nothing_behind(served, scripted):
     """Thirty expansions and contractions leak no descriptor, memory or shared memory."""
     cycles = 30
