@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from driver import run
+from several_programs import outputs
 
 from reshape.speedup import Prio
 
@@ -26,9 +27,8 @@ PLAIN = {
 @pytest.mark.parametrize("size", [1, 4, 6])
 @pytest.mark.parametrize("arguments", PLAIN)
 def test_plain_run_is_verified(size: int, arguments: str) -> None:
-    done = run(size, "-m", *f"apps.{arguments}".split())
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(PLAIN[arguments].format(size) + ".* verified\n", done.stdout), done.stdout
+    printed = outputs(size, tuple(PLAIN))[arguments]
+    assert re.fullmatch(PLAIN[arguments].format(size) + ".* verified\n", printed), printed
 
 
 BROKEN = {

@@ -10,18 +10,28 @@ import pytest
 from driver import run
 from scipy.io import mmwrite
 from scipy.sparse import csr_array, diags_array, random_array
+from several_programs import outputs
 
 CG = r"cg: unknowns={} steps=(\d+) processors={} residual \S+ max error \S+ verified\n"
 TASKS = r"masterworker: tasks={} processors={} max error \S+ verified\n"
 
 
+LAPLACIANS = {n: f"cg --n {n} --steps-per-iteration 3" for n in (1, 2, 23)}
+QUEUES = {
+    0: "masterworker --tasks 0",
+    5: "masterworker --tasks 5 --batch 1",
+    200: "masterworker --tasks 200 --batch 7",
+}
+PLAIN = (*LAPLACIANS.values(), *QUEUES.values())
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
-@pytest.mark.parametrize("n", [1, 2, 23])
+@pytest.mark.parametrize("n", LAPLACIANS)
 def test_cg_on_the_laplacian(size: int, n: int) -> None:
     """Sizes include fewer unknowns than processes."""
-    done = run(size, "-m", "apps.cg", "--n", str(n), "--steps-per-iteration", "3")
-    found = re.fullmatch(CG.format(n * n, size), done.stdout)
-    assert found, done.stdout + done.stderr
+    printed = outputs(size, PLAIN)[LAPLACIANS[n]]
+    found = re.fullmatch(CG.format(n * n, size), printed)
+    assert found, printed
     assert int(found[1]) <= 4 * n + 4  # grows with the square root of the condition
 
 
@@ -37,11 +47,11 @@ def test_cg_on_a_matrix_market_file(tmp_path: Path, size: int) -> None:
     assert re.fullmatch(CG.format(60, size), done.stdout), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 6])
-@pytest.mark.parametrize("options", ["--tasks 0", "--tasks 5 --batch 1", "--tasks 200 --batch 7"])
-def test_tasks_are_done_once_each(size: int, options: str) -> None:
-    done = run(size, "-m", "apps.masterworker", *options.split())
-    assert re.fullmatch(TASKS.format(options.split()[1], size), done.stdout), done.stderr
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("tasks", QUEUES)
+def test_tasks_are_done_once_each(size: int, tasks: int) -> None:
+    printed = outputs(size, PLAIN)[QUEUES[tasks]]
+    assert re.fullmatch(TASKS.format(tasks, size), printed), printed
 
 
 BROKEN = {

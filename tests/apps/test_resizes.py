@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driver import Driver
@@ -35,8 +37,16 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("topology", RESIZES)
-@pytest.mark.parametrize("arguments", PROGRAMS, ids=lambda arguments: arguments.split()[0])
+def cases() -> Iterator[Any]:
+    """Yield every program with every topology; `make test` takes one topology for each program."""
+    for i, arguments in enumerate(PROGRAMS):
+        for j, topology in enumerate(RESIZES):
+            marks = [] if i % len(RESIZES) == j else [pytest.mark.long]
+            name = f"{arguments.split()[0]}-{topology}"
+            yield pytest.param(arguments, topology, marks=marks, id=name)
+
+
+@pytest.mark.parametrize(("arguments", "topology"), list(cases()))
 def test_result_is_verified_after_resizes(tmp_path: Path, arguments: str, topology: str) -> None:
     """With each topology the original group leaves."""
     program, *options = arguments.split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +144,8 @@ class Served:
             process.send_signal(signal.SIGKILL)
         assert not listed, f"left behind: {listed}"
         assert not self.segments()
+        if (self.directory / "memory-folder").exists():  # an agent that was killed leaves files
+            shutil.rmtree(self.place.memory, ignore_errors=True)
 
     def mpi_segments(self) -> set[Path]:
         """Return the shared memory that the MPI library of the jobs maps now."""
