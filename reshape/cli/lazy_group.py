@@ -68,6 +68,10 @@ class LazyGroup(click.Group):
             click.echo(f"reshape: error: {error}", err=True)
             ctx.exit(FAILED)
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not _is_in_a_directory():
+                why = "the current directory was deleted: change to another one"
+                click.echo(f"reshape: error: {why}", err=True)
+                ctx.exit(FAILED)
             if error.errno not in DISK_FULL:
                 raise
             where = error.filename or "the output"
@@ -77,6 +81,15 @@ class LazyGroup(click.Group):
             ctx.exit(FAILED)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+def _is_in_a_directory() -> bool:
+    """Whether the current directory exists."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _imported(target: str) -> click.Command:

@@ -67,6 +67,12 @@ class Submit(MessageBase):
     submission: Submission
 
 
+class CheckSubmission(MessageBase):
+    """Answered by Done if the submission would be accepted now; nothing is submitted."""
+
+    submission: Submission
+
+
 class Submitted(MessageBase):
     """Number of the new job."""
 

@@ -361,20 +361,6 @@ def wait(
 
 @click.command()
 @service_option
-@sites_option
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=actions.SiteJobText())
-@example("reshape cancel 3 4", "reshape cancel --sites sites.yaml left:3")
-def cancel(directory: Path, sites: Path | None, jobs: tuple[actions.SiteJob, ...]) -> None:
-    """Cancel jobs, queued or running."""
-    places = [actions.place_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(place, job.job) for place, job in zip(places, jobs, strict=True)]
-    for place, number, job in zip(places, numbers, jobs, strict=True):
-        ask(place, m.Cancel(job=number))
-        click.echo(f"cancelled job {job._replace(job=number)}")
-
-
-@click.command()
-@service_option
 @click.option("--kill", is_flag=True, help="End queued and running jobs, too.")
 @example("reshape stop")
 def stop(directory: Path, kill: bool) -> None:

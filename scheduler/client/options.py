@@ -213,7 +213,7 @@ def service_option(command: _Command) -> _Command:
 _REQUEST = (
     click.option(
         "--max",
-        "maximum",
+        "max_processors",
         type=click.IntRange(min=1),
         help="Largest number of processors.  [default: as -n]",
     ),
@@ -224,6 +224,7 @@ _REQUEST = (
     ),
     click.option(
         "--walltime",
+        "walltime_s",
         type=Walltime(),
         default="1:00:00",
         show_default=True,
@@ -237,7 +238,6 @@ _REQUEST = (
     ),
     click.option(
         "--queue",
-        "queue_name",
         default="",
         metavar="NAME",
         help="Queue.  [default: the first one of the service]",

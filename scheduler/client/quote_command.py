@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from reshape.cli.helptext import example
-from reshape.topology import Topology
 from scheduler.client.forecasting import bare_submission, quote_of, quote_text
 from scheduler.client.options import (
     Walltime,
@@ -48,27 +48,19 @@ from scheduler.client.options import (
 @example("reshape quote -n 16 --walltime 2:00:00 --json")
 def quote(
     directory: Path,
-    processors: int,
-    maximum: int | None,
-    topology: Topology | None,
-    walltime: float,
-    priority: float | str | None,
-    queue_name: str,
-    resources: dict[str, int] | None,
     futures: int,
     arrivals: bool,
     seed: int,
     horizon: float | None,
     as_json: bool,
+    **request: Any,
 ) -> None:
     """Show when a job would start and end if it were submitted now.
 
     Running jobs are expected to run for their estimates; jobs to come are left out. The slowdown
     is the time from now to the end divided by the run time. Nothing is submitted.
     """
-    submission = bare_submission(
-        processors, walltime, maximum, topology, priority, queue_name, resources
-    )
+    submission = bare_submission(**request)
     if arrivals and not futures:
         raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
     answer = quote_of(

@@ -50,7 +50,7 @@ def prepare(
     open_mode : whether the start of the job empties an output that exists, or appends to it.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
-    cwd : working directory of the job; that of this process if None.
+    cwd : working directory of the job, relative to that of this process; the same if None.
     bind : whether ranks may be bound to the CPUs of their processors.
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
@@ -61,7 +61,7 @@ def prepare(
     ReshapeError : the program, a size, the walltime or the path of the output is invalid, or there
         is no checkpoint to restart from.
     """
-    cwd = Path.cwd() if cwd is None else cwd
+    cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
     if restart_from is not None:
         restart_from = (cwd / restart_from).absolute()

@@ -222,6 +222,9 @@ class RequestHandler:
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
+            case m.CheckSubmission():
+                apps.request_of(msgspec.structs.replace(message.submission, user=sender.user))
+                return m.Done()
             case m.RequestQuote():
                 self.forecaster.ask(peer, message.id, self._quote_question(message, sender))
                 return None
