@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from reshape.cli.suggestions import unknown_word
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
 
@@ -64,6 +65,8 @@ class LazyGroup(click.Group):
         """Run the subcommand; print an error that the user can fix in one line."""
         try:
             return super().invoke(ctx)
+        except (click.NoSuchOption, click.NoSuchCommand) as error:
+            raise click.UsageError(unknown_word(error), error.ctx) from None
         except ReshapeError as error:
             click.echo(f"reshape: error: {error}", err=True)
             ctx.exit(FAILED)

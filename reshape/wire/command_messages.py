@@ -14,13 +14,16 @@ Placement: TypeAlias = Literal["block", "cyclic"]
 #: What happens to an output file that exists: it is emptied, or appended to.
 OpenMode: TypeAlias = Literal["truncate", "append"]
 
+#: Walltime of jobs that request none, in queues that do not set another one, seconds.
+DEFAULT_WALLTIME_S = 3600.0
+
 
 class Submission(msgspec.Struct, omit_defaults=True):
     """A job as a user submits it.
 
     Attributes
     ----------
-    walltime_s : run time limit, seconds.
+    walltime_s : run time limit, seconds; 0: the default of its queue, which the service fills in.
     priority : a number or a name of the service's configuration; None: the user's default.
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.

@@ -13,14 +13,14 @@ import click
 from click.core import ParameterSource
 
 from reshape.key_values import amounts
+from reshape.times import parse_duration
 from reshape.topology import FORMS, Topology
 from scheduler.client.asking import LAST
 from scheduler.model.resources import checked
-from scheduler.text.times import parse_walltime
 
 
 class Walltime(click.ParamType[float]):
-    """A positive time in the notation of Slurm, converted to seconds."""
+    """A positive time such as 2h or 2:00:00, converted to seconds."""
 
     name = "TIME"
 
@@ -31,12 +31,12 @@ class Walltime(click.ParamType[float]):
         if isinstance(value, int | float):
             return float(value)
         try:
-            seconds = parse_walltime(value)
+            seconds = parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if seconds == 0:
             self.fail(f"must be above 0, got {value!r}", param, ctx)
-        return float(seconds)
+        return seconds
 
 
 class Priority(click.ParamType[float | str]):
@@ -226,9 +226,8 @@ _REQUEST = (
         "--walltime",
         "walltime_s",
         type=Walltime(),
-        default="1:00:00",
-        show_default=True,
-        help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
+        help="Limit of the run time: 90s, 30min, 2h or 1d, or as in Slurm M, M:S, H:M:S, D-H, D-H:M"
+        " or D-H:M:S.  [default: that of the queue, usually 1h]",
     ),
     click.option(
         "--priority",

@@ -45,7 +45,10 @@ def reserve() -> None:
     help="Local date and time, or a time from now on such as now+1:00:00.  [default: now]",
 )
 @click.option(
-    "--duration", type=Walltime(), required=True, help="Duration: M, M:S, H:M:S, D-H or D-H:M."
+    "--duration",
+    type=Walltime(),
+    required=True,
+    help="Duration, such as 90min, 2h or 1-12:00:00 (D-H:M:S).",
 )
 @click.option(
     "--users",

@@ -23,7 +23,7 @@ def prepare(
     argv: Sequence[str],
     processors: int,
     *,
-    walltime_s: float,
+    walltime_s: float | None = None,
     max_processors: int | None = None,
     topology: Topology | None = None,
     name: str = "",
@@ -47,6 +47,7 @@ def prepare(
     Parameters
     ----------
     argv : program and arguments.
+    walltime_s : run time limit, seconds; None: the default of the queue.
     open_mode : whether the start of the job empties an output that exists, or appends to it.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
@@ -72,7 +73,7 @@ def prepare(
     check_arguments([*argv, output, str(cwd)], environment)
     _check_program(argv[0], cwd, environment)
     _check_sizes(processors, max_processors, topology)
-    if not walltime_s > 0:
+    if walltime_s is not None and not walltime_s > 0:
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
     folder = (cwd / output).parent
     if not folder.is_dir():
@@ -85,7 +86,7 @@ def prepare(
     return Submission(
         argv=list(argv),
         processors=processors,
-        walltime_s=walltime_s,
+        walltime_s=walltime_s or 0.0,
         max_processors=max_processors,
         topology=topology,
         name=name or plain_name(argv),

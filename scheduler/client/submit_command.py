@@ -12,6 +12,7 @@ from reshape.cli.helptext import example
 from reshape.cli.options import FiniteRange
 from reshape.speedup import FORMS
 from reshape.wire import messages as m
+from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from scheduler.client.asking import ask
 from scheduler.client.bulk.submission_file import ranges, read_submissions, submit_all
 from scheduler.client.commands import echo_json, end_with, wait_until
@@ -204,6 +205,8 @@ def submit(
             raise click.UsageError("--retry repeats a submission: leave out -n and PROGRAM")
         _accepted(actions.retry_job(sites, retry), waits, as_json)
         return
+    if sites is not None and fields["walltime_s"] is None:
+        fields["walltime_s"] = DEFAULT_WALLTIME_S  # sites are compared with one walltime
     submission = _submission(fields)
     if sites is not None:
         accepted = actions.submit_job(

@@ -24,10 +24,10 @@ import numpy as np
 
 from reshape.errors import ConfigError
 from reshape.speedup import Model, Speedup, named, parse, written
+from reshape.times import seconds_of
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
 from scheduler.text.located import FieldPath, Located, converted
-from scheduler.text.times import parse_walltime
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.workloads.prio import PrioWorkload
@@ -37,7 +37,7 @@ ENDINGS = (".yaml", ".yml")
 
 
 class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job of the file; times in seconds, a walltime also as 10:00.
+    """A job of the file; times in seconds, a walltime also as 10:00 or 2h.
 
     Parameters
     ----------
@@ -172,9 +172,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         except ValueError as error:
             tree.fail((*place, field), str(error))
 
-    walltime_s = line.walltime
-    if isinstance(walltime_s, str):
-        walltime_s = float(read_as("walltime", parse_walltime, walltime_s))
+    walltime_s = float(read_as("walltime", seconds_of, line.walltime))
     topology: Topology | None = None
     if line.topology is not None:
         topology = read_as("topology", Topology.parse, line.topology)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
+from reshape.cli.suggestions import unknown_word
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
 from scheduler.client.asking import ask_all
@@ -54,6 +55,8 @@ def read_submissions(
             words = words[2:] if words[:2] == _PREFIX else words
             with command.make_context("line", words, default_map=defaults) as context:
                 lines.append(SubmissionLine(where, command.invoke(context)))
+        except click.NoSuchOption as error:
+            faults.append(f"{where}: {unknown_word(error)}")
         except click.ClickException as error:
             faults.append(f"{where}: {error.format_message()}")
         except (ReshapeError, ValueError) as error:
