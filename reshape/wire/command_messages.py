@@ -240,6 +240,8 @@ class JobInfo(msgspec.Struct):
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
     requeues : how often it went back to the queue because its processes died.
+    last_lines : last lines of its output, without characters that are not printable, if it failed
+        or was ended.
     """
 
     job: int
@@ -281,6 +283,7 @@ class JobInfo(msgspec.Struct):
     unbound: dict[str, str] = {}
     requeues: int = 0
     shared: dict[str, int] = {}
+    last_lines: str = ""
 
 
 class Jobs(MessageBase):

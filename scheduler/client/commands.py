@@ -330,6 +330,8 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
         click.echo(f"{format_moment(line.at)}  {line.at - answer.lines[0].at:+9.3f} s  {line.text}")
     for text in [] if found is None else waiting_lines(found):
         click.echo(text)
+    if told := tables.last_lines_text(list_jobs(directory, job=answer.job).jobs[0]):
+        click.echo(told)
 
 
 @click.command()
@@ -392,6 +394,8 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
             why = f" ({job.reason})" if job.reason else ""
             name = actions.SiteJob(site, job.job)
             click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
+            if told := tables.last_lines_text(job):
+                click.echo(told)
     sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
 
 

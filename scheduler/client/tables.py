@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 
 from reshape.wire.messages import Info, JobInfo, ResizeInfo
 from scheduler.model.procset import ProcSet
@@ -162,7 +163,18 @@ def job_text(job: JobInfo, now: float) -> str:
         "Output": job.output,
     }
     text = "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
-    return f"{text}\n\n{render(resize_table(job))}" if job.resizes else text
+    table = render(resize_table(job)) if job.resizes else ""
+    return "\n\n".join(filter(None, (text, table, last_lines_text(job))))
+
+
+def last_lines_text(job: JobInfo) -> str:
+    """Write the last lines of the output of a job that failed or exceeded its time, and its path.
+
+    A job that was cancelled was ended on purpose; its lines are in the JSON of `reshape info`.
+    """
+    if not job.last_lines or job.state == "CANCELLED":
+        return ""
+    return f"Last lines of {job.output}:\n{indent(job.last_lines, '    ')}"
 
 
 def ranks_text(job: JobInfo) -> str:
