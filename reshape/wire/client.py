@@ -48,8 +48,9 @@ def endpoint_of(directory: str | Path) -> str:
 
     Raises
     ------
-    ServiceUnavailable : no service was started there, or its process is gone.
-    ReshapeError : the file it left there cannot be read.
+    ServiceUnavailable : no service was started there, its process is gone, or the file that it left
+        there is damaged.
+    ReshapeError : the file cannot be read.
     """
     path = Path(directory) / SERVER_FILE
     fix = f"start it with 'reshape serve --dir {directory}', or name its directory with --dir"
@@ -60,7 +61,10 @@ def endpoint_of(directory: str | Path) -> str:
     except OSError as error:
         raise ReshapeError(f"cannot read {path}: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise ReshapeError(f"{path} is damaged ({error}): {fix}") from None
+        raise ServiceUnavailable(
+            f"{path} is damaged ({error}): a service that runs there writes it again within a few"
+            f" seconds; if none runs there, {fix}"
+        ) from None
     if server.endpoint.startswith("ipc:") and not _alive(server.pid):
         raise ServiceUnavailable(
             f"the scheduler service in {directory} (process {server.pid}) is gone: {fix}"
