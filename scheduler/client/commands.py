@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
 from scheduler.client import tables
@@ -50,7 +51,7 @@ WATCH_S = 2.0
 @directory_option
 @click.option(
     "--processors",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Processors of the node 'local'; 0: all nodes are those of pools.",
 )
 @click.option(
@@ -242,7 +243,7 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 @click.option("--name", help="List jobs of this name.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1000),
+    type=WholeRange(1, 1000),
     default=500,
     show_default=True,
     help="Largest number of jobs to list; those that ended last are listed.",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from reshape.cli.options import MOST, WholeRange
 from reshape.key_values import amounts
 from reshape.times import parse_duration
 from reshape.topology import FORMS, Topology
@@ -144,7 +145,7 @@ class JobNumber(click.ParamType[int]):
             number = int(value)
         except ValueError:
             number = -1
-        if number <= LAST:
+        if not LAST < number <= MOST:
             self.fail(f"{value!r} is not a job: give a job number or 'last'", param, ctx)
         return number
 
@@ -214,7 +215,7 @@ _REQUEST = (
     click.option(
         "--max",
         "max_processors",
-        type=click.IntRange(min=1),
+        type=WholeRange(min=1),
         help="Largest number of processors.  [default: as -n]",
     ),
     click.option(

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from scheduler.client.forecasting import bare_submission, quote_of, quote_text
 from scheduler.client.options import (
     Walltime,
@@ -21,12 +22,12 @@ from scheduler.client.options import (
 @click.command()
 @service_option
 @click.option(
-    "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
+    "-n", "processors", type=WholeRange(min=1), required=True, help="Processors to start with."
 )
 @request_options
 @click.option(
     "--futures",
-    type=click.IntRange(0, 1000),
+    type=WholeRange(0, 1000),
     default=0,
     metavar="N",
     help="Also show P10, P50 and P90 over N forecasts with drawn run times.",
@@ -38,7 +39,7 @@ from scheduler.client.options import (
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=0,
     show_default=True,
     help="Seed of the drawn run times.",

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, nearest
 from reshape.wire import messages as m
 from scheduler.client.asking import ask
@@ -37,7 +38,7 @@ def reserve() -> None:
 @click.option(
     "--name", default="", help="Name of the reservation.  [default: your user name and a number]"
 )
-@click.option("--processors", type=click.IntRange(min=1), help="Number of processors.")
+@click.option("--processors", type=WholeRange(min=1), help="Number of processors.")
 @click.option("--nodes", metavar="LIST", help="Nodes, with all their processors: n1,n2.")
 @click.option(
     "--start",

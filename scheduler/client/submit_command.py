@@ -9,7 +9,7 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, WholeRange
 from reshape.speedup import FORMS
 from reshape.wire import messages as m
 from reshape.wire.command_messages import DEFAULT_WALLTIME_S
@@ -33,7 +33,7 @@ from scheduler.text.counts import noun
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SUBMISSION = (
-    click.option("-n", "processors", type=click.IntRange(min=1), help="Processors to start with."),
+    click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with."),
     request_options,
     click.option("--name", default="", help="Name of the job.  [default: name of the program]"),
     click.option(

@@ -73,13 +73,17 @@ def memory_text(job: JobInfo) -> str:
 
 
 def resize_table(job: JobInfo) -> Table:
-    """List all resizes of one job, phases in milliseconds; the job computes during `START`."""
+    """List all resizes of one job, phases in milliseconds; the job computes during `START`.
+
+    AT is the time since the first start, also of a job that was queued again.
+    """
+    began = job.sizes[0][0] if job.sizes else job.submitted_at
     return Table(
         ["RESIZE", "AT", "SIZE", "START", "JOIN", "PLAN", "MOVE", "RESUME", "MIB", "OUTCOME"],
         [
             (
                 str(resize.serial),
-                f"+{resize.at - (job.started_at or job.submitted_at):.1f}s",
+                f"+{resize.at - began:.1f}s",
                 f"{resize.old}-{resize.new}",
                 *(f"{1000 * seconds:.1f}" for seconds in phases_s(resize)),
                 f"{resize.moved_bytes / 2**20:.2f}",

@@ -22,7 +22,7 @@ from scheduler.sites.two_groups import TwoGroupSite
 
 Value: TypeAlias = bool | int | float | str | None
 Binding: TypeAlias = Literal["hosts", "all", "none"]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 #: File names contain the names of nodes.

@@ -208,6 +208,8 @@ def _expand_processors(tree: Located) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         tree.fail(place, f"must be a whole number >= 0, got {count!r}")
     origin = tree.origin(place)
+    if count >= 2**31:
+        tree.fail(place, f"must be below 2**31, got {count}")
     nodes = [{"name": LOCAL, "processors": count}] if count else []
     tree.override(("nodes",), nodes, origin)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -34,6 +34,7 @@ from simulator.workloads.prio import PrioWorkload
 from simulator.workloads.workload import Workload
 
 ENDINGS = (".yaml", ".yml")
+Whole = Annotated[int, msgspec.Meta(lt=2**31)]
 
 
 class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -50,11 +51,11 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """
 
     at: float
-    processors: int
+    processors: Whole
     walltime: float | str
     iteration_s: float
     iterations: int = 1
-    max_processors: int | None = None
+    max_processors: Whole | None = None
     topology: str | None = None
     speedup: str | None = None
     data_mib: float = 0.0
@@ -69,7 +70,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Contents of a workload file; see the module docstring."""
 
-    processors: int | None = None
+    processors: Whole | None = None
     jobs: list[JobLine] = []
     prio: dict[str, Any] = {}
     seed: int = 0

@@ -13,8 +13,9 @@ from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
+from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
-from scheduler.service.record.explanations import allocation, resizes
+from scheduler.service.record.explanations import resizes
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)

@@ -205,6 +205,8 @@ WRONG = [
     ("priorities: {gold: much}", 1, "priorities.gold", "must be a number, got 'much'"),
     ("priorities:\n  gold: .nan", 2, "priorities.gold", "must be a finite number, got nan"),
     ("users:\n  ann: platinm", 2, "users.ann", "no priority 'platinm'; did you mean platinum?"),
+    (f"processors: {10**23}", 1, "processors", "below 2**31"),
+    (f"nodes: [{{name: a, processors: {10**23}}}]", 1, "nodes[0].processors", "<= 2147483647"),
     ("queues: {}", 1, "queues", "length >= 1"),
     ("queues: [a]", 1, "queues", "must be a mapping"),
     ("queues:\n  a:\n    priorty: 3", 3, "queues.a.priorty", "did you mean priority?"),
