@@ -7,6 +7,20 @@ from typing import Any
 
 import click
 
+#: Largest whole number of an option, which arrays and messages hold.
+MOST = 2**31 - 1
+
+
+class WholeRange(click.IntRange):
+    """A whole number within limits, at most `MOST`; the type of click has no largest number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the text of an option."""
+        number: int = super().convert(value, param, ctx)
+        if number > MOST:
+            self.fail(f"{number} is too large: at most {MOST}", param, ctx)
+        return number
+
 
 class FiniteRange(click.FloatRange):
     """A finite number within limits; the type of click accepts nan and inf."""

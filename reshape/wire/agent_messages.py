@@ -15,7 +15,8 @@ class GroupStatus(msgspec.Struct):
 
     `pid` is the process of the group's mpiexec. `cpus` has the CPUs to which its ranks on the node
     were bound, by rank. `proxies` has the commands that start its processes
-    on its further hosts, as soon as its mpiexec has named them.
+    on its further hosts, as soon as its mpiexec has named them. `output_end` has the end of the
+    output of a group that failed or was ended.
     """
 
     job: int
@@ -27,6 +28,7 @@ class GroupStatus(msgspec.Struct):
     why: str = ""
     proxies: list[list[str]] = []
     cpus: dict[int, list[int]] = {}
+    output_end: str = ""
 
 
 class AgentHello(MessageBase):

@@ -14,13 +14,16 @@ Placement: TypeAlias = Literal["block", "cyclic"]
 #: What happens to an output file that exists: it is emptied, or appended to.
 OpenMode: TypeAlias = Literal["truncate", "append"]
 
+#: Walltime of jobs that request none, in queues that do not set another one, seconds.
+DEFAULT_WALLTIME_S = 3600.0
+
 
 class Submission(msgspec.Struct, omit_defaults=True):
     """A job as a user submits it.
 
     Attributes
     ----------
-    walltime_s : run time limit, seconds.
+    walltime_s : run time limit, seconds; 0: the default of its queue, which the service fills in.
     priority : a number or a name of the service's configuration; None: the user's default.
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.
@@ -63,6 +66,12 @@ class Submission(msgspec.Struct, omit_defaults=True):
 
 class Submit(MessageBase):
     """Answered by Submitted once the job is durable."""
+
+    submission: Submission
+
+
+class CheckSubmission(MessageBase):
+    """Answered by Done if the submission would be accepted now; nothing is submitted."""
 
     submission: Submission
 
@@ -231,6 +240,8 @@ class JobInfo(msgspec.Struct):
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
     requeues : how often it went back to the queue because its processes died.
+    last_lines : last lines of its output, without characters that are not printable, if it failed
+        or was ended.
     """
 
     job: int
@@ -272,6 +283,7 @@ class JobInfo(msgspec.Struct):
     unbound: dict[str, str] = {}
     requeues: int = 0
     shared: dict[str, int] = {}
+    last_lines: str = ""
 
 
 class Jobs(MessageBase):

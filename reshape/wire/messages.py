@@ -10,10 +10,11 @@ malformed message, is :class:`Failure`.
                               heartbeat
     to a node agent           StartGroup, StartProxy, KillGroup, ForgetGroups, ReportEnd, WatchJoin,
                               CancelAccept, SweepJob, AgentStop
-    from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, Withdraw,
-                              ReadSubmission, ListJobs, Explain, Wait, ServerInfo, ListNodes,
-                              ChangeNode, RemoveNode, CreateReservation, CancelReservation,
-                              ListReservations, AddPool, ListPools, ChangePool, Stop
+    from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
+                              Cancel, Withdraw, ReadSubmission, ListJobs, Explain, Wait, ServerInfo,
+                              ListNodes, ChangeNode, RemoveNode, CreateReservation,
+                              CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
+                              Stop
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from reshape.wire.application_messages import (
 )
 from reshape.wire.command_messages import (
     Cancel,
+    CheckSubmission,
     Explain,
     Explanation,
     ForecastJob,
@@ -139,6 +141,7 @@ Message: TypeAlias = (
     | SweepJob
     | AgentStop
     | Submit
+    | CheckSubmission
     | Submitted
     | ForecastStarts
     | ForecastJob
@@ -182,6 +185,7 @@ __all__ = [
     "CancelReservation",
     "ChangeNode",
     "ChangePool",
+    "CheckSubmission",
     "Connect",
     "CreateReservation",
     "Done",

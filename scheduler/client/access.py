@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError
 from reshape.wire.access_file import AccessRole
 from scheduler.client.options import Walltime, directory_option, json_option, parsable_option
@@ -86,7 +87,7 @@ def list_keys(directory: Path, as_json: bool, parsable: bool) -> None:
 @access.command()
 @directory_option
 @click.option("--user", help="Revoke all keys of this user.")
-@click.argument("keys", nargs=-1, type=click.IntRange(min=1), metavar="KEY...")
+@click.argument("keys", nargs=-1, type=WholeRange(min=1), metavar="KEY...")
 @example("reshape access revoke 4", "reshape access revoke --user ann")
 def revoke(directory: Path, user: str | None, keys: tuple[int, ...]) -> None:
     """Revoke keys, by number or by user; a running service refuses them at once."""

@@ -7,6 +7,7 @@ site file, with which the batch system answers in place of a service.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -18,6 +19,8 @@ from scheduler.config.batch_site_file import is_batch_site_file
 
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
 ASK_AGAIN_S = 5.0
+#: Time limit of one answer to many requests, seconds.
+ANSWER_S = 30.0
 #: Stands for the number of the job that was submitted last.
 LAST = 0
 
@@ -38,6 +41,9 @@ class Connection(Protocol):
 
     def request(self, message: Message, timeout: float) -> Message:
         """Send a message and return its answer; raises the errors of `ask`."""
+
+    def request_all(self, messages: Iterable[Message], timeout: float) -> Iterator[Message]:
+        """Send messages and yield their answers in order; a refusal is a `Failure`."""
 
 
 def connect_to(directory: Path | str) -> Connection:
@@ -65,6 +71,18 @@ def ask(directory: Path | str, message: Message, timeout: float = 10.0) -> Messa
     """
     with connect_to(directory) as client:
         return client.request(message, timeout)
+
+
+def ask_all(directory: Path | str, messages: Iterable[Message]) -> Iterator[Message]:
+    """Send messages over one connection and yield their answers in order; a refusal is a `Failure`.
+
+    Raises
+    ------
+    ServiceUnavailable : there is no service, or it does not answer in time. What was sent last and
+        is not answered may have been accepted.
+    """
+    with connect_to(directory) as client:
+        yield from client.request_all(messages, ANSWER_S)
 
 
 def service_info(directory: Path | str, timeout: float = 10.0) -> Info:

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
 from scheduler.client import tables
@@ -50,7 +51,7 @@ WATCH_S = 2.0
 @directory_option
 @click.option(
     "--processors",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Processors of the node 'local'; 0: all nodes are those of pools.",
 )
 @click.option(
@@ -242,7 +243,7 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 @click.option("--name", help="List jobs of this name.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1000),
+    type=WholeRange(1, 1000),
     default=500,
     show_default=True,
     help="Largest number of jobs to list; those that ended last are listed.",
@@ -330,6 +331,8 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
         click.echo(f"{format_moment(line.at)}  {line.at - answer.lines[0].at:+9.3f} s  {line.text}")
     for text in [] if found is None else waiting_lines(found):
         click.echo(text)
+    if told := tables.last_lines_text(list_jobs(directory, job=answer.job).jobs[0]):
+        click.echo(told)
 
 
 @click.command()
@@ -357,20 +360,6 @@ def wait(
     pairs = zip(places, numbers, strict=True)
     ended = [wait_until(place, number, until) for place, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
-
-
-@click.command()
-@service_option
-@sites_option
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=actions.SiteJobText())
-@example("reshape cancel 3 4", "reshape cancel --sites sites.yaml left:3")
-def cancel(directory: Path, sites: Path | None, jobs: tuple[actions.SiteJob, ...]) -> None:
-    """Cancel jobs, queued or running."""
-    places = [actions.place_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(place, job.job) for place, job in zip(places, jobs, strict=True)]
-    for place, number, job in zip(places, numbers, jobs, strict=True):
-        ask(place, m.Cancel(job=number))
-        click.echo(f"cancelled job {job._replace(job=number)}")
 
 
 @click.command()
@@ -406,6 +395,8 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
             why = f" ({job.reason})" if job.reason else ""
             name = actions.SiteJob(site, job.job)
             click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
+            if told := tables.last_lines_text(job):
+                click.echo(told)
     sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
 
 

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError
 from scheduler.client.options import Moment, json_option
 from scheduler.model.events import JobSubmitted
@@ -87,7 +88,7 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
 @journal.command()
 @click.option(
     "--keep-resize-points",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=200_000,
     show_default=True,
     help="Number of latest events whose resize points are kept.",

@@ -23,7 +23,7 @@ def prepare(
     argv: Sequence[str],
     processors: int,
     *,
-    walltime_s: float,
+    walltime_s: float | None = None,
     max_processors: int | None = None,
     topology: Topology | None = None,
     name: str = "",
@@ -47,10 +47,11 @@ def prepare(
     Parameters
     ----------
     argv : program and arguments.
+    walltime_s : run time limit, seconds; None: the default of the queue.
     open_mode : whether the start of the job empties an output that exists, or appends to it.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
-    cwd : working directory of the job; that of this process if None.
+    cwd : working directory of the job, relative to that of this process; the same if None.
     bind : whether ranks may be bound to the CPUs of their processors.
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
@@ -61,7 +62,7 @@ def prepare(
     ReshapeError : the program, a size, the walltime or the path of the output is invalid, or there
         is no checkpoint to restart from.
     """
-    cwd = Path.cwd() if cwd is None else cwd
+    cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
     if restart_from is not None:
         restart_from = (cwd / restart_from).absolute()
@@ -72,7 +73,7 @@ def prepare(
     check_arguments([*argv, output, str(cwd)], environment)
     _check_program(argv[0], cwd, environment)
     _check_sizes(processors, max_processors, topology)
-    if not walltime_s > 0:
+    if walltime_s is not None and not walltime_s > 0:
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
     folder = (cwd / output).parent
     if not folder.is_dir():
@@ -85,7 +86,7 @@ def prepare(
     return Submission(
         argv=list(argv),
         processors=processors,
-        walltime_s=walltime_s,
+        walltime_s=walltime_s or 0.0,
         max_processors=max_processors,
         topology=topology,
         name=name or plain_name(argv),

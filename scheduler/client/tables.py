@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 
 from reshape.wire.messages import Info, JobInfo, ResizeInfo
 from scheduler.model.procset import ProcSet
@@ -72,13 +73,17 @@ def memory_text(job: JobInfo) -> str:
 
 
 def resize_table(job: JobInfo) -> Table:
-    """List all resizes of one job, phases in milliseconds; the job computes during `START`."""
+    """List all resizes of one job, phases in milliseconds; the job computes during `START`.
+
+    AT is the time since the first start, also of a job that was queued again.
+    """
+    began = job.sizes[0][0] if job.sizes else job.submitted_at
     return Table(
         ["RESIZE", "AT", "SIZE", "START", "JOIN", "PLAN", "MOVE", "RESUME", "MIB", "OUTCOME"],
         [
             (
                 str(resize.serial),
-                f"+{resize.at - (job.started_at or job.submitted_at):.1f}s",
+                f"+{resize.at - began:.1f}s",
                 f"{resize.old}-{resize.new}",
                 *(f"{1000 * seconds:.1f}" for seconds in phases_s(resize)),
                 f"{resize.moved_bytes / 2**20:.2f}",
@@ -162,7 +167,18 @@ def job_text(job: JobInfo, now: float) -> str:
         "Output": job.output,
     }
     text = "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
-    return f"{text}\n\n{render(resize_table(job))}" if job.resizes else text
+    table = render(resize_table(job)) if job.resizes else ""
+    return "\n\n".join(filter(None, (text, table, last_lines_text(job))))
+
+
+def last_lines_text(job: JobInfo) -> str:
+    """Write the last lines of the output of a job that failed or exceeded its time, and its path.
+
+    A job that was cancelled was ended on purpose; its lines are in the JSON of `reshape info`.
+    """
+    if not job.last_lines or job.state == "CANCELLED":
+        return ""
+    return f"Last lines of {job.output}:\n{indent(job.last_lines, '    ')}"
 
 
 def ranks_text(job: JobInfo) -> str:

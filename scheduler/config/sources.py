@@ -45,13 +45,13 @@ import yaml
 
 from reshape.errors import ConfigError
 from reshape.key_values import key_value
+from reshape.times import parse_duration
 from scheduler.config.checks import check
 from scheduler.config.machine_file import Platform
 from scheduler.config.machine_file import read as read_platform
 from scheduler.config.settings import Deadlines, ServeConfig, Value
 from scheduler.model.resources import checked
 from scheduler.text.located import FieldPath, Located, Origin
-from scheduler.text.times import parse_walltime
 
 #: Fields that define the nodes; a configuration uses one of them.
 _NODE_FIELDS = ("processors", "machine", "nodes")
@@ -208,6 +208,8 @@ def _expand_processors(tree: Located) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         tree.fail(place, f"must be a whole number >= 0, got {count!r}")
     origin = tree.origin(place)
+    if count >= 2**31:
+        tree.fail(place, f"must be below 2**31, got {count}")
     nodes = [{"name": LOCAL, "processors": count}] if count else []
     tree.override(("nodes",), nodes, origin)
 
@@ -216,15 +218,19 @@ def _read_durations(tree: Located) -> None:
     """Convert times written as 10:00 to seconds."""
     queues = tree.values.get("queues")
     named = queues if isinstance(queues, dict) else ()
-    longest = [("queues", queue, "max_walltime_s") for queue in named]
-    for place in (*_DURATIONS, *longest):
+    limits = [
+        ("queues", queue, name)
+        for queue in named
+        for name in ("max_walltime_s", "default_walltime_s")
+    ]
+    for place in (*_DURATIONS, *limits):
         value = tree.get(place)
         if isinstance(value, str):
             try:
                 seconds = float(value)
             except ValueError:
                 try:
-                    seconds = parse_walltime(value)
+                    seconds = parse_duration(value)
                 except ValueError as error:
                     tree.fail(place, f"{error}, or a number of seconds")
             tree.override(place, seconds, tree.origin(place))

@@ -150,6 +150,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     `died` says that they did not end by themselves: a signal ended one of them, or a node was lost.
     `checkpoint` is the iteration of the last checkpoint that the job has reported; 0 if none.
+    `last_lines` are those of the output of a job that failed or was ended.
     """
 
     at: float
@@ -159,6 +160,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     why: str = ""
     died: bool = False
     checkpoint: int = 0
+    last_lines: str = ""
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):

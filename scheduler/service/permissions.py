@@ -30,6 +30,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.AgentHello: frozenset(("agent",)),
     m.AgentArrival: frozenset(("agent",)),
     m.Submit: _PEOPLE,
+    m.CheckSubmission: _PEOPLE,
     m.RequestQuote: _PEOPLE,
     m.ForecastStarts: _PEOPLE,
     m.ForecastJob: _PEOPLE,  # users: their own jobs

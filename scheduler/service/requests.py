@@ -212,8 +212,7 @@ class RequestHandler:
             check_user(sender, message.job, apps.job(message.job).spec.user)
         match message:
             case m.Submit():
-                submission = message.submission
-                submission.user = sender.user
+                submission = apps.received(message.submission, sender.user)
                 earlier = apps.submitted_before(submission)
                 if earlier is not None:
                     self._answer_later(peer, message.id, partial(m.Submitted, job=earlier))
@@ -222,6 +221,9 @@ class RequestHandler:
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
+            case m.CheckSubmission():
+                apps.request_of(apps.received(message.submission, sender.user))
+                return m.Done()
             case m.RequestQuote():
                 self.forecaster.ask(peer, message.id, self._quote_question(message, sender))
                 return None
@@ -300,7 +302,7 @@ class RequestHandler:
 
     def _quote_question(self, message: m.RequestQuote, sender: Sender) -> QuoteQuestion:
         now = self._components.clock()
-        submission = msgspec.structs.replace(message.submission, user=sender.user)
+        submission = self._applications.received(message.submission, sender.user)
         try:
             return QuoteQuestion(message, now, self._applications.request_of(submission))
         except ReshapeError as error:

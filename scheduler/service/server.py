@@ -11,6 +11,7 @@ reads the journal (`scheduler.service.reading.reader_link`).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -29,6 +30,7 @@ from reshape.wire.client import ServerFile
 from reshape.wire.codec import encode
 from scheduler.config.settings import ServeConfig
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.hangup import survive_hangup
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
@@ -155,6 +157,7 @@ class Service:
         """Serve until stopped; call it in the main thread, which receives signals."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note_signal)
+        survive_hangup()
         try:
             self._connections.bind()
         except (ReshapeError, OSError):
@@ -247,6 +250,7 @@ class Service:
         if self._ticked - self._probed > PROBE_S:
             self._probed = self._ticked
             self.requests.probe_waiting(self._is_connected)
+            self._restore_server_file()
         self.reader.on_tick()
         self.forecaster.on_tick()
         self._retention.step()
@@ -282,6 +286,12 @@ class Service:
         for identity, frames in outbox:
             self._send_now(identity, frames)
 
+    @property
+    def _server_file(self) -> bytes:
+        endpoint, started_at = self.directory.endpoint, self.requests.started_at
+        file = ServerFile(endpoint=endpoint, pid=os.getpid(), started_at=started_at)
+        return msgspec.json.encode(file)
+
     def _is_connected(self, identity: bytes) -> bool:
         """Find out whether a peer is there by sending a message that its client ignores."""
         try:
@@ -293,12 +303,20 @@ class Service:
         return True
 
     def _write_server_file(self) -> None:
-        file = ServerFile(
-            endpoint=self.directory.endpoint, pid=os.getpid(), started_at=self.requests.started_at
-        )
         draft = self.directory.server_file.with_suffix(".new")
-        draft.write_bytes(msgspec.json.encode(file))
+        draft.write_bytes(self._server_file)
         draft.replace(self.directory.server_file)
+
+    def _restore_server_file(self) -> None:
+        """Write the file with which clients find the service again if it was changed or removed."""
+        with contextlib.suppress(OSError):
+            if self.directory.server_file.read_bytes() == self._server_file:
+                return
+        try:
+            self._write_server_file()
+            log.warning("%s was damaged, and is written again", self.directory.server_file)
+        except OSError as error:
+            log.warning("cannot write %s: %s", self.directory.server_file, error.strerror)
 
     def _note_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._signals += 1

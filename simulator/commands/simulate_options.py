@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, WholeRange
 from reshape.errors import nearest
 from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import known
@@ -60,7 +60,7 @@ _SCENARIO = (
     ),
     click.option(
         "--reservations",
-        type=click.IntRange(min=0),
+        type=WholeRange(min=0),
         help="Number of queued jobs that hold a reservation.",
     ),
     click.option("--queue-order", help="Queue order: fcfs, sjf, lxwf, priority or another name."),

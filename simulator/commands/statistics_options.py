@@ -10,6 +10,7 @@ import click
 
 from reshape.cli.options import FiniteRange
 from simulator.results.schedule import Schedule
+from simulator.workloads.workload_file import ENDINGS
 
 if TYPE_CHECKING:
     from simulator.statistics.job_variables import JobValues
@@ -133,7 +134,10 @@ def job_values(
     """
     from simulator.statistics.job_variables import JobValues
 
-    names = {"selection": selection, "centre": machine.name.partition(".")[0]}
+    name = machine.name
+    for ending in (".gz", ".swf", *ENDINGS):
+        name = name.removesuffix(ending)
+    names = {"selection": selection, "centre": name}
     return JobValues(schedule, tau=options["tau"], names=names, price=options["price"])
 
 

@@ -1,12 +1,21 @@
-"""The service without sockets and processes: a request handler whose answers a test reads."""
+"""The service without agents and jobs: a request handler, called by a test or over a socket."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import zmq
+
 from reshape.wire import messages as m
+from reshape.wire.client import ServerFile
 from reshape.wire.codec import encode
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.directory import ServiceDirectory
@@ -46,7 +55,8 @@ class Desk:
 
     def turn(self) -> None:
         self.handler.answer_waiting(self.driver.run_turn())
-        self.handler.reads.advance()
+        while self.handler.reads.pending:  # one call may not be enough on a busy machine
+            self.handler.reads.advance()
         self.components.journal.commit()
 
     def hello(self, groups: list[m.GroupStatus]) -> list[m.Message]:
@@ -56,3 +66,48 @@ class Desk:
             b"agent",
             m.AgentHello(node="local", pid=7, secret=secret, groups=groups, restart_points=[]),
         )
+
+
+@contextmanager
+def served_desk(folder: Path, sender: Sender = OWNER, **options: Any) -> Iterator[Path]:
+    """Serve a desk at the socket of a directory, for commands of this process.
+
+    Parameters
+    ----------
+    sender : the identity of all clients.
+    options : fields of the configuration.
+
+    Yields
+    ------
+    the directory.
+    """
+    ready, over = threading.Event(), threading.Event()
+
+    def serve() -> None:
+        desk = Desk(folder, **options)
+        directory = desk.components.directory
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+            socket.bind(directory.endpoint)
+            file = ServerFile(endpoint=directory.endpoint, pid=os.getpid(), started_at=time.time())
+            directory.server_file.write_bytes(msgspec.json.encode(file))
+            ready.set()
+            while not over.is_set():
+                if not socket.poll(10):
+                    continue
+                while socket.poll(0):
+                    peer, *frames = socket.recv_multipart()
+                    desk.handler.handle(peer, frames, sender)
+                desk.turn()
+                while desk.sent:
+                    to, answer = desk.sent.pop(0)
+                    socket.send_multipart([to, *encode(answer)])
+        desk.components.journal.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield folder
+    finally:
+        over.set()
+        thread.join()

@@ -47,7 +47,10 @@ class EndedJobs:
     def ended(self, job: int, groups: Sequence[GroupProcesses]) -> None:
         """Keep how the last groups of a job ended."""
         start, token = self._starts.pop(job, None), self._tokens.pop(job, "")
-        ends = [replace(group, tree=ProcessTree({}), kill_at=None, cpus={}) for group in groups]
+        ends = [
+            replace(group, tree=ProcessTree({}), kill_at=None, cpus={}, end=None)
+            for group in groups
+        ]
         if token and ends:
             self._jobs.pop(token, None)
             self._jobs[token] = ends

@@ -30,6 +30,7 @@ from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
 from scheduler.node.groups.stand_ins import StandIns
 from scheduler.node.job_folders import JobFolders
@@ -139,7 +140,8 @@ class NodeGroups:
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, f"cannot start: {error}")
             return
-        self._groups[key] = GroupProcesses(*key, tree, cpus=order.cpus)
+        output = order.output if isinstance(order, m.StartGroup) else ""
+        self._groups[key] = GroupProcesses(*key, tree, cpus=order.cpus, output=output)
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
@@ -288,6 +290,8 @@ class NodeGroups:
         if tree.kill_descendants() or tree.status is None:
             return
         code = os.waitstatus_to_exitcode(tree.status)
+        if code != 0 and not self._has_read_output(group):
+            return
         group.exit_code, group.signal = (code, 0) if code >= 0 else (0, -code)
         if tree.start is not None and tree.start.failure:
             group.why = tree.start.failure
@@ -314,6 +318,20 @@ class NodeGroups:
             group.why,
         )
 
+    def _has_read_output(self, group: GroupProcesses) -> bool:
+        """Whether the end of the output of a failed group is known; begin to read it if it is not.
+
+        A line is appended to the output of a group that was ended, because mpiexec reports that as
+        a fault of the program.
+        """
+        if group.end is None and group.output and group.tree.start and not group.tree.start.failure:
+            note = "" if group.kill_at is None else _note(group)
+            try:
+                group.end = OutputEnd(group.output, note)
+            except OSError as error:
+                log.warning("cannot read %s: %s", group.output, error.strerror)
+        return group.output_end is not None
+
     def _reap(self) -> None:
         trees = [group.tree for group in self._groups.values()] + [*self._stand_ins.trees()]
         by_pid = {tree.pid: tree for tree in trees if tree.pid and tree.status is None}
@@ -336,6 +354,13 @@ class NodeGroups:
         for (other, _), group in self._groups.items():
             if other == job:
                 self._kill(group, 0.5, f"resize {serial} did not finish in time")
+
+
+def _note(group: GroupProcesses) -> str:
+    return (
+        f"reshape: the processes of group {group.group} were ended: {group.why}. If mpiexec says"
+        " above that this points to a problem of the application, it does not."
+    )
 
 
 def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:

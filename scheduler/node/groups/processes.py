@@ -14,6 +14,7 @@ import psutil
 from reshape.wire import messages as m
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.proc import stat_of
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
@@ -157,6 +158,8 @@ class GroupProcesses:
     gone : whether all processes of the group have ended.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
+    output : path of its output file; "": none.
+    end : the end of its output, which is read when a failed group has ended; None: it is not.
     """
 
     job: int
@@ -168,6 +171,13 @@ class GroupProcesses:
     why: str = ""
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
+    output: str = ""
+    end: OutputEnd | None = None
+
+    @property
+    def output_end(self) -> str | None:
+        """The end of its output, "" if it is not read; None as long as it is being read."""
+        return "" if self.end is None else self.end.text()
 
     def report(self) -> m.GroupStatus:
         """Status of the group for the service."""
@@ -181,6 +191,7 @@ class GroupProcesses:
             why=self.why,
             proxies=[] if self.tree.start is None else self.tree.start.proxies,
             cpus=self.cpus,
+            output_end=self.output_end or "",
         )
 
 

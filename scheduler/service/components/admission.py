@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
+from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from reshape.wire.messages import Submission
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
@@ -54,6 +55,12 @@ class Admission:
             self._processors -= self._machine.nodes[name].count
             self._machine.lose(name)
             self._machine.remove(name)
+
+    def default_walltime_s(self, queue: str) -> float:
+        """Walltime of jobs of a queue ("": the first one) that request none."""
+        queues = self._config.queues
+        config = queues.get(queue) if queue else next(iter(queues.values()))
+        return DEFAULT_WALLTIME_S if config is None else config.usual_walltime_s
 
     def admit(self, submission: Submission) -> JobSpec:
         """Return the specification of a job for a submission.

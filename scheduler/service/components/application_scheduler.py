@@ -46,6 +46,11 @@ class ApplicationScheduler:
 
     # ------------------------------------------------------------------ submissions
 
+    def received(self, submission: m.Submission, user: str) -> m.Submission:
+        """Return a submission with its user, and with the walltime of its queue if it has none."""
+        walltime_s = submission.walltime_s or self._admission.default_walltime_s(submission.queue)
+        return msgspec.structs.replace(submission, user=user, walltime_s=walltime_s)
+
     def submit(self, submission: m.Submission) -> JobSubmitted:
         """Check a submission and return its event, which has the number of the new job.
 

@@ -23,6 +23,7 @@ from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.sites.site import Site
+from scheduler.text.output_lines import error_line, last_lines
 
 log = logging.getLogger(__name__)
 
@@ -231,13 +232,18 @@ class JobEnds:
         # Where a proxy is lost with its host, mpiexec ends with a code of its own.
         died = culprit.signal != 0 or culprit.exit_code in SIGNAL_CODES
         died = died or job.cause is JobState.NODE_FAIL
+        why = f"group {culprit.group} ended with {self._how(job, culprit)}"
+        told = last_lines(culprit.output_end)
+        if told and job.state is not JobState.COMPLETING:  # it was not ended on order
+            why = f"{why}: {error_line(told)}"
         return [
             JobEnded(
                 at=self._clock(),
                 job=job.id,
                 exit_code=culprit.exit_code,
                 signal=culprit.signal,
-                why=f"group {culprit.group} ended with {self._how(job, culprit)}",
+                why=why,
+                last_lines=told,
                 died=died,
                 checkpoint=self._checkpoint_of(job.id) if died and job.spec.requeue else 0,
             )

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 
 from reshape.wire import messages as m
-from scheduler.model.events import Event
-from scheduler.model.job import Job
+from scheduler.model.events import Event, JobEnded
+from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
+from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
-from scheduler.service.record.explanations import allocation, resizes
+from scheduler.service.record.explanations import resizes
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -102,6 +103,7 @@ def describe(
         max_memory_mib=journal.max_memory_mib(job.id),
         requeues=job.requeues,
         shared=dict(job.spec.shared),
+        last_lines=_last_lines(events) if job.state in FINAL else "",
     )
 
 
@@ -143,6 +145,11 @@ def processor_seconds(
             computing = size or count  # before its first size was committed
             found[computing] = found.get(computing, 0.0) + count * (end - begin)
     return found
+
+
+def _last_lines(events: Sequence[Event]) -> str:
+    """Last lines of the output, as the last end of the job reports them."""
+    return next((e.last_lines for e in reversed(events) if isinstance(e, JobEnded)), "")
 
 
 def output_path(job: int, submission: m.Submission) -> str:

@@ -1,9 +1,8 @@
-"""A job's history derived from the journal: explanation, resizes, allocation over time."""
+"""A job's history derived from the journal: explanation and resizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import msgspec
 
@@ -29,22 +28,13 @@ from scheduler.model.orders import (
     Requeue,
     Start,
 )
-from scheduler.model.procset import ProcSet
+from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
 from scheduler.text.counts import noun
 from scheduler.text.times import format_moment
 
 #: Facts of reasons that are times of the service, s.
 MOMENTS = ("at", "begin", "end", "earliest")
-Orders: TypeAlias = Sequence[tuple[float, Order]]
-
-
-def _merged(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Event | Order]]:
-    """Merge events and orders by time; at one instant events come first."""
-    merged: list[tuple[float, int, Event | Order]] = [(event.at, 0, event) for event in events]
-    merged += [(at, 1, order) for at, order in orders]
-    merged.sort(key=lambda entry: entry[:2])
-    return ((at, what) for at, _, what in merged)
 
 
 def because(reason: Reason) -> str:
@@ -69,7 +59,7 @@ def explanation_lines(
     lines: list[m.Story] = []
     last_continue = ""
     done: set[int] = set()  # resizes; their ends may be reported more than once
-    for at, what in _merged(events, orders):
+    for at, what in merged(events, orders):
         if isinstance(what, ResizeDone):
             if what.serial in done:
                 continue
@@ -143,38 +133,6 @@ def _sentence(what: Event | Order) -> str:
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
     return ""
-
-
-def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str]]:
-    """Return (time, processors as in "0-3 7") of each change of an allocation; "" at the end."""
-    groups: dict[int, ProcSet] = {}
-    pending: Expand | Contract | None = None
-    history: list[tuple[float, str]] = []
-    for at, what in _merged(events, orders):
-        match what:
-            case Start(groups=dict(several)):
-                groups = several.copy()
-            case Start():
-                groups = {what.group: what.processors}
-            case Expand():
-                groups[what.group], pending = what.processors, what
-            case Contract():
-                pending = what
-            case ResizeDone() if isinstance(pending, Contract) and pending.serial == what.serial:
-                for group in pending.groups:
-                    groups.pop(group, None)
-            case ResizeFailed() if isinstance(pending, Expand) and pending.serial == what.serial:
-                groups.pop(pending.group, None)
-            case JobEnded():
-                groups = {}
-            case _:
-                continue
-        held = ProcSet()
-        for part in groups.values():
-            held |= part
-        if not history or history[-1][1] != str(held):
-            history.append((at, str(held)))
-    return history
 
 
 def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeInfo]:
