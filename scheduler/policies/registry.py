@@ -7,6 +7,7 @@
 ``conservative``      static, every queued job holds a reservation
 ``rua``               EASY that starts jobs where shared nodes prolong them least (GUIM 7.4)
 ``static``            PRIO's baseline: EASY in the order of the aging priority, no job is resized
+``steady``            `fcfs-pr` that contracts a job only if a queued job can start as a result
 ``pba-pr``            PRIO 3.3 policy 1 scenario 1, performance-based allocation with priority
 ``fcfs-pr``           PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority
 ``max-b-pr``          PRIO 3.3 policy 2, Max-benefit with priority
@@ -137,6 +138,11 @@ _SCENARIOS: dict[str, Callable[[], Scenario]] = {
         "rua", backfill=Backfill(pick="penalty"), selection=_policy("selection", "rua")
     ),
     "static": lambda: Scenario("static", order=Aging()),
+    "steady": lambda: Scenario(
+        "steady",
+        order=Aging(),
+        resizing=_policy("resizing", "fcfs-pr", harvest="useful", grow_past="blocked"),
+    ),
     "pba-pr": lambda: Scenario("pba-pr", order=Aging(), resizing=_policy("resizing", "pba-pr")),
     "fcfs-pr": lambda: Scenario("fcfs-pr", order=Aging(), resizing=_policy("resizing", "fcfs-pr")),
     "max-b-pr": lambda: Scenario(

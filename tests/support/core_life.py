@@ -82,6 +82,7 @@ SCENARIOS = [
     scenario("fcfs-pr", {"selection": "contiguous"}),
     scenario("fcfs-pr", {"selection": "few-nodes"}),
     Scenario("chaos", resizing=Chaos(), selection=FewNodes()),
+    scenario("steady"),
     scenario("pba-pr"),
     scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
     scenario("max-b-pr", {"order.qfactor_weight": 0}),

@@ -106,6 +106,7 @@ def test_the_built_in_scenarios() -> None:
             "easy++",
             "fcfs",
             "static",
+            "steady",
             "pba-pr",
             "fcfs-pr",
             "max-b-pr",
@@ -117,7 +118,8 @@ def test_the_built_in_scenarios() -> None:
     assert scenario("easy").resizing is None
     assert scenario("conservative").backfill == Backfill(None)
     assert scenario("fcfs-pr").resizing == FcfsPr()
-    for name in ("static", "pba-pr", "fcfs-pr", "max-b-pr"):
+    assert scenario("steady").resizing == FcfsPr(harvest="useful", grow_past="blocked")
+    for name in ("static", "steady", "pba-pr", "fcfs-pr", "max-b-pr"):
         assert scenario(name).order == Aging()
         assert scenario(name).backfill == Backfill(1)
 
