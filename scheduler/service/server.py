@@ -118,7 +118,8 @@ class Service:
             "forecaster", patience_s=FORECAST_S, is_lazy=True
         )
         self.requests.relay = self._relay
-        self._retention = Retention(self.components.journal, config.journal, self.components.clock)
+        clock = self.components.clock
+        self._retention = Retention(self.components.journal, config.journal, clock.wall)
 
     def _reader(
         self, name: str, *, patience_s: float = PATIENCE_S, is_lazy: bool = False
@@ -294,7 +295,9 @@ class Service:
 
     def _write_server_file(self) -> None:
         file = ServerFile(
-            endpoint=self.directory.endpoint, pid=os.getpid(), started_at=self.requests.started_at
+            endpoint=self.directory.endpoint,
+            pid=os.getpid(),
+            started_at=self.components.clock.wall(),
         )
         draft = self.directory.server_file.with_suffix(".new")
         draft.write_bytes(msgspec.json.encode(file))
