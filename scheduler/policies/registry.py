@@ -24,7 +24,8 @@ An installed package offers its own under the entry point group ``reshape.polici
 The kind of a policy follows from its method: `decide` makes a resizing policy, `key` a queue order,
 `select` a processor selection and `predictor` a source of estimates; an instance of `Scenario` is a
 scenario. `assign` makes a task assignment policy, which chooses between sites (docs/sites.md). A
-name may also be written ``module:Class``, so that a single file on Python's path needs no package.
+name may also be written ``module:Class``, so that a single file in the current folder or on
+Python's path needs no package.
 The entry points are read when a name is neither built in nor registered.
 """
 
@@ -40,6 +41,7 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
+from reshape.user_modules import user_module
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Sjf
@@ -253,10 +255,10 @@ def _imported(kind: str, name: str) -> Any:
     """Class or scenario that ``module:Class`` names."""
     module, _, attribute = name.partition(":")
     try:
-        policy = getattr(import_module(module), attribute)
+        policy = getattr(user_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         missing = isinstance(error, ModuleNotFoundError)
-        fix = "; put its folder on PYTHONPATH" if missing else ""
+        fix = "; call the command in its folder, or put the folder on PYTHONPATH" * missing
         message = f"{kind} {name!r} cannot be imported: {error}{fix}"
         raise ConfigError(message, field=kind) from None
     found = _kind(name, policy)

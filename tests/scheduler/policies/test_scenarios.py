@@ -204,8 +204,12 @@ def test_a_parameter_without_its_policy() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown scenario 'eazy'; did you mean easy"):
         scenario("eazy")
-    with pytest.raises(ConfigError, match="'nowhere'; put its folder on PYTHONPATH"):
+    with pytest.raises(ConfigError, match="'nowhere'; call the command in its folder, or"):
         scenario("nowhere:Policy")
+    with pytest.raises(
+        ConfigError, match=r"^backfill_order: unknown order 'sjff'; did you mean sjf"
+    ):
+        scenario("easy", {"backfill_order": "sjff"})
 
 
 def test_a_policy_in_one_file(my_policy: str) -> None:
