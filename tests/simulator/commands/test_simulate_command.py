@@ -53,6 +53,34 @@ def test_json_and_every_result(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["mean_wait_s"] == told["mean_wait_s"]
 
 
+def test_a_scenario_that_resizes_no_job_is_noted() -> None:
+    done = invoke("simulate", SMALL, "--policy", "fcfs-pr", "--json")
+    assert "reshape: fcfs-pr resizes no job, because none is resizable: give --resiz" in done.stderr
+    json.loads(done.stdout)
+    for words in (["--policy", "easy"], ["--policy", "fcfs-pr", "--resizable", "0.5"]):
+        assert invoke("simulate", SMALL, *words, "--jobs", 50).stderr == ""
+
+
+def test_a_job_larger_than_the_machine_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    line = "  - {at: 0, processors: 8, walltime: 120, iteration_s: 5}\n"
+    file.write_text(f"processors: 4\njobs:\n{line}")
+    done = invoke("simulate", file)
+    told = (
+        "1 job could not start and count in no mean: job 1 requests 8 processors, the machine has 4"
+    )
+    assert done.stderr == f"reshape: {told}\n"
+    lines = dict(text.split(maxsplit=1) for text in done.stdout.splitlines())
+    assert (lines["jobs"], lines["unstarted"], lines["mean_wait_s"]) == ("0", "1", "-")
+    assert "nan" not in done.stdout
+    file.write_text(f"processors: 4\njobs:\n{7 * line}{line.replace('8', '4')}")
+    told = json.loads(invoke("simulate", file, "--json").stdout)
+    assert (told["jobs"], told["unstarted"]) == (1, 7)
+    assert invoke("simulate", file).stderr.endswith(
+        "job 5 requests 8 processors, the machine has 4; and 2 more\n"
+    )
+
+
 def test_policies_in_the_current_folder() -> None:
     """The command line as a user has it: Python's path does not have the current folder."""
     order = "my_order:SmallestArea"
