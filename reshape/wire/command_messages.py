@@ -287,7 +287,7 @@ class JobInfo(msgspec.Struct):
 
 
 class Jobs(MessageBase):
-    """Answer to ListJobs, by job number; `now` is the service's clock.
+    """Answer to ListJobs, by job number; `now` is the wall clock of the service.
 
     `before` is set if more ended jobs match: ask for those that ended before the job of this
     number.

@@ -64,7 +64,7 @@ WATCH_S = 2.0
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Configuration file (YAML); options override it.",
 )
-@click.option("--scenario", help="Scheduling scenario, such as easy or fcfs-pr.")
+@click.option("--scenario", help="Scheduling scenario, such as easy.  [default: steady]")
 @click.option(
     "--set",
     "parameters",
@@ -92,7 +92,7 @@ WATCH_S = 2.0
 )
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @example(
-    "reshape serve --processors 8 --scenario fcfs-pr --background",
+    "reshape serve --processors 8 --background",
     "reshape serve --machine tree.yaml --scenario easy --set selection=tree",
     "salloc -N 4 --exclusive reshape serve --slurm",
 )

@@ -78,11 +78,12 @@ def prepare(
     folder = (cwd / output).parent
     if not folder.is_dir():
         raise ReshapeError(f"the output's directory {folder} does not exist: create it first")
-    if not os.access(folder, os.W_OK):
-        raise ReshapeError(f"the output's directory {folder} is not writable: choose another one")
     path = cwd / output
-    if path.exists() and not path.is_file() and str(path) != os.devnull:
+    if path.exists() and not path.is_file() and str(path.resolve()) != os.devnull:
         raise ReshapeError(f"the output {path} is not a regular file: choose another one")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        what = f"output {path}" if path.exists() else f"output's directory {folder}"
+        raise ReshapeError(f"the {what} is not writable: choose another one")
     return Submission(
         argv=list(argv),
         processors=processors,

@@ -165,7 +165,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     nodes: tuple[NodeConfig, ...]
-    scenario: str = "fcfs-pr"
+    scenario: str = "steady"
     parameters: dict[str, Value] = {}
     kill_at_walltime: bool = True
     verify: bool = False

@@ -16,7 +16,7 @@ An example of a file (every field is optional):
     queues:
       main:
       express: {priority: gold, max_processors: 4, max_walltime_s: "10:00", scenario: max-b-pr}
-    scenario: fcfs-pr
+    scenario: steady
     parameters: {backfill.reservations: 1}
     redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
     verify: true

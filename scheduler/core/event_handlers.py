@@ -14,6 +14,7 @@ from scheduler.core.alarms import Alarms
 from scheduler.core.requeueing import is_death, reason_to_requeue
 from scheduler.core.resizing import Resizes
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -345,6 +346,12 @@ class EventHandlers:
         """Make the processors of an advance reservation available to all jobs."""
         self.include(event.name)
 
+    def on_clock_set(self, event: ClockSet) -> None:
+        """Move the exclusions, whose times are those of the wall clock."""
+        if self.state.exclusions.move(-event.by_s, self.state.now):
+            self.state.exclusions_changed()
+            self._exclusions_changed()
+
     def on_wakeup(self, event: Wakeup) -> None:
         """End overdue jobs, extend predictions, ask for the next wake-up."""
         if self.alarms.wake():
@@ -364,6 +371,7 @@ def _is_under_way(job: Job, serial: int) -> bool:
 
 #: Type of an event -> method; resize points are handled after the pass of their instant.
 HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
+    ClockSet: EventHandlers.on_clock_set,
     DepthChanged: EventHandlers.on_depth_changed,
     DrainChanged: EventHandlers.on_drain_changed,
     JobSubmitted: EventHandlers.on_job_submitted,

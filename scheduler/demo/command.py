@@ -27,7 +27,7 @@ from scheduler.dispatch.metrics import METRICS
 from scheduler.policies.scenarios import scenario as find_scenario
 
 STATIC = "easy"
-RESIZABLE = "fcfs-pr"
+RESIZABLE = "steady"
 
 
 @click.command()

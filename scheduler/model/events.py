@@ -242,6 +242,17 @@ class DepthChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     jobs: int | None = None
 
 
+class ClockSet(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The wall clock was set forward by `by_s` seconds, or back if that is negative.
+
+    The driver's clock goes on as before, so that durations do not change. Advance reservations and
+    expiries of nodes are agreed on by wall clock: on the driver's clock they move by as much.
+    """
+
+    at: float
+    by_s: float
+
+
 class ReservationRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
     """An administrator or operator requests an advance reservation.
 
@@ -287,6 +298,7 @@ Event: TypeAlias = (
     | NodeLost
     | Wakeup
     | DepthChanged
+    | ClockSet
     | DrainChanged
     | NodeRemoved
     | ReservationRequested

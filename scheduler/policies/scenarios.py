@@ -171,7 +171,10 @@ def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
     for field, kind in _POLICIES.items():
         if isinstance(fields.get(field), Mapping):
             parameters = dict(fields[field])
-            cls = find(kind, str(parameters.pop("policy", "")))
+            try:
+                cls = find(kind, str(parameters.pop("policy", "")))
+            except ConfigError as error:
+                raise ConfigError(error.message, field=field) from None
             fields[field] = converted(parameters, cls, field)
     return fields
 

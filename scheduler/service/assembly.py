@@ -30,7 +30,7 @@ from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transactions
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
-from scheduler.service.record.clock import Clock
+from scheduler.service.record.clock import Clock, noted_anchor
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.policy_errors import PolicyErrors
 from scheduler.service.recovery import recover
@@ -100,7 +100,7 @@ def assemble(
     journal = Journal(directory.journal)
     errors = PolicyErrors()
     core, launches = recover(journal, config, errors.report)
-    clock = Clock(journal.clock_anchor(), core.now)
+    clock = Clock(noted_anchor(journal), core.now)
     journal.note_clock_anchor(clock.anchor)
     monitor = SystemMonitor(
         directory, config.nodes, send, reserved(config), journal, config.deadlines, config.ssh
@@ -130,7 +130,7 @@ def assemble(
         applications,
         errors,
         NodeStates(core, monitor),
-        AdvanceReservations(core),
+        AdvanceReservations(core, clock),
         pools,
         ServiceAllocation(core.principal, monitor, os.environ.get("SLURM_JOB_ID", ""), Slurm),
     )

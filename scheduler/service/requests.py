@@ -56,7 +56,7 @@ class RequestHandler:
 
     Attributes
     ----------
-    started_at : Unix seconds.
+    started_at : on the clock of the service, Unix seconds.
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
     relay : queues an encoded message for a peer.
@@ -121,7 +121,7 @@ class RequestHandler:
             if job.state in FINAL:
                 info = [self._applications.info(job)]
                 for peer, request in self._waits.pop(number):
-                    jobs = m.Jobs(id=request, now=self._components.clock(), jobs=info)
+                    jobs = m.Jobs(id=request, now=self._components.clock.wall(), jobs=info)
                     self._send(peer, jobs)
 
     def probe_waiting(self, is_connected: Callable[[bytes], bool]) -> None:
@@ -252,9 +252,8 @@ class RequestHandler:
                 self._list(peer, message)
                 return None
             case m.ListJobs(job=int(number)):
-                return m.Jobs(
-                    now=self._components.clock(), jobs=[apps.info_with_ranks(apps.job(number))]
-                )
+                info = apps.info_with_ranks(apps.job(number))
+                return m.Jobs(now=self._components.clock.wall(), jobs=[info])
             case m.Explain():
                 number = apps.job(message.job).id
                 question = ExplainQuestion(number, self._present(number))
@@ -279,16 +278,14 @@ class RequestHandler:
                 self._answer_later(peer, message.id, m.Done)
                 return None
             case m.CreateReservation():
-                now = self._components.clock()
-                request = self._components.reservations.requested(message, sender.user, now)
+                request = self._components.reservations.requested(message, sender.user)
                 orders = self._driver.decide([request])
-                return self._components.reservations.answer(request.name, orders, now)
+                return self._components.reservations.answer(request.name, orders)
             case m.CancelReservation(name=name):
-                now = self._components.clock()
-                self._driver.decide([self._components.reservations.cancelled(name, now)])
+                self._driver.decide([self._components.reservations.cancelled(name)])
                 return m.Done()
             case m.ListReservations():
-                return self._components.reservations.table(self._components.clock())
+                return self._components.reservations.table()
             case m.AddPool() | m.ChangePool() | m.ListPools():
                 answer = partial(self._answer_now, peer, message.id)
                 return answer_pool_message(self._components.pools, message, answer)
@@ -315,7 +312,8 @@ class RequestHandler:
         job = self._core.jobs.get(number)
         if job is not None and job.state is JobState.PENDING:
             texts += pool_sentences(self._components.pools, job)
-        lines += [m.Story(at=self._components.clock(), text=text) for text in texts if text]
+        now = self._components.clock.wall()
+        lines += [m.Story(at=now, text=text) for text in texts if text]
         return lines
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
@@ -330,7 +328,7 @@ class RequestHandler:
                 yield
 
         def finish() -> None:
-            question = ListQuestion(message, self._components.clock(), rows)
+            question = ListQuestion(message, self._components.clock.wall(), rows)
             if message.ended:
                 self.reader.ask(peer, message.id, question)
             else:
@@ -362,8 +360,8 @@ class RequestHandler:
         ]
         return m.Info(
             pid=os.getpid(),
-            started_at=self.started_at,
-            now=self._components.clock(),
+            started_at=self.started_at + self._components.clock.ahead_s,
+            now=self._components.clock.wall(),
             scenario=config.scenario,
             processors=sum(self._monitor.nodes.values()),
             free=machine.free_count,

@@ -120,7 +120,8 @@ class Service:
             "forecaster", patience_s=FORECAST_S, is_lazy=True
         )
         self.requests.relay = self._relay
-        self._retention = Retention(self.components.journal, config.journal, self.components.clock)
+        clock = self.components.clock
+        self._retention = Retention(self.components.journal, config.journal, clock.wall)
 
     def _reader(
         self, name: str, *, patience_s: float = PATIENCE_S, is_lazy: bool = False

@@ -114,6 +114,18 @@ class Exclusions:
         self._set_next_change(now)
         return True
 
+    def move(self, by_s: float, now: float) -> bool:
+        """Move all exclusions by some seconds; return whether there are any."""
+        moved = [
+            msgspec.structs.replace(each, begin=each.begin + by_s, end=each.end + by_s)
+            for each in self
+            if each.end + by_s > now
+        ]
+        was_empty = not self._by_name
+        self._by_name = {each.name: each for each in moved}
+        self._set_next_change(now)
+        return not was_empty
+
     @property
     def next_change(self) -> float:
         """Time at which the next exclusion begins or ends, s; inf if none does."""

@@ -88,6 +88,14 @@ class View:
             return machine.free_count
         return machine.free_count - (machine.free & self._state.kept_from(job)).count()
 
+    def has_resources(self, job: JobView) -> bool:
+        """Whether enough of all resources but processors is free for a queued job."""
+        state = self._state
+        if not state.multi_resource:
+            return True
+        assert isinstance(job, Job)
+        return state.free + state.quantity(job.processors) >= job.demand
+
     def helps(self, head: JobView, job: JobView, to: int) -> bool:
         """Whether the head can use any processors that a contraction of a job releases.
 

@@ -86,8 +86,15 @@ def set_fields(texts: Iterable[str]) -> dict[str, str]:
         raise click.UsageError(f"--set {error}") from None
 
 
-def scenario_of(base: Scenario | str, changes: Mapping[str, Any]) -> Scenario:
+def scenario_of(
+    base: Scenario | str, changes: Mapping[str, Any], options: Mapping[str, str] | None = None
+) -> Scenario:
     """Scenario, or that of a name, with fields changed as options say.
+
+    Parameters
+    ----------
+    options : field -> option that gave it, which messages name in place of the field; `scenario`
+        stands for the name.
 
     Raises
     ------
@@ -96,4 +103,6 @@ def scenario_of(base: Scenario | str, changes: Mapping[str, Any]) -> Scenario:
     try:
         return changed(scenario(base) if isinstance(base, str) else base, changes)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        option = (options or {}).get(error.field or "")
+        text = str(error) if option is None else f"{option}: {error.message}"
+        raise click.UsageError(text) from None

@@ -253,25 +253,28 @@ def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
     click.UsageError : a wrong name or value, or options that contradict each other.
     """
     changes: dict[str, Any] = {}
+    named = {"scenario": "--policy"}
     for option, field in (
         ("reservations", "backfill.reservations"),
         ("queue_order", "order"),
         ("backfill_order", "backfill_order"),
+        ("select", "selection"),
     ):
-        if options[option] is not None:
+        if options[option] is not None and (option, options[option]) != ("select", COUNT):
             changes[field] = options[option]
-    if options["select"] != COUNT:
-        changes["selection"] = options["select"]
+            named[field] = f"--{option.replace('_', '-')}"
     if options["estimates"] is not None:
         name, names = options["estimates"], known("estimates")
         if name != EXACT and name not in names and ":" not in name:
             offered = nearest(name, (EXACT, *names))
             raise click.UsageError(f"unknown estimates {name!r}{offered}")
         changes["estimates"] = "user" if name == EXACT else name
+        named["estimates"] = "--estimates"
     if options["kill_at_reservation"]:
         changes["backfill.kill_at_reservation"] = True
-    base = scenario_of(options["policy"], {})
-    chosen = scenario_of(base, changes | set_fields(options["fields"]))
+    base, fields = scenario_of(options["policy"], {}, named), set_fields(options["fields"])
+    named = {field: option for field, option in named.items() if field not in fields}
+    chosen = scenario_of(base, changes | fields, named)
     _check_contradictions(options, rules, base, chosen)
     return chosen
 

@@ -8,7 +8,7 @@ events of a block with the same time are handled together. An unknown word is an
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
     @TIME started JOB | ended JOB [exit=N] [signal=N] [died] [checkpoint=N] | cancel JOB | wake
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
-    @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS]
+    @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS] | clock SECONDS
     @TIME drain NODE | resume NODE | remove NODE
     table | why JOB | forget JOB
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -116,6 +117,7 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "done": (set(), set()),
     "failed": ({"restart"}, set()),
     "depth": (set(), set()),
+    "clock": (set(), set()),
     "join": (set(), {"reserved", "until"}),
     "lose": (set(), set()),
     "drain": (set(), set()),
@@ -151,6 +153,8 @@ def read_event(line: str) -> Event:
         return NodeJoined(time, node, int(processors), kept, until=until)
     if what == "depth":
         return DepthChanged(time, int(rest[0]) if rest else None)
+    if what == "clock":
+        return ClockSet(time, float(rest[0]))
     if what in ("drain", "resume"):
         (node,) = words
         return DrainChanged(time, node, what == "drain")

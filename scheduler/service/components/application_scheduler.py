@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
 
 import msgspec
 
@@ -18,6 +17,7 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
+from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because
@@ -36,7 +36,7 @@ class ApplicationScheduler:
         journal: Journal,
         remap: RemapScheduler,
         launches: dict[int, Launch],
-        clock: Callable[[], float],
+        clock: Clock,
         admission: Admission,
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
@@ -236,8 +236,8 @@ class ApplicationScheduler:
         """Return why a job waits; nothing if it does not."""
         if self.job(number).state is not JobState.PENDING:
             return []
-        reason = because(self._core.reason_pending(number))
-        return [m.Story(at=self._clock(), text=f"waits: {reason}")]
+        reason = because(self._core.reason_pending(number), self._clock.ahead_s)
+        return [m.Story(at=self._clock.wall(), text=f"waits: {reason}")]
 
     def info(self, job: Job) -> m.JobInfo:
         """Describe a job as tables show it."""
@@ -263,6 +263,7 @@ class ApplicationScheduler:
             lost_submission() if launch is None else launch.submission,
             self._clock(),
             reason=self._reason(job),
+            ahead_s=self._clock.ahead_s,
             nodes=list(self._core.machine.by_node(processors)),
             iteration=progress.iteration,
             iteration_s=progress.iteration_s,
@@ -270,10 +271,10 @@ class ApplicationScheduler:
 
     def _reason(self, job: Job) -> str:
         if job.state is JobState.PENDING:
-            return because(self._core.reason_pending(job.id))
+            return because(self._core.reason_pending(job.id), self._clock.ahead_s)
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
-        return because(job.resize.reason) if job.resize is not None else ""
+        return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)
 
 
 def _without_environment(submission: m.Submission) -> m.Submission:

@@ -16,6 +16,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
 from scheduler.service.record.explanations import resizes
+from scheduler.service.record.wall_times import ahead_of_job_s, moved_info
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -43,6 +44,7 @@ def describe(
     now: float,
     *,
     reason: str,
+    ahead_s: float = 0.0,
     nodes: Sequence[str] = (),
     iteration: int = 0,
     iteration_s: float = 0.0,
@@ -53,6 +55,7 @@ def describe(
     ----------
     now : the service's clock, Unix seconds.
     reason : why it waits, is resized or ended.
+    ahead_s : wall clock minus the service's clock, seconds; the times described are wall times.
     nodes : names of the nodes of its processors.
     iteration, iteration_s : its progress as it reported it last.
     """
@@ -65,7 +68,7 @@ def describe(
     processors = ProcSet()
     for part in job.groups.values():
         processors |= part
-    return m.JobInfo(
+    info = m.JobInfo(
         job=job.id,
         name=job.spec.name,
         user=job.spec.user,
@@ -87,7 +90,7 @@ def describe(
         iteration=iteration,
         iteration_s=iteration_s,
         sizes=list(job.sizes),
-        resizes=resizes(job, events, orders),
+        resizes=resizes(job, events, orders, ahead_s),
         allocation=held,
         facts=journal.facts(job.id),
         output=output_path(job.id, submission),
@@ -105,6 +108,7 @@ def describe(
         shared=dict(job.spec.shared),
         last_lines=_last_lines(events) if job.state in FINAL else "",
     )
+    return moved_info(info, ahead_s)
 
 
 def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
@@ -112,7 +116,8 @@ def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
     assert job.ended_at is not None
     found = [submission for _, _, submission in journal.jobs([job.id])]
     submission = found[0] if found else lost_submission()
-    return describe(job, journal, submission, job.ended_at, reason=job.why)
+    ahead_s = ahead_of_job_s(journal, job)
+    return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
 
 
 def processor_seconds(

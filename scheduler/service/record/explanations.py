@@ -37,24 +37,33 @@ from scheduler.text.times import format_moment
 MOMENTS = ("at", "begin", "end", "earliest")
 
 
-def because(reason: Reason) -> str:
-    """Format a reason; moments that it names become dates and times of day."""
+def because(reason: Reason, ahead_s: float) -> str:
+    """Format a reason; moments that it names become dates and times of day.
+
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds.
+    """
     facts = dict(reason.facts)
     for name in MOMENTS:
         at = facts.get(name)
         if isinstance(at, float):
-            facts[name] = format_moment(at)
+            facts[name] = format_moment(at + ahead_s)
     if facts != reason.facts:
         reason = msgspec.structs.replace(reason, facts=facts)
     return str(reason)
 
 
 def explanation_lines(
-    events: Sequence[Event], orders: Orders, phases: Sequence[Phase]
+    events: Sequence[Event], orders: Orders, phases: Sequence[Phase], ahead_s: float = 0.0
 ) -> list[m.Story]:
     """Describe what happened to a job and why, oldest first.
 
     Equal decisions to continue in a row give one line.
+
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds; the lines have wall times.
     """
     lines: list[m.Story] = []
     last_continue = ""
@@ -67,11 +76,11 @@ def explanation_lines(
         if isinstance(what, Continue):
             if what.reason.rule == RESIZE_UNDER_WAY:  # the lines of the resize say so
                 continue
-            if because(what.reason) != last_continue:
-                lines.append(m.Story(at=at, text=f"continues: {because(what.reason)}"))
-            last_continue = because(what.reason)
+            if because(what.reason, ahead_s) != last_continue:
+                lines.append(m.Story(at=at, text=f"continues: {because(what.reason, ahead_s)}"))
+            last_continue = because(what.reason, ahead_s)
             continue
-        text = _sentence(what)
+        text = _sentence(what, ahead_s)
         if text:
             lines.append(m.Story(at=at, text=text))
             last_continue = ""
@@ -81,7 +90,7 @@ def explanation_lines(
                 m.Story(at=phase.at, text=f"resize {phase.serial}: {_PHASES[phase.phase]}")
             )
     lines.sort(key=lambda line: line.at)
-    return lines
+    return [m.Story(at=line.at + ahead_s, text=line.text) for line in lines]
 
 
 _PHASES = {
@@ -91,7 +100,7 @@ _PHASES = {
 }
 
 
-def _sentence(what: Event | Order) -> str:
+def _sentence(what: Event | Order, ahead_s: float) -> str:
     match what:
         case JobSubmitted():
             spec = what.spec
@@ -102,15 +111,16 @@ def _sentence(what: Event | Order) -> str:
             return f"submitted for {spec.processors}{most} {units}{more}, {spec.walltime_s:g} s"
         case Start():
             verb = "restarts from its last resize point" if what.restart else "starts"
-            return f"{verb} on processors {what.processors}: {because(what.reason)}"
+            return f"{verb} on processors {what.processors}: {because(what.reason, ahead_s)}"
         case JobStarted():
             return "is running"
         case Expand():
-            with_them = f"with processors {what.processors}: {because(what.reason)}"
+            with_them = f"with processors {what.processors}: {because(what.reason, ahead_s)}"
             return f"is to expand to {what.to} {with_them}"
         case Contract():
             groups = ", ".join(map(str, what.groups))
-            return f"is to contract to {what.to}, groups {groups} leave: {because(what.reason)}"
+            why = because(what.reason, ahead_s)
+            return f"is to contract to {what.to}, groups {groups} leave: {why}"
         case ResizeDone():
             times = what.times
             return (
@@ -123,20 +133,27 @@ def _sentence(what: Event | Order) -> str:
         case JobCancelled():
             return f"is to be cancelled: {what.why}"
         case Kill():
-            return f"is to be ended: {because(what.reason)}"
+            return f"is to be ended: {because(what.reason, ahead_s)}"
         case Requeue():
             if what.reason.rule == "requeue":
-                return f"goes back to the queue: {because(what.reason)}"
+                return f"goes back to the queue: {because(what.reason, ahead_s)}"
             begins = "moves to the redirection group and starts from the beginning"
-            return f"{begins}: {because(what.reason)}"
+            return f"{begins}: {because(what.reason, ahead_s)}"
         case JobEnded():
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
     return ""
 
 
-def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeInfo]:
-    """List every resize of a job with its outcome and the time of each phase."""
+def resizes(
+    job: Job, events: Sequence[Event], orders: Orders, ahead_s: float = 0.0
+) -> list[m.ResizeInfo]:
+    """List every resize of a job with its outcome and the time of each phase.
+
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds, for moments in reasons.
+    """
     ends = {e.serial: e for e in events if isinstance(e, ResizeDone | ResizeFailed)}
     size = job.spec.processors
     found: list[m.ResizeInfo] = []
@@ -153,7 +170,7 @@ def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeI
             old=size,
             new=order.to,
             outcome="under way" if job.ended_at is None else "ended with the job",
-            reason=because(order.reason),
+            reason=because(order.reason, ahead_s),
         )
         match ends.get(order.serial):
             case ResizeDone(times=times):

@@ -34,7 +34,7 @@ from scheduler.replay.journal_reader import (
     encode_order,
     reading,
 )
-from scheduler.service.record.clock import ClockAnchor
+from scheduler.service.record.clock import ClockAnchor, noted_ahead_s
 from scheduler.state.records import SiteRecord, encode_job, encode_site
 
 #: Ended jobs are listed by the time of their end; each index answers filters by its columns alone.
@@ -143,6 +143,7 @@ class Journal(JournalReader):
             ) from None
         super().__init__(db, path)
         self.batch = self.last_batch()
+        self._ahead_s = noted_ahead_s(self)
 
     def close(self) -> None:
         """Close the file, all of it written; what a full disk has no room for is lost."""
@@ -294,9 +295,14 @@ class Journal(JournalReader):
         self._has_room = True
 
     def note_job(self, job: Job) -> None:
-        """Note the present state of a job, which recovery starts from."""
+        """Note the present state of a job, which recovery starts from.
+
+        The times in the columns, by which people search, are those of the wall clock.
+        """
         spec = job.spec
-        row = (job.id, job.state.name, spec.user, spec.name, job.submitted_at, job.ended_at)
+        submitted_at = job.submitted_at + self._ahead_s
+        ended_at = None if job.ended_at is None else job.ended_at + self._ahead_s
+        row = (job.id, job.state.name, spec.user, spec.name, submitted_at, ended_at)
         self._note(_RECORD, *row, self.batch, encode_job(job))
 
     def note_summary(self, job: int, summary: bytes) -> None:
@@ -318,17 +324,9 @@ class Journal(JournalReader):
             self._site_noted = blob
             self._note(_SITE, blob)
 
-    def clock_anchor(self) -> ClockAnchor | None:
-        """Return the anchor of the clock that an earlier service noted, None if there is none."""
-        text = self.meta("clock")
-        try:
-            return None if text is None else msgspec.json.decode(text, type=ClockAnchor)
-        except msgspec.DecodeError as error:
-            self.report_unreadable("the anchor of the clock", error)
-            return None
-
     def note_clock_anchor(self, anchor: ClockAnchor) -> None:
         """Note the anchor of the clock."""
+        self._ahead_s = anchor.ahead_s
         self._note(_META, "clock", json.encode(anchor).decode())
 
     def agent_of(self, node: str) -> str | None:
