@@ -85,7 +85,7 @@ class EndedJobs:
 
 def _end_of_all(groups: Sequence[GroupProcesses]) -> GroupProcesses:
     """Return a group that failed, if one did."""
-    return max(groups, key=lambda group: (group.exit_code, group.signal) != (0, 0))
+    return max(groups, key=lambda group: (group.end.exit_code, group.end.signal) != (0, 0))
 
 
 def _drop_oldest(ends: dict[Any, Any], most: int) -> None:

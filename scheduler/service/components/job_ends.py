@@ -30,12 +30,6 @@ log = logging.getLogger(__name__)
 STRAGGLER_S = 30.0
 #: Seconds within which an agent answers how a group ended.
 ANSWER_S = 10.0
-_FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
-#: Exit codes of mpiexec after a signal ended a rank: its number, or 128 more. Other codes are those
-#: of the program.
-SIGNAL_CODES = frozenset(
-    code + number for number in (getattr(signal, name) for name in _FATAL) for code in (0, 128)
-)
 
 
 class JobEnds:
@@ -229,8 +223,7 @@ class JobEnds:
         if culprit is None:
             return [JobEnded(at=self._clock(), job=job.id)]
         # Where a proxy is lost with its host, mpiexec ends with a code of its own.
-        died = culprit.signal != 0 or culprit.exit_code in SIGNAL_CODES
-        died = died or job.cause is JobState.NODE_FAIL
+        died = culprit.signal != 0 or job.cause is JobState.NODE_FAIL
         return [
             JobEnded(
                 at=self._clock(),
