@@ -98,6 +98,14 @@ class JobStartup:
                 return _joint_end([status, *there])
         return status
 
+    def node_at_fault(self, job: Job, group: int) -> str:
+        """Return the node that could not start a group; empty if no agent reports its end."""
+        statuses = {
+            node: self._monitor.status(node, job.id, group) for node in self.nodes_of(job, group)
+        }
+        ended = {node: s for node, s in statuses.items() if s is not None and not s.alive}
+        return next((node for node, s in ended.items() if s.fault), next(iter(ended), ""))
+
     def arrange(self, job: Job) -> bool:
         """Start the groups of a job that do not run, and end those that it does not have.
 
