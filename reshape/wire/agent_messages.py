@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from reshape.wire.access_file import AccessFile
@@ -9,14 +11,25 @@ from reshape.wire.message_base import MessageBase
 
 # ---------------------------------------------------------------- agent -> service
 
+#: What the start of a group failed for: a reason of the job or of the node; "": not known.
+Fault: TypeAlias = Literal["", "job", "node"]
+
 
 class GroupStatus(msgspec.Struct):
     """State of a group on a node: alive, or how it ended when all its processes are gone.
 
     `pid` is the process of the group's mpiexec. `cpus` has the CPUs to which its ranks on the node
     were bound, by rank. `proxies` has the commands that start its processes
-    on its further hosts, as soon as its mpiexec has named them. `output_end` has the end of the
-    output of a group that failed or was ended.
+    on its further hosts, as soon as its mpiexec has named them.
+
+    Attributes
+    ----------
+    began : whether the program of a rank on the node has begun. (Agents of release 0.1.0 do not
+        tell it.)
+    rank : rank on the node that failed first, with `exit_code` or `signal`; -1: no rank failed by
+        itself, and they are those of mpiexec.
+    fault : see `Fault`, of a group with a rank that could not be started.
+    output_end : end of the output of a group that failed or was ended.
     """
 
     job: int
@@ -29,6 +42,9 @@ class GroupStatus(msgspec.Struct):
     proxies: list[list[str]] = []
     cpus: dict[int, list[int]] = {}
     output_end: str = ""
+    began: bool = True
+    rank: int = -1
+    fault: Fault = ""
 
 
 class AgentHello(MessageBase):
@@ -98,7 +114,6 @@ class StartGroup(MessageBase):
     rank_hosts : number of the host of each rank, if there are several.
     address : address under which the other hosts reach this one.
     truncate : whether the output file is emptied; otherwise the output is appended to it.
-    binds : whether ranks of the group are bound to CPUs, on this host or on others.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
     """
 
@@ -113,7 +128,6 @@ class StartGroup(MessageBase):
     rank_hosts: list[int] = []
     address: str = ""
     truncate: bool = False
-    binds: bool = False
     cpus: dict[int, list[int]] = {}
 
 

@@ -239,7 +239,7 @@ class JobInfo(msgspec.Struct):
     unbound : why ranks are not bound to CPUs, by node, where they could be.
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
-    requeues : how often it went back to the queue because its processes died.
+    requeues : how often it went back to the queue because its processes died or never began.
     last_lines : last lines of its output, without characters that are not printable, if it failed
         or was ended.
     """

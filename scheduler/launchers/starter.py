@@ -6,9 +6,9 @@ reader, therefore blocks only this process and never the agent that started it.
     python -I -S starter.py STATUS CWD MODE OUTPUT COMMAND [ARGUMENT]...
 
 STATUS is the number of an open file descriptor. It is closed when the command is executed;
-otherwise the reason of the failure is written to it and the exit code is 126. Empty texts for CWD
-and OUTPUT keep those of this process. MODE is "truncate" to empty the output file, or "append".
-COMMAND is searched on PATH.
+otherwise the reason of the failure is written to it, after "node: " or "job: " for whose reason it
+is, and the exit code is 126. Empty texts for CWD and OUTPUT keep those of this process. MODE is
+"truncate" to empty the output file, or "append". COMMAND is searched on PATH.
 
 The command, an mpiexec or a proxy, continues to ignore SIGPIPE, as the interpreter does. The
 mpiexec of MPICH writes to proxies that have ended already if a program ends within milliseconds of
@@ -20,15 +20,19 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
 import sys
 
 #: Exit code of a command that could not be started.
 CANNOT_START = 126
+#: Errors of a process that a node has no room for.
+NO_ROOM = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing takes longer to import than all that is done here
+if TYPE_CHECKING:  # to import typing, or signal, takes longer than all that is done here
+    import signal
     from typing import NoReturn
+else:
+    import _signal as signal
 
 
 def main() -> None:
@@ -38,7 +42,7 @@ def main() -> None:
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        fail(status, f"cannot start {command[0]}", error)
+        fail(status, f"cannot start {command[0]}", error, is_job=error.errno == errno.E2BIG)
 
 
 def prepare() -> tuple[int, list[str]]:
@@ -56,13 +60,19 @@ def prepare() -> tuple[int, list[str]]:
         if cwd:
             os.chdir(cwd)
     except OSError as error:
-        fail(status, action, error)
+        fail(status, action, error, is_job=error.errno not in NO_ROOM)
     return status, rest
 
 
-def fail(status: int, action: str, error: OSError) -> NoReturn:
-    """Write the reason of a failure to STATUS and end."""
-    os.write(status, f"{action}: {error.strerror}".encode(errors="replace"))
+def fail(status: int, action: str, error: OSError, *, is_job: bool) -> NoReturn:
+    """Write the reason of a failure to STATUS and end.
+
+    Parameters
+    ----------
+    is_job : whether it is a reason of the job, and not one of the node.
+    """
+    whose = "job" if is_job else "node"
+    os.write(status, f"{whose}: {action}: {error.strerror}".encode(errors="replace"))
     os._exit(CANNOT_START)
 
 

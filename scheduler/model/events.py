@@ -151,6 +151,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     `died` says that they did not end by themselves: a signal ended one of them, or a node was lost.
     `checkpoint` is the iteration of the last checkpoint that the job has reported; 0 if none.
     `last_lines` are those of the output of a job that failed or was ended.
+    `began` says whether its program has begun since the job was queued last. `at_fault` is the node
+    on which a program that has not begun could not be started; "": its agent was lost or ended.
     """
 
     at: float
@@ -161,6 +163,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     died: bool = False
     checkpoint: int = 0
     last_lines: str = ""
+    began: bool = True
+    at_fault: str = ""
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -33,6 +33,7 @@ from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other
 from scheduler.launchers.cores import cores
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.groups.group_ends import never_began
 from scheduler.node.groups.node_groups import NodeGroups
 from scheduler.node.groups.processes import wake_on_child
 from scheduler.node.groups.stand_ins import STAND_IN_S
@@ -223,15 +224,16 @@ class Agent:
         except Exception as error:
             log.exception("cannot carry out %s", type(message).__name__)
             if isinstance(message, m.StartGroup | m.StartProxy):
-                why = f"{type(error).__name__}: {error}"
-                self._groups.refuse_start(message.job, message.group, why)
+                end = never_began(f"{type(error).__name__}: {error}", "")
+                self._groups.refuse_start(message.job, message.group, end)
 
     def _refuse(self, frames: list[bytes], why: str) -> None:
         jobs = self._groups.running_jobs()
         self._refusals.add(f"{why}; jobs {jobs} continue" if jobs else why)
         self._other_release = is_other_release(frames)
         if (start := start_of(frames)) is not None:
-            self._groups.refuse_start(*start, f"its agent cannot read the start: {why}")
+            end = never_began(f"its agent cannot read the start: {why}", "job")
+            self._groups.refuse_start(*start, end)
 
     def _carry_out(self, message: m.Message) -> None:
         groups = self._groups

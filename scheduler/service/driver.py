@@ -267,11 +267,9 @@ class Driver:
         """Report ended processes to the core; start and end processes as its state requires."""
         core = self._core
         compared = self.changed_jobs | self._monitor.changed_jobs
-        ended = [
-            event
-            for number in sorted(compared & core.live.keys())
-            for event in self._ends.examine(core.live[number])
-        ]
+        live = sorted(compared & core.live.keys())
+        ended = self._nodes.drain_failing(live, self._clock())
+        ended += (event for number in live for event in self._ends.examine(core.live[number]))
         if ended:
             self.decide(ended)
         compared |= self.changed_jobs

@@ -1,9 +1,10 @@
 """Exclusions: processors that are not available to all jobs from one time to another.
 
 An advance reservation admits the jobs that name it. A node that expires admits no job, and its
-exclusion has no end. No job starts on excluded processors if, by its estimate, it would still run
-when the exclusion begins; a job that is there then (because it exceeded its estimate, or the
-exclusion was added later) keeps its processors until it ends or contracts.
+exclusion has no end. What is free of a node that failed to start a job admits none for a short
+time. No job starts on excluded processors if, by its estimate, it would still run when the
+exclusion begins; a job that is there then (because it exceeded its estimate, or the exclusion was
+added later) keeps its processors until it ends or contracts.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
 def expiry_of(node: str) -> str:
     """Name of the exclusion that begins when a node expires."""
     return f"expiry of node {node}"
+
+
+def hold_of(node: str) -> str:
+    """Name of the exclusion of a node that failed to start a job."""
+    return f"failed start on node {node}"
 
 
 class Exclusions:

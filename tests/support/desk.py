@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,23 +28,26 @@ OWNER = owner("root")
 
 
 class Desk:
-    """A request handler whose answers a test reads; no node is up, so that jobs wait.
+    """A request handler whose answers a test reads; a node is up when its agent has said hello.
 
     Parameters
     ----------
     folder : service directory.
+    nodes : nodes that the service has.
     options : fields of the configuration besides `nodes`.
     """
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, nodes: Sequence[NodeConfig] = (NodeConfig("local", 4),), **options: Any
+    ) -> None:
         self.sent: list[tuple[bytes, m.Message]] = []
         directory = ServiceDirectory(folder)
         directory.create()
-        config = ServeConfig(nodes=(NodeConfig("local", 4),), **options)
+        config = ServeConfig(nodes=tuple(nodes), **options)
         self.components = assemble(directory, config, lambda *sent: self.sent.append(sent))
         self.driver = Driver(self.components)
         self.handler = RequestHandler(self.components, self.driver, Counter())
-        self.driver.register_nodes(["local"])
+        self.driver.register_nodes([node.name for node in nodes])
 
     def ask(self, peer: bytes, message: m.Message, sender: Sender = OWNER) -> list[m.Message]:
         """Handle a message and the turn that follows; return the answers to the peer."""
@@ -59,13 +62,15 @@ class Desk:
             self.handler.reads.advance()
         self.components.journal.commit()
 
-    def hello(self, groups: list[m.GroupStatus]) -> list[m.Message]:
-        """Report as the agent of the node; return what the service sends it."""
+    def hello(
+        self, groups: Sequence[m.GroupStatus] = (), node: str = "local", **fields: Any
+    ) -> list[m.Message]:
+        """Report as the agent of a node; return what the service sends it."""
         secret = self.components.directory.read_secret()
-        return self.ask(
-            b"agent",
-            m.AgentHello(node="local", pid=7, secret=secret, groups=groups, restart_points=[]),
+        report = m.AgentHello(
+            node=node, pid=7, secret=secret, groups=list(groups), restart_points=[], **fields
         )
+        return self.ask(f"agent {node}".encode(), report)
 
 
 @contextmanager

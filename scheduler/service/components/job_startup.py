@@ -8,8 +8,11 @@ with a service, an agent or a message is therefore sent again.
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from reshape.wire import messages as m
 from scheduler.config.settings import Binding
@@ -88,9 +91,20 @@ class JobStartup:
         first, *others = self.nodes_of(job, group)
         status = self._monitor.status(first, job.id, group)
         if others and (status is None or not status.alive):
-            parts = (self._monitor.status(node, job.id, group) for node in others)
-            return next((part for part in parts if part is not None and part.alive), status)
+            parts = [self._monitor.status(node, job.id, group) for node in others]
+            there = [part for part in parts if part is not None]
+            status = next((part for part in there if part.alive), status)
+            if status is not None and not status.alive:
+                return _joint_end([status, *there])
         return status
+
+    def node_at_fault(self, job: Job, group: int) -> str:
+        """Return the node that could not start a group; empty if no agent reports its end."""
+        statuses = {
+            node: self._monitor.status(node, job.id, group) for node in self.nodes_of(job, group)
+        }
+        ended = {node: s for node, s in statuses.items() if s is not None and not s.alive}
+        return next((node for node, s in ended.items() if s.fault), next(iter(ended), ""))
 
     def arrange(self, job: Job) -> bool:
         """Start the groups of a job that do not run, and end those that it does not have.
@@ -291,7 +305,6 @@ class JobStartup:
             else [],
             address=self._monitor.agents[hosts[0]].address if spans else "",
             truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
-            binds=bool(cpus),
             cpus=cpus.get(hosts[0], {}),
         )
         self._command(self.node_of(job, group), job.id, group, order)
@@ -318,3 +331,18 @@ class JobStartup:
         """Drop the send times that `_command` does not need any more."""
         now = time.monotonic()
         self._sent_at = {key: at for key, at in self._sent_at.items() if now - at < REPEAT_S}
+
+
+def _joint_end(parts: list[m.GroupStatus]) -> m.GroupStatus:
+    """Return the end of a group on several hosts from its ends on each of them, the first first.
+
+    SIGKILL counts less than other ends, because hydra ends the other ranks by it after a failure.
+    """
+
+    def weight(part: m.GroupStatus) -> int:
+        if part.fault:
+            return 0
+        failed_itself = part.rank >= 0
+        return 3 - failed_itself - (failed_itself and part.signal != signal.SIGKILL)
+
+    return replace(min(parts, key=weight), began=any(part.began for part in parts))

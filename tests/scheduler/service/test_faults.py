@@ -86,12 +86,12 @@ def answers(served: Any) -> bool:
 
 
 def ranks_of(served: Any, group: int) -> list[psutil.Process]:
-    """Return the processes of a group that run Python."""
+    """Return the processes of a group that run Python, without the parents of its programs."""
     ranks = []
     for process in served.processes(agents=False):
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
             in_group = process.environ().get("RESHAPE_GROUP") == str(group)
-            if in_group and process.name().startswith("python"):
+            if in_group and process.name().startswith("python") and not process.children():
                 ranks.append(process)
     return ranks
 

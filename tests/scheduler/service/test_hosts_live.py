@@ -108,6 +108,16 @@ def test_an_agent_that_dies_ends_its_jobs_and_the_next_one_serves_again(tmp_path
         assert cluster.wait(cluster.submit(["true"], 2)).state == "COMPLETED"
 
 
+def test_the_end_of_a_rank_on_another_host_is_that_of_its_job(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        for script, ended in (
+            ("test $PMI_RANK = 3 && kill -SEGV $$; exec sleep 600", (0, 11)),
+            ("test $PMI_RANK = 3 && exit 11; exit 0", (11, 0)),
+        ):
+            job = cluster.wait(cluster.submit(["sh", "-c", script], 4))
+            assert (job.state, job.exit_code, job.signal) == ("FAILED", *ended), script
+
+
 def test_agents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2) as cluster:
         access = cluster.directory / "access"
