@@ -64,8 +64,7 @@ def left_since(begin: float) -> list[str]:
         if _created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
             path.unlink(missing_ok=True)
     folders = [*SHARED_MEMORY.glob("reshape-*"), *Path("/tmp").glob("reshape-*")]
-    left = [path for path in folders if _created_since(path, begin) and not _in_use(path)]
-    return [f"{path} ({', '.join(sorted(os.listdir(path))[:5])})" for path in left]
+    return [str(path) for path in folders if _created_since(path, begin) and not _in_use(path)]
 
 
 def pytest_configure(config: pytest.Config) -> None:
