@@ -15,7 +15,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.model.network import Tree
 from scheduler.policies.queue_orders.aging import Aging
-from scheduler.policies.resizing.queued_first import PbaPr
+from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
 from scheduler.policies.resizing.running_first import MaxBPr
 from scheduler.policies.scenarios import from_data, to_data
 
@@ -96,6 +96,16 @@ def test_parameters_may_be_nested_or_dotted_and_later_ones_have_precedence(file:
         "max_restarts": 1,
         "retry_after": 5,
     }
+
+
+def test_a_service_contracts_no_job_in_vain_unless_a_scenario_is_chosen() -> None:
+    config = load_config(None, {}, {"processors": 4})
+    assert config.scenario == "steady"
+    assert config.composed().resizing == FcfsPr(harvest="useful", grow_past="blocked")
+    for name in ("fcfs-pr", "pba-pr"):
+        of_paper = load_config(None, {}, {"processors": 4, "scenario": name}).composed().resizing
+        assert isinstance(of_paper, FcfsPr | PbaPr)
+        assert (of_paper.harvest, of_paper.grow_past) == ("always", "any")
 
 
 def test_an_empty_file_gives_the_defaults(file: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from desk import Desk
@@ -14,6 +16,14 @@ from set_clock import WallClock
 
 from reshape.__main__ import main
 from reshape.wire import messages as m
+from reshape.wire.codec import MAX_ANSWER_BYTES, decode
+from scheduler.service.reading.forecast_questions import (
+    QuoteQuestion,
+    StartsQuestion,
+    WaitingQuestion,
+    spec_of,
+)
+from scheduler.service.reading.forecaster_process import Forecaster
 
 HOUR_S = 3600.0
 NEAR_S = 120.0
@@ -105,6 +115,28 @@ def test_the_times_of_jobs_are_those_of_the_wall_clock(
     (info,) = desk.ask(b"x", m.ServerInfo())
     assert isinstance(info, m.Info)
     assert 0 <= info.now - info.started_at < NEAR_S
+
+
+def test_forecasts_are_by_the_wall_clock(desk: Desk, wall: WallClock) -> None:
+    wall.set_forward(HOUR_S)
+    tick(desk)
+    desk.hello([])
+    for processors in (1, 4):
+        job = msgspec.structs.replace(JOB, processors=processors)
+        desk.ask(b"x", m.Submit(submission=job))
+    forecaster, now = Forecaster(desk.components.journal), desk.components.clock()
+    quote = m.RequestQuote(submission=JOB, futures=2)
+    for question in (
+        StartsQuestion(m.ForecastStarts(), now),
+        WaitingQuestion(m.ForecastJob(job=2, futures=2), now),
+        QuoteQuestion(quote, now, spec_of(JOB)),
+    ):
+        answer = decode(forecaster.answer(1, question), MAX_ANSWER_BYTES)
+        assert isinstance(answer, m.ForecastResult), answer
+        text = json.dumps(answer.found)
+        moments = [float(number) for number in re.findall(r"\d{9,}\.?\d*", text)]
+        assert len(moments) >= 3
+        assert all(0 <= at - wall() + NEAR_S < HOUR_S / 2 for at in moments), text
 
 
 def test_a_change_while_no_service_runs_is_noticed(tmp_path: Path, wall: WallClock) -> None:
