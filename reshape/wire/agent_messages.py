@@ -61,6 +61,7 @@ class AgentHello(MessageBase):
         does.
     address : address under which other hosts of the service reach this host.
     ends : whether the agent ends after this report.
+    keeps_memory : whether it then leaves the shared memory of jobs to the next agent of the node.
     max_memory_mib : largest memory of the processes of each job on the node together, MiB.
     cores : CPUs of the host that the agent may use, by core.
     """
@@ -75,6 +76,7 @@ class AgentHello(MessageBase):
     incarnation: str = ""
     address: str = ""
     ends: bool = False
+    keeps_memory: bool = False
     max_memory_mib: dict[int, int] = {}
     cores: list[list[int]] = []
 

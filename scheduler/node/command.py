@@ -125,7 +125,7 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         # Slurm sends SIGTERM before it takes the node away.
         in_slurm = "SLURM_JOB_ID" in os.environ
         address = own_address(access.endpoint)
-        Agent(place, node, address=address, ends_by_signal=in_slurm).run()
+        Agent(place, node, address=address, loses_host=in_slurm).run()
 
 
 def _detach(log_file: Path) -> None:

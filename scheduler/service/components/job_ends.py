@@ -57,7 +57,7 @@ class JobEnds:
         self._asked: dict[tuple[int, int], float] = {}  # job, group -> when its end was asked for
         # What the agents of jobs in the journal have reported before is not known any more.
         for job in core.live.values():
-            monitor.begun.update((job.id, group) for group in job.groups)
+            monitor.started.update((job.id, group) for group in job.groups)
 
     def forget(self, job: int) -> None:
         """Drop what is kept of a job that has ended."""
@@ -65,8 +65,8 @@ class JobEnds:
         self._ending_since.pop(job, None)
         for key in [key for key in self._asked if key[0] == job]:
             del self._asked[key]
-        begun = self._monitor.begun
-        begun.difference_update([key for key in begun if key[0] == job])
+        started = self._monitor.started
+        started.difference_update([key for key in started if key[0] == job])
 
     def examine(self, job: Job) -> list[Event]:
         """Compare a job that holds processors with its groups; return the events that follow."""
@@ -252,9 +252,11 @@ class JobEnds:
         ]
 
     def _has_begun(self, job: Job) -> bool:
-        """Whether a program of a job has begun since the job was queued last."""
-        begun = self._monitor.begun
-        return job.restarts > 0 or any((job.id, group) in begun for group in job.groups)
+        """Whether a program of a job has begun, or may have, since the job was queued last."""
+        started = [group for group in job.groups if (job.id, group) in self._monitor.started]
+        return job.restarts > 0 or not all(
+            self._startup.never_began(job, group) for group in started
+        )
 
     def _how(self, job: Job, status: m.GroupStatus) -> str:
         """Say how a group has ended; a start that failed on another host names the node."""

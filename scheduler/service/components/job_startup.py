@@ -98,12 +98,19 @@ class JobStartup:
                 return _joint_end([status, *there])
         return status
 
+    def never_began(self, job: Job, group: int) -> bool:
+        """Whether all agents of a group say that none of its programs has begun."""
+        nodes = self.nodes_of(job, group)
+        parts = [self._monitor.status(node, job.id, group) for node in nodes]
+        ended = (part is None or not (part.alive or part.began) for part in parts)
+        return any(parts) and all(node in self._monitor.agents for node in nodes) and all(ended)
+
     def node_at_fault(self, job: Job, group: int) -> str:
         """Return the node that could not start a group; empty if no agent reports its end."""
-        statuses = {
+        parts = {
             node: self._monitor.status(node, job.id, group) for node in self.nodes_of(job, group)
         }
-        ended = {node: s for node, s in statuses.items() if s is not None and not s.alive}
+        ended = {node: s for node, s in parts.items() if s is not None and not s.alive}
         return next((node for node, s in ended.items() if s.fault), next(iter(ended), ""))
 
     def arrange(self, job: Job) -> bool:

@@ -331,6 +331,36 @@ def test_an_agent_that_is_asked_to_stop_leaves_no_shared_memory(driver):
     assert not driver.place.memory.exists()
 
 
+def test_an_agent_that_is_terminated_says_so_and_leaves_restart_points(driver):
+    hello = driver.start_agent()
+    driver.start(1, "sleep", "1000")
+    driver.running(1)
+    (driver.place.shm(1) / RESTART_FILE).write_bytes(b"")
+    os.kill(hello.pid, signal.SIGTERM)
+    last = driver.until(lambda hello: hello.ends)
+    assert last.keeps_memory
+    assert driver.agents[-1].wait(30) == 0
+    hello = driver.start_agent()
+    assert (hello.groups, hello.restart_points) == ([], [1])
+
+
+def test_an_order_that_waited_while_the_agent_was_stopped_is_dropped(driver):
+    """The service may have lost the node meanwhile, and started the job elsewhere."""
+    hello = driver.start_agent(silence_s=1.0)
+    os.kill(hello.pid, signal.SIGSTOP)
+    driver.start(1, "touch", "ran")
+    time.sleep(3.1)  # the time is what matters: more than three intervals of reports
+    os.kill(hello.pid, signal.SIGCONT)
+
+    def has_started(hello: m.AgentHello) -> bool:
+        driver.start(2, "true")  # what was sent to the closed connection is lost
+        return any(status.job == 2 for status in hello.groups)
+
+    driver.until(has_started)
+    driver.ended(2)
+    assert not (driver.work / "ran").exists()
+
+
 def test_a_job_that_ends_with_a_bus_error_names_shared_memory(driver):
     driver.start_agent()
     driver.start(1, "sh", "-c", "kill -BUS $$")

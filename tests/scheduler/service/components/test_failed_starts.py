@@ -140,10 +140,12 @@ def test_a_job_of_an_agent_that_ends_waits_again_if_it_never_began(desk: Desk) -
     assert (job.state, job.failed_starts) == (JobState.STARTING, 0)
 
 
-def test_a_job_of_an_agent_that_ends_has_failed_if_it_began(desk: Desk) -> None:
+@pytest.mark.parametrize("began", [False, True])
+def test_a_job_of_an_agent_that_ends_has_failed_if_it_may_have_begun(
+    desk: Desk, began: bool
+) -> None:
     job = submit(desk)
-    hello(desk, "a", m.GroupStatus(job=job.id, group=1, alive=True, began=False))
+    hello(desk, "a", m.GroupStatus(job=job.id, group=1, alive=True, began=began))
     assert job.state is JobState.RUNNING
-    hello(desk, "a", m.GroupStatus(job=job.id, group=1, alive=True, began=True))
     hello(desk, "a", ends=True)
     assert job.state is JobState.NODE_FAIL
