@@ -130,6 +130,9 @@ class NodeGroups:
                 self._groups[key], self.changed = ended, True
                 return
             self._ended.started(order)
+        # A watched resize has ended when the job gets another group. The groups that restart from
+        # its restart point may take their time.
+        self._watches.pop(order.job, None)
         own = {AGENT_VARIABLE: self._mark}
         numbers = {"RESHAPE_JOB": str(order.job), "RESHAPE_GROUP": str(order.group)}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}

@@ -268,6 +268,24 @@ def test_groups_that_the_service_has_recorded_leave_the_reports(driver):
     assert 1 not in [status.job for status in driver.until(lambda _: True).groups]
 
 
+def test_a_job_that_restarts_is_not_ended_by_the_deadline_of_the_resize_that_failed(driver):
+    """The restart point exists until the restarted job computes, which may take its time."""
+    driver.start_agent()
+    for job in (1, 2):
+        driver.start(job, "sleep", "1000")
+        driver.running(job)
+        (driver.place.shm(job) / RESTART_FILE).write_bytes(b"")
+    driver.send(m.WatchJoin(job=1, serial=1, deadline_s=1.0))
+    driver.send(m.KillGroup(job=1, group=1, grace_s=0.0, why="a rank died"))
+    driver.ended(1)
+    driver.send(msgspec.structs.replace(driver.order(1, "sleep", "1000"), group=2))
+    driver.until(lambda hello: any(s.group == 2 and s.alive for s in hello.groups))
+    driver.send(m.WatchJoin(job=2, serial=1, deadline_s=1.0))
+    assert driver.ended(2).why == "resize 1 did not finish in time"  # later than the other deadline
+    (restarted,) = [s for s in driver.until(lambda _: True).groups if s.group == 2]
+    assert restarted.alive
+
+
 def test_only_shared_memory_of_killed_groups_is_removed(driver):
     foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")  # as if in use in another container
     foreign.touch()
