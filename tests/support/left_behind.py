@@ -86,8 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Let a run fail that leaves folders of this project."""
-    if hasattr(session.config, "workerinput"):  # a process of pytest-xdist; the first one checks
-        return
+    if hasattr(session.config, "workerinput") or session.config.getoption("--with-mpi"):
+        return  # a process of pytest-xdist, or a rank; the process that started it checks
     session.config.stash[_LEFT] = left_since(session.config.stash[_BEGAN])
     if session.config.stash[_LEFT] and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
