@@ -75,10 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Clean up after libraries."""
-    if not hasattr(
-        session.config, "workerinput"
-    ):  # a process of pytest-xdist; the first one cleans
-        session.config.stash[_LEFT] = left_since(session.config.stash[_BEGAN])
+    if hasattr(session.config, "workerinput") or session.config.getoption("--with-mpi"):
+        return  # a process of pytest-xdist, or a rank; the process that started it cleans up
+    session.config.stash[_LEFT] = left_since(session.config.stash[_BEGAN])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
