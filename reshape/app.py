@@ -108,15 +108,18 @@ class Application:
     ) -> None:
         """Collective over app.comm. End the job; after an error, abort all its processes."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            from reshape.abort import explain_later_errors
+
             self._close()
+            explain_later_errors(self._link)
         else:
             self._fail(error)
 
     def _set_up(self) -> None:
-        from mpi4py import MPI
+        from reshape.world import WORLD, retire
 
         who = identity()
-        world = MPI.COMM_WORLD.Dup()
+        world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
         job = JobContext(world, group, folder, (group,) * world.size, topology=self._topology)
         self._job = job
@@ -133,6 +136,8 @@ class Application:
         Application._submitted = True
         self._link, self._role, job.pace = Link(who), who.role, Pace.of()
         self._is_fresh_start = self._role == "first"
+        if self._role == "join" or len(who.groups) > 1:
+            retire()
         if len(who.groups) > 1:
             from reshape.resizing.assembly import assemble
 
@@ -168,11 +173,14 @@ class Application:
         """Abort the other processes of this world, which may wait for this one."""
         from mpi4py import MPI
 
-        from reshape.abort import abort
+        from reshape.abort import abort, tell
+        from reshape.world import WORLD, add_note
 
-        comm = MPI.COMM_WORLD if self._job is None else self._job.comm
+        add_note(error)
+        comm = WORLD if self._job is None else self._job.comm
         if comm != MPI.COMM_NULL and comm.size > 1:
-            abort(error)
+            abort(error, self._link)
+        tell(self._link, error)
         if self._job is not None:
             self._close()
 

@@ -40,6 +40,7 @@ from reshape.resizing.restart_point import RestartPoint
 from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave
 from reshape.wire.outcome import ResizeOutcome
+from reshape.world import retire
 
 log = logging.getLogger(__name__)
 
@@ -334,6 +335,7 @@ def commit(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: 
         else:
             ragged.vacate(f"{ragged.declaration.kind} {ragged.name!r}: {LEFT}")
     job.epoch = serial
+    retire()
 
 
 def adopt(

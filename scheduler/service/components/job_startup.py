@@ -11,6 +11,8 @@ import logging
 import time
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from reshape.wire import messages as m
 from scheduler.config.settings import Binding
 from scheduler.model.job import FINAL, Job, JobState
@@ -34,6 +36,8 @@ DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE"
 FIRST_GROUP = 1
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 2.0
+#: Characters of an error of a program that are kept.
+MOST_CHARACTERS = 500
 
 
 @dataclass
@@ -65,6 +69,7 @@ class JobStartup:
         self._launches = launches
         self.placements = Placements(core, monitor, binding)
         self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
+        self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     @property
     def _server(self) -> str:
@@ -89,8 +94,21 @@ class JobStartup:
         status = self._monitor.status(first, job.id, group)
         if others and (status is None or not status.alive):
             parts = (self._monitor.status(node, job.id, group) for node in others)
-            return next((part for part in parts if part is not None and part.alive), status)
+            status = next((part for part in parts if part is not None and part.alive), status)
+        fault = self._faults.get(job.id, {}).get(group)
+        if fault and status is not None and not status.alive:
+            return replace(status, why="; ".join(filter(None, (fault, status.why))))
         return status
+
+    def note_fault(self, job: Job, fault: m.ProgramFault) -> None:
+        """Note the error with which the program of a group ends; the first one is the cause."""
+        if fault.group in job.groups:
+            why = "".join(char if char.isprintable() else " " for char in fault.why)
+            self._faults.setdefault(job.id, {}).setdefault(fault.group, why[:MOST_CHARACTERS])
+
+    def forget_faults(self, job: int) -> None:
+        """Drop what the program of a job that has ended has reported."""
+        self._faults.pop(job, None)
 
     def arrange(self, job: Job) -> bool:
         """Start the groups of a job that do not run, and end those that it does not have.
