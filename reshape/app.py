@@ -59,8 +59,8 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     `Application.state`. **All other data belongs to one process**: a variable computed before a
     resize does not exist in the processes that join. Derive such values from `app.comm` in each
     iteration, or keep them in `app.state`. Communicators derived from `app.comm` must be freed
-    before the iteration ends. Every process must make the same registrations in the same order
-    before it calls `app.iterations()`.
+    before the iteration ends. After a resize, operations on MPI.COMM_WORLD raise an error. Every
+    process must make the same registrations in the same order before it calls `app.iterations()`.
     """
     if isinstance(topology, str):
         topology = Topology.parse(topology)
@@ -87,6 +87,9 @@ class Application:
 
     def __enter__(self) -> Application:
         """Collective over COMM_WORLD. Start the job, or prepare to join it.
+
+        In a process that joins, and in a job that restarts with several groups, MPI.COMM_WORLD is
+        not the communicator of the job: all operations on it but `Abort` raise an error from here.
 
         Raises
         ------
