@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -85,6 +86,24 @@ class JobContext:
     def registered_bytes(self) -> int:
         """Bytes of all registered arrays over all processes, every copy counted; items do not."""
         return sum(array.total_bytes for array in self.arrays.values())
+
+
+def pickled_state(state: dict[str, Any]) -> bytes:
+    """Pickle `app.state`.
+
+    Raises
+    ------
+    ReshapeError : a value cannot be pickled; the message names its key.
+    """
+    try:
+        return pickle.dumps(dict(state))
+    except Exception as error:  # pickling runs code of the user's classes
+        for key, value in state.items():
+            try:
+                pickle.dumps(value)
+            except Exception as reason:
+                raise ReshapeError(f"app.state[{key!r}] cannot be pickled: {reason}") from None
+        raise ReshapeError(f"app.state cannot be pickled: {error}") from None
 
 
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:

@@ -231,6 +231,8 @@ class JobInfo(msgspec.Struct):
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
     requeues : how often it went back to the queue because its processes died.
+    failed_resizes : the resizes that failed in succession, with the reason of the last one; empty
+        if there are none.
     """
 
     job: int
@@ -272,6 +274,7 @@ class JobInfo(msgspec.Struct):
     unbound: dict[str, str] = {}
     requeues: int = 0
     shared: dict[str, int] = {}
+    failed_resizes: str = ""
 
 
 class Jobs(MessageBase):

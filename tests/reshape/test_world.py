@@ -94,7 +94,7 @@ def test_it_is_valid_until_a_resize_is_committed(tmp_path: Path) -> None:
     """Not after one that is rolled back; in the joining process from the block's begin."""
     with job(tmp_path) as driver:
         first = driver.start(2, "first")
-        assert "cannot be saved" in driver.expand(1).why
+        assert "app.state['odd'] cannot be pickled" in driver.expand(1).why
         points = driver.points
         driver.serve(lambda: driver.points > points + 5)
         assert first.text == 2 * ALL

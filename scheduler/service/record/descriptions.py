@@ -64,6 +64,7 @@ def describe(
     processors = ProcSet()
     for part in job.groups.values():
         processors |= part
+    history = job.recorded_history
     return m.JobInfo(
         job=job.id,
         name=job.spec.name,
@@ -102,6 +103,7 @@ def describe(
         max_memory_mib=journal.max_memory_mib(job.id),
         requeues=job.requeues,
         shared=dict(job.spec.shared),
+        failed_resizes="" if history is None else history.failures_text(),
     )
 
 
