@@ -242,6 +242,8 @@ class JobInfo(msgspec.Struct):
     requeues : how often it went back to the queue because its processes died or never began.
     last_lines : last lines of its output, without characters that are not printable, if it failed
         or was ended.
+    failed_resizes : the resizes that failed in succession, with the reason of the last one; empty
+        if there are none.
     """
 
     job: int
@@ -284,6 +286,7 @@ class JobInfo(msgspec.Struct):
     requeues: int = 0
     shared: dict[str, int] = {}
     last_lines: str = ""
+    failed_resizes: str = ""
 
 
 class Jobs(MessageBase):

@@ -4,7 +4,7 @@ The `type` of a message names its class (:mod:`reshape.wire.codec` encodes it). 
 `id`, which its answer repeats. The answer to a peer of another version, and to an unknown or
 malformed message, is :class:`Failure`.
 
-    from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts
+    from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts, ProgramFault
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
@@ -47,6 +47,7 @@ from reshape.wire.application_messages import (
     JoinPort,
     Leave,
     Proceed,
+    ProgramFault,
     ResizeReport,
     Welcome,
 )
@@ -121,6 +122,7 @@ Message: TypeAlias = (
     | JoinPort
     | ResizeReport
     | Facts
+    | ProgramFault
     | GroupReady
     | Welcome
     | Proceed
@@ -220,6 +222,7 @@ __all__ = [
     "PoolInfo",
     "PoolList",
     "Proceed",
+    "ProgramFault",
     "RankPlace",
     "ReadSubmission",
     "RecordedSubmission",

@@ -60,7 +60,7 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
                 format_time(running_s(job, now)),
                 sizes_text(job),
                 memory_text(job),
-                job.reason,
+                "; ".join(filter(None, (job.reason, job.failed_resizes))),
             )
             for job in jobs
         ],
@@ -137,6 +137,7 @@ def exit_status(job: JobInfo) -> int:
 
 def job_text(job: JobInfo, now: float) -> str:
     """Describe one job in full, as ``scontrol show job`` does."""
+    resizes = f"{job.resize_count}, paused for {job.pause_s:.3f} s in all"
     most = f" (to {job.max_processors})" if job.max_processors else ""
     lines = {
         "Job": f"{job.job} {job.name}",
@@ -160,7 +161,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
         "Restarts": f"{job.restarts}, requeued {counted(job.requeues, 'time')}",
         "Held": held_text(job),
-        "Resizes": f"{job.resize_count}, paused for {job.pause_s:.3f} s in all",
+        "Resizes": "; ".join(filter(None, (resizes, job.failed_resizes))),
         "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "-",
         "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
         "Command": " ".join(job.argv),

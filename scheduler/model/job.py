@@ -151,7 +151,7 @@ class Job:
     checkpoint: int = 0
     requeued_why: str = ""
     _history: History | None = None
-    _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # (key, sizes)
+    _smaller: tuple[tuple[int, int, int, bool], tuple[int, ...]] | None = None  # (key, sizes)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         self.id = id
@@ -262,7 +262,8 @@ class Job:
         The job ran on them before, they are not below its starting size, and some of its groups
         make up the difference. The result is cached: a decision reads it for every running job.
         """
-        state = self.resizes, self.restarts, self.size
+        given_up = self.history.failed_contractions.given_up
+        state = self.resizes, self.restarts, self.size, given_up
         if self._smaller is None or self._smaller[0] != state:
             sizes = [to for to in self.history.contractions() if to >= self.processors]
             leave = (to for to in sizes if leaving_groups(self.groups, self.size - to) is not None)

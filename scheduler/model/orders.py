@@ -108,6 +108,13 @@ class Requeue(msgspec.Struct, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
+class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """No further expansion, or no further contraction, of the job is tried: too many failed."""
+
+    job: int
+    reason: Reason
+
+
 class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Send a `Wakeup` at this time (s); only the earliest one asked for is needed."""
 
@@ -135,4 +142,6 @@ class Refuse(msgspec.Struct, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
-Order: TypeAlias = Start | Expand | Contract | Continue | Kill | Requeue | WakeAt | Reserve | Refuse
+Order: TypeAlias = (
+    Start | Expand | Contract | Continue | Kill | Requeue | GiveUp | WakeAt | Reserve | Refuse
+)

@@ -147,11 +147,11 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     for field, part in _PARTS.items():
         if fields.get(field) is not None:
             fields[field] = converted(fields[field], part, field)
-    for number in ("max_restarts", "retry_after"):
+    for number, least in (("max_restarts", 0), ("retry_after", 0), ("max_failures", 1)):
         if number in fields:
             fields[number] = converted(fields[number], int, number)
-            if fields[number] < 0:
-                raise ConfigError(f"must be >= 0, got {fields[number]}", field=number)
+            if fields[number] < least:
+                raise ConfigError(f"must be >= {least}, got {fields[number]}", field=number)
     try:
         made = Scenario(**fields)
     except TypeError as error:

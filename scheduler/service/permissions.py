@@ -27,6 +27,7 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ResizeReport: _JOB,
     m.Facts: _JOB,
     m.GroupReady: _JOB,
+    m.ProgramFault: _JOB,
     m.AgentHello: frozenset(("agent",)),
     m.AgentArrival: frozenset(("agent",)),
     m.Submit: _PEOPLE,

@@ -171,6 +171,9 @@ class RequestHandler:
                 job = check(message.job, message.token)
                 self._applications.add_facts(job, message.facts)
                 return m.Done()
+            case m.ProgramFault():
+                self._remap.startup.note_fault(check(message.job, message.token), message)
+                return m.Done()
             case _:
                 return self._on_command(peer, message, sender)
 
@@ -204,7 +207,11 @@ class RequestHandler:
             return m.Failure(message=wrong_size(hello.size, job, hello.group))
         if job.state is JobState.STARTING:
             self._driver.events.append(JobStarted(at=self._components.clock(), job=job.id))
-        return m.Welcome(topology=job.spec.topology, verify=self._components.config.verify)
+        return m.Welcome(
+            topology=job.spec.topology,
+            verify=self._components.config.verify,
+            resizable=job.spec.resizable,
+        )
 
     def _on_command(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
         apps = self._applications

@@ -200,8 +200,15 @@ class View:
         return job.history.predict_pause_s(self._state.resize_costs)
 
     def failed_lately(self, job: JobView, size: int) -> bool:
-        """Whether a resize to this size failed fewer than `retry_after` resize points ago."""
+        """Whether a resize to this size is not to be tried (again) now, because resizes failed.
+
+        One to this size failed fewer than `retry_after` resize points ago, or several in its
+        direction failed in succession, so that there is a pause, or no other one is tried.
+        """
         assert isinstance(job, Job)
+        failures = job.history.failures_towards(size)
+        if failures.given_up or self._state.now < failures.retry_at:
+            return True
         failed = job.history.failures.get(size)
         return failed is not None and job.history.points - failed < self._retry_after
 

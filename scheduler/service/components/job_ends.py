@@ -63,6 +63,7 @@ class JobEnds:
         """Drop what is kept of a job that has ended."""
         self._culprits.pop(job, None)
         self._ending_since.pop(job, None)
+        self._startup.forget_faults(job)
         for key in [key for key in self._asked if key[0] == job]:
             del self._asked[key]
         started = self._monitor.started

@@ -37,6 +37,8 @@ DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE"
 FIRST_GROUP = 1
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 2.0
+#: Characters of an error of a program that are kept.
+MOST_CHARACTERS = 500
 
 
 @dataclass
@@ -68,6 +70,7 @@ class JobStartup:
         self._launches = launches
         self.placements = Placements(core, monitor, binding)
         self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
+        self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     @property
     def _server(self) -> str:
@@ -95,7 +98,10 @@ class JobStartup:
             there = [part for part in parts if part is not None]
             status = next((part for part in there if part.alive), status)
             if status is not None and not status.alive:
-                return _joint_end([status, *there])
+                status = _joint_end([status, *there])
+        fault = self._faults.get(job.id, {}).get(group)
+        if fault and status is not None and not status.alive:
+            return replace(status, why="; ".join(filter(None, (fault, status.why))))
         return status
 
     def never_began(self, job: Job, group: int) -> bool:
@@ -112,6 +118,16 @@ class JobStartup:
         }
         ended = {node: s for node, s in parts.items() if s is not None and not s.alive}
         return next((node for node, s in ended.items() if s.fault), next(iter(ended), ""))
+
+    def note_fault(self, job: Job, fault: m.ProgramFault) -> None:
+        """Note the error with which the program of a group ends; the first one is the cause."""
+        if fault.group in job.groups:
+            why = "".join(char if char.isprintable() else " " for char in fault.why)
+            self._faults.setdefault(job.id, {}).setdefault(fault.group, why[:MOST_CHARACTERS])
+
+    def forget_faults(self, job: int) -> None:
+        """Drop what the program of a job that has ended has reported."""
+        self._faults.pop(job, None)
 
     def arrange(self, job: Job) -> bool:
         """Start the groups of a job that do not run, and end those that it does not have.

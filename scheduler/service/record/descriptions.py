@@ -68,6 +68,7 @@ def describe(
     processors = ProcSet()
     for part in job.groups.values():
         processors |= part
+    history = job.recorded_history
     info = m.JobInfo(
         job=job.id,
         name=job.spec.name,
@@ -107,6 +108,7 @@ def describe(
         requeues=job.requeues,
         shared=dict(job.spec.shared),
         last_lines=_last_lines(events) if job.state in FINAL else "",
+        failed_resizes="" if history is None else history.failures_text(),
     )
     return moved_info(info, ahead_s)
 

@@ -22,6 +22,7 @@ from scheduler.model.orders import (
     Continue,
     Contract,
     Expand,
+    GiveUp,
     Kill,
     Order,
     Reason,
@@ -134,6 +135,8 @@ def _sentence(what: Event | Order, ahead_s: float) -> str:
             return f"is to be cancelled: {what.why}"
         case Kill():
             return f"is to be ended: {because(what.reason, ahead_s)}"
+        case GiveUp():
+            return f"is not resized any more in this direction: {because(what.reason, ahead_s)}"
         case Requeue():
             if what.reason.rule == "requeue":
                 return f"goes back to the queue: {because(what.reason, ahead_s)}"

@@ -11,6 +11,7 @@ from paths import SUPPORT
 
 from reshape.topology import Topology
 from reshape.wire import messages as m
+from scheduler.client.tables import history_table, job_text
 from scheduler.model.events import ResizePoint
 from scheduler.replay.journal_reader import reading
 
@@ -325,3 +326,28 @@ def test_a_job_starts_on_fewer_processors_and_grows_after_a_restart_of_the_servi
     job = served.wait(number)
     assert (job.state, job.requested) == ("COMPLETED", 4)
     assert sizes(job)[:2] == [2, 4]
+
+
+def test_expansions_that_fail_are_tried_ever_more_rarely(served, tmp_path):
+    """Each joining process raises an error, which the descriptions of the job name."""
+    served.start("--processors", "4", "--scenario", "fcfs-pr")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, time, reshape\n"
+        "with reshape.application('arbitrary') as app:\n"
+        "    app.rows('a', (10,))\n"
+        "    if not app.is_fresh_start: undefined\n"
+        "    while_running = time.monotonic() + 10\n"
+        "    for step in app.iterations(10**9):\n"
+        "        time.sleep(0.02)\n"
+        "        if time.monotonic() > while_running: break\n"
+    )
+    number = served.submit(["python", str(program)], 1, max_processors=4)
+    job = served.wait(number)
+    assert (job.state, job.exit_code, job.resize_count) == ("COMPLETED", 0, 0)
+    assert 1 <= len(job.resizes) <= 4  # pauses of 0, 4 and 8 s, and the time of the starts
+    why = "the new group ended (exit code 1:0): NameError: name 'undefined' is not defined"
+    assert job.failed_resizes.endswith(f"failed in succession; the last: {why}")
+    assert job.failed_resizes in job_text(job, 0.0)
+    assert job.failed_resizes in history_table([job], 0.0).rows[0]
+    assert served.story(number).count(f"failed, the job continues at its old size: {why}") >= 1
