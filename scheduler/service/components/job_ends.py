@@ -235,8 +235,9 @@ class JobEnds:
         is_lost = began or job.cause is JobState.NODE_FAIL
         why = f"group {culprit.group} ended with {self._how(job, culprit)}"
         told = last_lines(culprit.output_end)
-        if told and job.state is not JobState.COMPLETING:  # it was not ended on order
-            why = f"{why}: {error_line(told)}"
+        line = error_line(told)
+        if job.state is not JobState.COMPLETING and line not in why:  # it was not ended on order
+            why = f"{why}: {line}"
         return [
             JobEnded(
                 at=self._clock(),

@@ -55,7 +55,7 @@ def test_a_full_machine_queues_and_says_why(service):
 @pytest.mark.parametrize(
     ("program", "code"),
     [
-        (["sh", "-c", "exit 3"], 3),
+        (["sh", "-c", "echo no input; exit 3"], 3),
         (["no-such-program"], None),
     ],
 )
@@ -65,6 +65,7 @@ def test_a_program_that_fails_is_a_failed_job(service, program, code):
     assert job.exit_code != 0
     if code is not None:
         assert job.exit_code == code
+        assert "no input" in job.last_lines
     assert service.free() == 8
 
 
