@@ -5,6 +5,7 @@
     memory-folder   name of the folder in /dev/shm that holds the shared memory of the jobs
     socket-folder   name of the folder of the socket, if it is not in the directory itself
     journal.db      the journal (SQLite)
+    journal.mark    how far the journal was written
     access/         keys and access files for TCP (scheduler.node.access_keys)
     lock            lock of the service; agent-NODE.lock is the lock of an agent
     *.log           logs of the service and of the agents

@@ -34,7 +34,7 @@ from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender
 from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
-from scheduler.service.record.journal import JournalFullError
+from scheduler.service.record.opening import JournalFullError
 from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
 from scheduler.service.room import RoomForJournal
@@ -57,11 +57,15 @@ GARBAGE_THRESHOLDS = 20_000, 100, 100
 FAILURES, FAILURES_S = 5, 60.0
 
 
-def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
+def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False) -> None:
     """Run the service of a directory in the foreground until it is stopped.
 
     An unexpected exception discards the turn in which it was raised, of which nothing was written
     or sent; the service recovers from its journal and continues.
+
+    Parameters
+    ----------
+    accept_loss : go on with a journal of which acknowledged records are missing.
 
     Raises
     ------
@@ -78,7 +82,9 @@ def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
         failures: list[float] = []
         while True:
             try:
-                Service(directory, config).run()
+                service = Service(directory, config, accept_loss=accept_loss)
+                accept_loss = False  # it is accepted once
+                service.run()
             except (ReshapeError, OSError):
                 raise
             except Exception:
@@ -97,13 +103,16 @@ class Service:
     Parameters
     ----------
     directory : created, and locked for this process.
+    accept_loss : go on with a journal of which acknowledged records are missing.
     """
 
-    def __init__(self, directory: ServiceDirectory, config: ServeConfig) -> None:
+    def __init__(
+        self, directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False
+    ) -> None:
         self.directory, self.config = directory, config
         self._outbox: list[tuple[bytes, list[bytes]]] = []
         self._room = RoomForJournal()
-        self.components = assemble(directory, config, self.send)
+        self.components = assemble(directory, config, self.send, accept_loss=accept_loss)
         self.core = self.components.core
         self.driver = Driver(self.components)
         refused: Counter[str] = Counter()

@@ -200,7 +200,7 @@ class ApplicationScheduler:
         launch = self._launches.get(job.id)
         if launch is not None:
             kept = msgspec.structs.replace(launch.submission, environment={})
-            self._journal.replace_submission(job.id, kept)
+            self._journal.replace_submission(job.id, launch.token, kept)
 
     def forget(self, number: int) -> None:
         """Drop a job that has ended and left nothing: the journal holds it from now on."""
