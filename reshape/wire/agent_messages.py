@@ -98,6 +98,7 @@ class StartGroup(MessageBase):
     truncate : whether the output file is emptied; otherwise the output is appended to it.
     binds : whether ranks of the group are bound to CPUs, on this host or on others.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
+    own_folders : folders of the service; the output and the working directory must not be there.
     """
 
     job: int
@@ -113,12 +114,14 @@ class StartGroup(MessageBase):
     truncate: bool = False
     binds: bool = False
     cpus: dict[int, list[int]] = {}
+    own_folders: list[str] = []
 
 
 class StartProxy(MessageBase):
     """Start the processes of a group on this host, whose mpiexec is on another one.
 
     `cpus` has the CPUs of the ranks on this host, by rank; if it is empty, they are not bound.
+    `own_folders` has the folders of the service, in which the working directory must not be.
     """
 
     job: int
@@ -127,6 +130,7 @@ class StartProxy(MessageBase):
     command: list[str]
     cwd: str
     cpus: dict[int, list[int]] = {}
+    own_folders: list[str] = []
 
 
 class KillGroup(MessageBase):

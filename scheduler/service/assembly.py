@@ -141,7 +141,7 @@ def _assemble(
         core, transactions, monitor, startup, config.deadlines, send, clock, ports
     )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
-    admission = Admission(config, errors.report)
+    admission = Admission(config, errors.report, (directory.path, directory.memory))
     applications = ApplicationScheduler(core, journal, remap, launches, clock, admission)
     systems = batch_systems(directory.path / "batch")
     pools = LivePools(core, monitor, journal, clock, admission, directory, systems)

@@ -16,6 +16,7 @@ import time
 from reshape.errors import ReshapeError
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
+from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
 from scheduler.launchers.local import (
     MpiexecStart,
@@ -135,7 +136,8 @@ class NodeGroups:
             if lack := mpi_memory.lack_of_room(order.size):
                 raise ReshapeError(lack)
             self._folders.make_job_folder(order.job)
-            tree.start = _started(order, own | numbers | cpus)
+            folders = "\n".join([str(self._folders.memory), *order.own_folders])
+            tree.start = _started(order, own | numbers | cpus | {own_folders.VARIABLE: folders})
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, f"cannot start: {error}")
             return
@@ -343,7 +345,7 @@ def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> Mpiex
 
     Parameters
     ----------
-    marks : variables by which the agent recognises the processes.
+    marks : variables by which the agent recognises the processes, and for the starter.
     """
     if isinstance(order, m.StartProxy):
         return start_proxy(marks, order.command, cwd=order.cwd)

@@ -259,6 +259,7 @@ class ApplicationScheduler:
             self._clock(),
             reason=self._reason(job),
             nodes=list(self._core.machine.by_node(processors)),
+            host=self._remap.startup.host_of(job),
             iteration=progress.iteration,
             iteration_s=progress.iteration_s,
         )

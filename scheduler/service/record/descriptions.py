@@ -15,6 +15,7 @@ from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.replay.journal_reader import JournalReader, lost_submission
 from scheduler.service.record.explanations import allocation, resizes
+from scheduler.text.output_names import output_name
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -43,6 +44,7 @@ def describe(
     *,
     reason: str,
     nodes: Sequence[str] = (),
+    host: str = "",
     iteration: int = 0,
     iteration_s: float = 0.0,
 ) -> m.JobInfo:
@@ -53,6 +55,7 @@ def describe(
     now : the service's clock, Unix seconds.
     reason : why it waits, is resized or ended.
     nodes : names of the nodes of its processors.
+    host : that of its first group, "" if it has none.
     iteration, iteration_s : its progress as it reported it last.
     """
     events: list[Event] = []
@@ -89,7 +92,7 @@ def describe(
         resizes=resizes(job, events, orders),
         allocation=held,
         facts=journal.facts(job.id),
-        output=output_path(job.id, submission),
+        output=output_path(job.id, submission, host),
         argv=submission.argv,
         redirected_at=job.redirected_at,
         queue=job.spec.queue,
@@ -145,6 +148,8 @@ def processor_seconds(
     return found
 
 
-def output_path(job: int, submission: m.Submission) -> str:
-    """Return the file a job writes to, with `%{JOB_ID}` replaced."""
-    return str(Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job)))
+def output_path(job: int, submission: m.Submission, host: str = "") -> str:
+    """Return the file that a job writes to on a host, its placeholders replaced."""
+    name, user = submission.name, submission.user
+    output = output_name(submission.output, job=job, name=name, user=user, host=host)
+    return str(Path(submission.cwd) / output)
