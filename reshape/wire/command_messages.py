@@ -329,6 +329,8 @@ class Info(MessageBase):
     refused : number of refused connections and messages by kind: "connection" (no or broken
         handshake), "key" (unknown, revoked or expired), "message" (malformed or too large),
         "permission".
+    halted : why the journal cannot be written, so that the service decides nothing; empty if it
+        can.
     """
 
     pid: int
@@ -348,6 +350,7 @@ class Info(MessageBase):
     awaited: dict[str, str] = {}
     refused: dict[str, int] = {}
     shared: dict[str, int] = {}
+    halted: str = ""
 
 
 class Stop(MessageBase):

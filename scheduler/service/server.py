@@ -218,17 +218,32 @@ class Service:
         self._commit()
 
     def _wait_for_room(self) -> None:
-        """Decide nothing while the journal cannot be written; continue as soon as it can."""
+        """Decide nothing while the journal cannot be written; continue as soon as it can.
+
+        Answers to questions leave at once; those of the turn that was not written are kept back.
+        """
+        kept_back, self._outbox = self._outbox, []
+        self.requests.halted = self._room.reason
         self._read_messages(self._hold)
+        self.requests.reads.advance()
+        for reader in (self.reader, self.forecaster):
+            reader.on_tick()
+            reader.forward()
+        self._send_outbox()
+        self._outbox = kept_back
         if self._is_ending:  # agents and jobs continue; the next service requests their reports
             self._stop = True
         if self._room.retry_is_due():
             self._commit()
         if not self._room.is_missing:
+            self.requests.halted = ""
             for received in self._room.held_messages():
                 self.requests.handle(*received)
 
     def _hold(self, identity: bytes, frames: list[bytes], sender: Sender) -> None:
+        if self._room.is_question(frames):
+            self.requests.handle(identity, frames, sender)
+            return
         answer = self._room.hold(identity, frames, sender)
         if answer is not None:
             self._send_now(identity, encode(answer))
@@ -287,6 +302,9 @@ class Service:
         self._room.note_success()
         self.reader.forward()
         self.forecaster.forward()
+        self._send_outbox()
+
+    def _send_outbox(self) -> None:
         outbox, self._outbox = self._outbox, []
         for identity, frames in outbox:
             self._send_now(identity, frames)
