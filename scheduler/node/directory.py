@@ -99,12 +99,18 @@ class ServiceDirectory(JobFolders):
 
     def _read(self, name: str) -> str:
         try:
-            return (self.path / name).read_text().strip()
+            text = (self.path / name).read_text().strip()
         except OSError as error:
             raise ReshapeError(
                 f"cannot read {self.path / name}: {error.strerror}; start a service there with"
                 f" 'reshape serve --dir {self.path}'"
             ) from None
+        if not text:  # of the names of folders and of the secret, none may be empty
+            raise ReshapeError(
+                f"{self.path / name} is empty: end the service, remove this file, and start the"
+                " service again"
+            )
+        return text
 
     @property
     def endpoint(self) -> str:
