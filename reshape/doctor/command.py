@@ -149,7 +149,7 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
-    help="Check owners, modes and keys of this service directory instead.",
+    help="Check this service directory instead: files, keys, room, open files, listener, ports.",
 )
 @click.option(
     "--hosts",

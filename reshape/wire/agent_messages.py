@@ -117,6 +117,7 @@ class StartGroup(MessageBase):
     address : address under which the other hosts reach this one.
     truncate : whether the output file is emptied; otherwise the output is appended to it.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
+    own_folders : folders of the service; the output and the working directory must not be there.
     """
 
     job: int
@@ -131,12 +132,14 @@ class StartGroup(MessageBase):
     address: str = ""
     truncate: bool = False
     cpus: dict[int, list[int]] = {}
+    own_folders: list[str] = []
 
 
 class StartProxy(MessageBase):
     """Start the processes of a group on this host, whose mpiexec is on another one.
 
     `cpus` has the CPUs of the ranks on this host, by rank; if it is empty, they are not bound.
+    `own_folders` has the folders of the service, in which the working directory must not be.
     """
 
     job: int
@@ -145,6 +148,7 @@ class StartProxy(MessageBase):
     command: list[str]
     cwd: str
     cpus: dict[int, list[int]] = {}
+    own_folders: list[str] = []
 
 
 class KillGroup(MessageBase):

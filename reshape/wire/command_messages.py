@@ -29,7 +29,7 @@ class Submission(msgspec.Struct, omit_defaults=True):
     queue : name of a queue; "": the first of the service.
     placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
     bind : whether ranks may be bound to the CPUs of their processors.
-    output : path of the output file; it may contain %{JOB_ID}.
+    output : path of the output file, with placeholders (`scheduler.text.output_names`).
     open_mode : whether the first start of the job empties an output file that exists, or appends to
         it; further groups and restarts of the job always append.
     resources : amounts of resources besides processors, by name.
@@ -344,6 +344,8 @@ class Info(MessageBase):
     refused : number of refused connections and messages by kind: "connection" (no or broken
         handshake), "key" (unknown, revoked or expired), "message" (malformed or too large),
         "permission".
+    halted : why the journal cannot be written, so that the service decides nothing; empty if it
+        can.
     """
 
     pid: int
@@ -363,6 +365,7 @@ class Info(MessageBase):
     awaited: dict[str, str] = {}
     refused: dict[str, int] = {}
     shared: dict[str, int] = {}
+    halted: str = ""
 
 
 class Stop(MessageBase):

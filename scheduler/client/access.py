@@ -30,6 +30,10 @@ _ROLES: dict[str, AccessRole] = {
 def access() -> None:
     """Create, list and revoke keys for a service that listens on TCP.
 
+    A service is for one account, or for people who share it: every job, submitted with whatever
+    key, runs as the account of the service and can read all of its keys. A role says what a key is
+    for; it keeps mistakes apart, not people.
+
     The commands change files of the service directory, so only its owner can use them. A running
     service follows at once. See docs/security.md.
     """
@@ -40,7 +44,13 @@ def access() -> None:
 @click.option(
     "--user", required=True, help="Name of the user to whom jobs submitted with the key belong."
 )
-@click.option("--role", type=click.Choice(list(_ROLES)), default="user", show_default=True)
+@click.option(
+    "--role",
+    type=click.Choice(list(_ROLES)),
+    default="user",
+    show_default=True,
+    help="What the key is for: submitting (user), operating (admin), agents, processes of jobs.",
+)
 @click.option(
     "--expires",
     type=Walltime(),

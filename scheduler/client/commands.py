@@ -90,6 +90,11 @@ WATCH_S = 2.0
     is_flag=True,
     help="Use the nodes of the Slurm allocation of this process; see docs/cluster.md.",
 )
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Start with a journal of which acknowledged records are missing; see docs/backup.md.",
+)
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @example(
     "reshape serve --processors 8 --background",
@@ -107,6 +112,7 @@ def serve(
     listen: str | None,
     slurm: bool,
     background: bool,
+    accept_loss: bool,
     log: Path | None,
 ) -> None:
     """Start the scheduler service.
@@ -135,7 +141,8 @@ def serve(
     if background:
         kept = {**nodes, "config": config, "scenario": scenario, "listen": listen}
         same = [str(word) for word in _serve_options(kept, parameters)]
-        same += [flag for flag, is_set in (("--verify", verify), ("--slurm", slurm)) if is_set]
+        flags = {"--verify": verify, "--slurm": slurm, "--accept-loss": accept_loss}
+        same += [flag for flag, is_set in flags.items() if is_set]
         process = start(directory, same)
         click.echo(f"service of {directory} is up, process {process.pid}")
         return
@@ -143,7 +150,7 @@ def serve(
         log_to_file(log)
     else:
         logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
-    run(ServiceDirectory(directory), settings)
+    run(ServiceDirectory(directory), settings, accept_loss=accept_loss)
 
 
 def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:

@@ -15,6 +15,9 @@ from reshape.wire.identity import IDENTITY_VARIABLES
 from reshape.wire.messages import OpenMode, Placement, Submission
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
+from scheduler.launchers.own_folders import folder_around, in_own_folder
+from scheduler.node.job_folders import MEMORY
+from scheduler.text.output_names import check_output_name
 
 OUTPUT = "reshape-%{JOB_ID}.out"
 
@@ -28,7 +31,7 @@ def prepare(
     topology: Topology | None = None,
     name: str = "",
     output: str = OUTPUT,
-    open_mode: OpenMode = "truncate",
+    open_mode: OpenMode | None = None,
     priority: float | str | None = None,
     queue: str = "",
     resources: Mapping[str, int] | None = None,
@@ -48,7 +51,9 @@ def prepare(
     ----------
     argv : program and arguments.
     walltime_s : run time limit, seconds; None: the default of the queue.
-    open_mode : whether the start of the job empties an output that exists, or appends to it.
+    open_mode : whether the start of the job empties an output that exists, or appends to it. None:
+        it appends to the default output, since several services number their jobs from 1 on, and
+        empties another one, as in Slurm.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
     cwd : working directory of the job, relative to that of this process; the same if None.
@@ -71,6 +76,7 @@ def prepare(
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
     check_arguments([*argv, output, str(cwd)], environment)
+    check_output_name(output)
     _check_program(argv[0], cwd, environment)
     _check_sizes(processors, max_processors, topology)
     if walltime_s is not None and not walltime_s > 0:
@@ -96,7 +102,7 @@ def prepare(
         cwd=str(cwd),
         environment=environment,
         output=output,
-        open_mode=open_mode,
+        open_mode=open_mode or ("append" if output == OUTPUT else "truncate"),
         resources=dict(resources or {}),
         placement=placement,
         bind=bind,
@@ -105,6 +111,35 @@ def prepare(
         shared=dict(shared or {}),
         reservation=reservation,
     )
+
+
+def check_places(submission: Submission, directory: Path) -> None:
+    """Refuse places in the folders of the service of a directory, wherever their names lead.
+
+    Raises
+    ------
+    ReshapeError : the output, the working directory or the directory to restart from is there.
+    """
+    try:
+        memory = MEMORY / (directory / "memory-folder").read_text().strip()
+    except OSError:  # there is no service
+        return
+    own = [str(directory), str(memory)]
+    places = {
+        "output": os.path.join(submission.cwd, submission.output),
+        "working directory": submission.cwd,
+        "directory to restart from": submission.environment.get(RESTART_VARIABLE, ""),
+    }
+    for what, path in places.items():
+        if path and (folder := folder_around(path, own)):
+            raise ReshapeError(in_own_folder(what, path, folder))
+
+
+def earlier_outputs(submission: Submission) -> set[Path]:
+    """Return the files that exist with default names, to which a job might append."""
+    if submission.output != OUTPUT:
+        return set()
+    return {*Path(submission.cwd).glob(OUTPUT.replace("%{JOB_ID}", "*"))}
 
 
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:

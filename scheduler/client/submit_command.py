@@ -12,6 +12,7 @@ from reshape.cli.helptext import example
 from reshape.cli.options import FiniteRange, WholeRange
 from reshape.speedup import FORMS
 from reshape.wire import messages as m
+from reshape.wire.client import is_access_file
 from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from scheduler.client.asking import ask
 from scheduler.client.bulk.submission_file import ranges, read_submissions, submit_all
@@ -27,7 +28,7 @@ from scheduler.client.options import (
 )
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
-from scheduler.client.submission import OUTPUT, prepare
+from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.job import JobState
 from scheduler.text.counts import noun
 
@@ -37,14 +38,17 @@ _SUBMISSION = (
     request_options,
     click.option("--name", default="", help="Name of the job.  [default: name of the program]"),
     click.option(
-        "--output", default=OUTPUT, show_default=True, help="File for the output of the job."
+        "--output",
+        default=OUTPUT,
+        show_default=True,
+        help="File for the output of the job; %j stands for its number, %x for its name, %u for"
+        " its user, %N for the host, as in Slurm.",
     ),
     click.option(
         "--open-mode",
         type=click.Choice(["truncate", "append"]),
-        default="truncate",
-        show_default=True,
-        help="Whether the start of the job empties an existing output file, or appends to it.",
+        help="Whether the start of the job empties an existing output file, or appends to it."
+        "  [default: append with the default of --output, else truncate]",
     ),
     click.option(
         "--chdir",
@@ -222,12 +226,18 @@ def submit(
         else:
             click.echo(quote_text(quoted))
         return
+    if not is_access_file(directory):
+        check_places(submission, directory)
+    earlier = earlier_outputs(submission)
     answer = ask(directory, m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)
     if as_json and not waits:
         echo_json({"job": answer.job})
     elif not as_json:
         click.echo(f"submitted job {answer.job}")
+        printed = Path(submission.cwd) / OUTPUT.replace("%{JOB_ID}", str(answer.job))
+        if printed in earlier:
+            click.echo(f"its output is appended to {printed}, which exists")
     if waits:
         end_with([wait_until(directory, answer.job, None)], as_json)
 

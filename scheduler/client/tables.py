@@ -229,6 +229,8 @@ def service_text(info: Info) -> str:
         "Shared": f"{amounts_text(info.shared)} a node" if info.shared else "-",
         "Jobs": f"{info.queued} queued, {info.running} running, {info.ended} ended",
     }
+    if info.halted:
+        lines["Halted"] = f"{info.halted}; nothing is decided until there is room"
     if info.unreadable:
         lines["Unreadable"] = "; ".join(info.unreadable)
     if info.refused:

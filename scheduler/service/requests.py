@@ -57,6 +57,7 @@ class RequestHandler:
     Attributes
     ----------
     started_at : on the clock of the service, Unix seconds.
+    halted : why the journal cannot be written, so that nothing is decided; empty if it can.
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
     relay : queues an encoded message for a peer.
@@ -78,6 +79,7 @@ class RequestHandler:
         )
         self.forecaster: DirectReader | ReaderLink = DirectReader(_no_forecast, self.relay)
         self.started_at = components.clock()
+        self.halted = ""
         self.stop_request: tuple[bytes, int] | None = None
 
     def _decode_and_send(self, peer: bytes, frames: list[bytes]) -> None:
@@ -325,12 +327,15 @@ class RequestHandler:
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""
+        # Jobs whose end could not be written are listed with those that have not ended.
         jobs = self._applications.live() if message.live else []
+        if message.live and self.halted:
+            jobs = [*self._core.jobs.values()]
         rows: dict[int, msgspec.Raw] = {}
 
         def steps() -> Iterator[None]:
             for job in jobs:
-                if job.state not in FINAL:  # since the question came
+                if job.state not in FINAL or self.halted:  # it may have ended since the question
                     rows[job.id] = msgspec.Raw(_encode(self._applications.info(job)))
                 yield
 
@@ -383,6 +388,7 @@ class RequestHandler:
             shared=config.shared_per_node,
             unreadable=list(self._journal.unreadable),
             refused=dict(self._refused),
+            halted=self.halted,
         )
 
 

@@ -36,7 +36,7 @@ from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender
 from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
-from scheduler.service.record.journal import JournalFullError
+from scheduler.service.record.opening import JournalFullError
 from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
 from scheduler.service.room import RoomForJournal
@@ -59,11 +59,15 @@ GARBAGE_THRESHOLDS = 20_000, 100, 100
 FAILURES, FAILURES_S = 5, 60.0
 
 
-def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
+def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False) -> None:
     """Run the service of a directory in the foreground until it is stopped.
 
     An unexpected exception discards the turn in which it was raised, of which nothing was written
     or sent; the service recovers from its journal and continues.
+
+    Parameters
+    ----------
+    accept_loss : go on with a journal of which acknowledged records are missing.
 
     Raises
     ------
@@ -80,7 +84,9 @@ def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
         failures: list[float] = []
         while True:
             try:
-                Service(directory, config).run()
+                service = Service(directory, config, accept_loss=accept_loss)
+                accept_loss = False  # it is accepted once
+                service.run()
             except (ReshapeError, OSError):
                 raise
             except Exception:
@@ -99,13 +105,16 @@ class Service:
     Parameters
     ----------
     directory : created, and locked for this process.
+    accept_loss : go on with a journal of which acknowledged records are missing.
     """
 
-    def __init__(self, directory: ServiceDirectory, config: ServeConfig) -> None:
+    def __init__(
+        self, directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False
+    ) -> None:
         self.directory, self.config = directory, config
         self._outbox: list[tuple[bytes, list[bytes]]] = []
         self._room = RoomForJournal()
-        self.components = assemble(directory, config, self.send)
+        self.components = assemble(directory, config, self.send, accept_loss=accept_loss)
         self.core = self.components.core
         self.driver = Driver(self.components)
         refused: Counter[str] = Counter()
@@ -213,17 +222,32 @@ class Service:
         self._commit()
 
     def _wait_for_room(self) -> None:
-        """Decide nothing while the journal cannot be written; continue as soon as it can."""
+        """Decide nothing while the journal cannot be written; continue as soon as it can.
+
+        Answers to questions leave at once; those of the turn that was not written are kept back.
+        """
+        kept_back, self._outbox = self._outbox, []
+        self.requests.halted = self._room.reason
         self._read_messages(self._hold)
+        self.requests.reads.advance()
+        for reader in (self.reader, self.forecaster):
+            reader.on_tick()
+            reader.forward()
+        self._send_outbox()
+        self._outbox = kept_back
         if self._is_ending:  # agents and jobs continue; the next service requests their reports
             self._stop = True
         if self._room.retry_is_due():
             self._commit()
         if not self._room.is_missing:
+            self.requests.halted = ""
             for received in self._room.held_messages():
                 self.requests.handle(*received)
 
     def _hold(self, identity: bytes, frames: list[bytes], sender: Sender) -> None:
+        if self._room.is_question(frames):
+            self.requests.handle(identity, frames, sender)
+            return
         answer = self._room.hold(identity, frames, sender)
         if answer is not None:
             self._send_now(identity, encode(answer))
@@ -283,6 +307,9 @@ class Service:
         self._room.note_success()
         self.reader.forward()
         self.forecaster.forward()
+        self._send_outbox()
+
+    def _send_outbox(self) -> None:
         outbox, self._outbox = self._outbox, []
         for identity, frames in outbox:
             self._send_now(identity, frames)

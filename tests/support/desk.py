@@ -34,17 +34,25 @@ class Desk:
     ----------
     folder : service directory.
     nodes : nodes that the service has.
+    accept_loss : go on with a journal of which acknowledged records are missing.
     options : fields of the configuration besides `nodes`.
     """
 
     def __init__(
-        self, folder: Path, nodes: Sequence[NodeConfig] = (NodeConfig("local", 4),), **options: Any
+        self,
+        folder: Path,
+        nodes: Sequence[NodeConfig] = (NodeConfig("local", 4),),
+        *,
+        accept_loss: bool = False,
+        **options: Any,
     ) -> None:
         self.sent: list[tuple[bytes, m.Message]] = []
         directory = ServiceDirectory(folder)
         directory.create()
         config = ServeConfig(nodes=tuple(nodes), **options)
-        self.components = assemble(directory, config, lambda *sent: self.sent.append(sent))
+        self.components = assemble(
+            directory, config, lambda *sent: self.sent.append(sent), accept_loss=accept_loss
+        )
         self.driver = Driver(self.components)
         self.handler = RequestHandler(self.components, self.driver, Counter())
         self.driver.register_nodes([node.name for node in nodes])

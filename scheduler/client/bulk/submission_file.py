@@ -18,7 +18,9 @@ import click
 from reshape.cli.suggestions import unknown_word
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
+from reshape.wire.client import is_access_file
 from scheduler.client.asking import ask_all
+from scheduler.client.submission import check_places
 from scheduler.model.intervals import joined
 from scheduler.text.counts import counted, noun
 
@@ -102,6 +104,7 @@ def submit_all(directory: Path, lines: Sequence[SubmissionLine]) -> list[int]:
         for line, answer in zip(lines, ask_all(directory, checks), strict=True)
         if isinstance(answer, m.Failure)
     ]
+    faults += _in_folders_of_the_service(directory, lines)
     if faults:
         raise _refusal(faults, len(lines))
     jobs: list[int] = []
@@ -122,6 +125,18 @@ def submit_all(directory: Path, lines: Sequence[SubmissionLine]) -> list[int]:
         count = counted(len(faults), "line")
         raise ReshapeError(f"the service refused {count}; {_submitted(jobs)}:\n{_shown(faults)}")
     return jobs
+
+
+def _in_folders_of_the_service(directory: Path, lines: Sequence[SubmissionLine]) -> list[str]:
+    """Return the faults of lines whose files would be among those of a service on this host."""
+    faults: list[str] = []
+    if not is_access_file(directory):
+        for line in lines:
+            try:
+                check_places(line.submission, directory)
+            except ReshapeError as error:
+                faults.append(f"{line.where}: {error}")
+    return faults
 
 
 def _refusal(faults: Sequence[str], count: int) -> ReshapeError:

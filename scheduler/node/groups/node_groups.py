@@ -16,6 +16,7 @@ import time
 from reshape.errors import ReshapeError
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
+from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
 from scheduler.launchers.local import (
     MpiexecStart,
@@ -142,7 +143,8 @@ class NodeGroups:
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            tree.start = _started(order, own | numbers | cpus)
+            folders = "\n".join([str(self._folders.memory), *order.own_folders])
+            tree.start = _started(order, own | numbers | cpus | {own_folders.VARIABLE: folders})
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
@@ -378,7 +380,7 @@ def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> Mpiex
 
     Parameters
     ----------
-    marks : variables by which the agent recognises the processes.
+    marks : variables by which the agent recognises the processes, and for the starter.
     """
     if isinstance(order, m.StartProxy):
         return start_proxy(marks, order.size, order.command, cwd=order.cwd)

@@ -205,7 +205,7 @@ class ApplicationScheduler:
         launch = self._launches.get(job.id)
         if launch is not None:
             kept = msgspec.structs.replace(launch.submission, environment={})
-            self._journal.replace_submission(job.id, kept)
+            self._journal.replace_submission(job.id, launch.token, kept)
 
     def forget(self, number: int) -> None:
         """Drop a job that has ended and left nothing: the journal holds it from now on."""
@@ -265,6 +265,7 @@ class ApplicationScheduler:
             reason=self._reason(job),
             ahead_s=self._clock.ahead_s,
             nodes=list(self._core.machine.by_node(processors)),
+            host=self._remap.startup.host_of(job),
             iteration=progress.iteration,
             iteration_s=progress.iteration_s,
         )

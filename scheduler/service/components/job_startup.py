@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import time
 from dataclasses import dataclass
 
@@ -81,6 +82,13 @@ class JobStartup:
     def node_of(self, job: Job, group: int) -> str:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""
         return self.placements.node_of(job, group)
+
+    def host_of(self, job: Job) -> str:
+        """Return the host whose agent starts the mpiexec of a job's first group; "": none yet."""
+        if not job.groups:
+            return ""
+        agent = self._monitor.agents.get(self.node_of(job, min(job.groups)))
+        return "" if agent is None else agent.host or socket.gethostname()
 
     def nodes_of(self, job: Job, group: int) -> list[str]:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
@@ -200,6 +208,7 @@ class JobStartup:
             command=command,
             cwd=launch.cwd,
             cpus=cpus.get(node, {}),
+            own_folders=[str(self._directory.path)],
         )
         self._command(node, job.id, group, order)
 
@@ -321,7 +330,7 @@ class JobStartup:
             argv=launch.submission.argv,
             cwd=launch.submission.cwd,
             environment=environment,
-            output=output_path(job.id, launch.submission),
+            output=output_path(job.id, launch.submission, self.host_of(job)),
             hosts=hosts if spans else [],
             rank_hosts=self.placements.rank_hosts(job, group, launch.submission.placement)
             if spans
@@ -329,6 +338,7 @@ class JobStartup:
             address=self._monitor.agents[hosts[0]].address if spans else "",
             truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
             cpus=cpus.get(hosts[0], {}),
+            own_folders=[str(self._directory.path)],
         )
         self._command(self.node_of(job, group), job.id, group, order)
 

@@ -17,6 +17,7 @@ from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
 from scheduler.service.record.explanations import resizes
 from scheduler.service.record.wall_times import ahead_of_job_s, moved_info
+from scheduler.text.output_names import output_name
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -46,6 +47,7 @@ def describe(
     reason: str,
     ahead_s: float = 0.0,
     nodes: Sequence[str] = (),
+    host: str = "",
     iteration: int = 0,
     iteration_s: float = 0.0,
 ) -> m.JobInfo:
@@ -57,6 +59,7 @@ def describe(
     reason : why it waits, is resized or ended.
     ahead_s : wall clock minus the service's clock, seconds; the times described are wall times.
     nodes : names of the nodes of its processors.
+    host : that of its first group, "" if it has none.
     iteration, iteration_s : its progress as it reported it last.
     """
     events: list[Event] = []
@@ -94,7 +97,7 @@ def describe(
         resizes=resizes(job, events, orders, ahead_s),
         allocation=held,
         facts=journal.facts(job.id),
-        output=output_path(job.id, submission),
+        output=output_path(job.id, submission, host),
         argv=submission.argv,
         redirected_at=job.redirected_at,
         queue=job.spec.queue,
@@ -159,6 +162,8 @@ def _last_lines(events: Sequence[Event]) -> str:
     return next((e.last_lines for e in reversed(events) if isinstance(e, JobEnded)), "")
 
 
-def output_path(job: int, submission: m.Submission) -> str:
-    """Return the file a job writes to, with `%{JOB_ID}` replaced."""
-    return str(Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job)))
+def output_path(job: int, submission: m.Submission, host: str = "") -> str:
+    """Return the file that a job writes to on a host, its placeholders replaced."""
+    name, user = submission.name, submission.user
+    output = output_name(submission.output, job=job, name=name, user=user, host=host)
+    return str(Path(submission.cwd) / output)

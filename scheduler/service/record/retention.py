@@ -194,9 +194,9 @@ def prune(journal: Journal, before: float, limit: int = JOBS) -> int:
 
 def drop_environment(journal: Journal, number: int) -> None:
     """Replace the submission of an ended job by one without its environment."""
-    for _, _, submission in journal.jobs([number]):
+    for _, token, submission in journal.jobs([number]):
         kept = msgspec.structs.replace(submission, environment={})
-        journal.replace_submission(number, kept)
+        journal.replace_submission(number, token, kept)
 
 
 def note_removed(journal: Journal, batch: int) -> None:
