@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
-from reshape.cli.options import FiniteRange, WholeRange
+from reshape.cli.options import FiniteRange, Seconds, WholeRange
 from reshape.errors import nearest
 from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import known
@@ -174,10 +174,10 @@ _JOBS = (
     first_option,
     click.option(
         "--tau",
-        type=FiniteRange(min=0, min_open=True),
+        type=Seconds(),
         default=60.0,
         show_default=True,
-        help="Bound of the bounded slowdown, in seconds.",
+        help="Bound of the bounded slowdown, in seconds or such as 1min.",
     ),
 )
 _RESULTS = (

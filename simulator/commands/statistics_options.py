@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, Seconds
 from simulator.results.schedule import Schedule
 from simulator.workloads.workload_file import ENDINGS
 
@@ -30,9 +30,9 @@ def statistics_options(command: Command) -> Command:
         ),
         click.option(
             "--sample",
-            type=FiniteRange(min=0, min_open=True),
+            type=Seconds(),
             metavar="SECONDS",
-            help="Time between two samples of the machine.  [default: 3600]",
+            help="Time between two samples, in seconds or such as 1h.  [default: 3600]",
         ),
         click.option(
             "--statistic",

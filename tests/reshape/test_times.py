@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reshape.cli.options import Seconds
 from reshape.times import parse_duration, seconds_of
 from scheduler.text.times import format_time
 
@@ -73,6 +75,19 @@ def test_other_texts_are_refused(text: str) -> None:
 
 def test_a_number_in_a_file_is_seconds() -> None:
     assert [seconds_of(value) for value in (90, 0.5, "1:30", "90s", "2")] == [90, 0.5, 90, 90, 120]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("1.5", 1.5), ("90s", 90), ("2h", 7200), ("1:30", 90)]
+)
+def test_options_in_seconds_accept_times_with_units(text: str, seconds: float) -> None:
+    assert Seconds().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "0s", "soon"])
+def test_options_in_seconds_refuse_other_texts(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Seconds().convert(text, None, None)
 
 
 def test_times_are_formatted_as_by_slurm() -> None:
