@@ -331,7 +331,7 @@ class NodeGroups:
         a fault of the program.
         """
         start = group.tree.start
-        if group.tail is None and group.output and start is not None and not start.failure:
+        if group.tail is None and group.output and start is not None and not any(start.failure):
             note = "" if group.kill_at is None else _note(group)
             try:
                 group.tail = OutputEnd(group.output, note)
