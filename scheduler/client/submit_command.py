@@ -199,10 +199,8 @@ def submit(
     """
     _check_sites_options(sites)
     if file is not None:
-        if sites is not None or test_only or fields["argv"]:
-            other = "--sites" if sites else "--test-only" if test_only else "PROGRAM"
-            raise click.UsageError(f"--from submits the lines of a file: leave out {other}")
-        _submit_file(directory, file, waits, as_json)
+        given = {"--sites": sites, "--test-only": test_only, "PROGRAM": fields["argv"]}
+        _submit_file(directory, file, given, waits, as_json)
         return
     if retry is not None and sites is not None:
         if fields["argv"] or fields["processors"] is not None:
@@ -242,8 +240,18 @@ def submit(
         end_with([wait_until(directory, answer.job, None)], as_json)
 
 
-def _submit_file(directory: Path, file: TextIO, waits: bool, as_json: bool) -> None:
-    """Submit the lines of a file, and wait for the ends of the jobs if asked to."""
+def _submit_file(
+    directory: Path, file: TextIO, excluded: Mapping[str, object], waits: bool, as_json: bool
+) -> None:
+    """Submit the lines of a file, and wait for the ends of the jobs if asked to.
+
+    Parameters
+    ----------
+    excluded : what a submission of a file cannot have, by name.
+    """
+    for name, value in excluded.items():
+        if value:
+            raise click.UsageError(f"--from submits the lines of a file: leave out {name}")
     context = click.get_current_context()
     given = {name: value for name, value in context.params.items() if is_given(context, name)}
     jobs = submit_all(directory, read_submissions(file, line, given))

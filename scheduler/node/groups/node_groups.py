@@ -332,8 +332,8 @@ class NodeGroups:
     def _has_read_output(self, group: GroupProcesses) -> bool:
         """Whether the end of the output of a failed group is known; begin to read it if it is not.
 
-        A line is appended to the output of a group that was ended, because mpiexec reports that as
-        a fault of the program.
+        A line is appended to the output of a group that was ended, because mpiexec reports the end
+        of processes that had to be killed as a fault of the program.
         """
         start = group.tree.start
         if group.tail is None and group.output and start is not None and not any(start.failure):
@@ -369,10 +369,7 @@ class NodeGroups:
 
 
 def _note(group: GroupProcesses) -> str:
-    return (
-        f"reshape: the processes of group {group.group} were ended: {group.why}. If mpiexec says"
-        " above that this points to a problem of the application, it does not."
-    )
+    return f"reshape: the processes of group {group.group} were ended: {group.why}"
 
 
 def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
