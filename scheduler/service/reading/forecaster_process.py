@@ -83,7 +83,8 @@ class Forecaster:
         }
         if isinstance(question, WaitingQuestion):
             try:
-                return waiting(state, question.query.job, **drawn)
+                ahead_s = noted_ahead_s(self._journal)
+                return waiting(state, question.query.job, **drawn, ahead_s=ahead_s)
             except KeyError:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         if question.refusal or question.spec is None:
