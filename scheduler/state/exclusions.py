@@ -123,12 +123,12 @@ class Exclusions:
     def move(self, by_s: float, now: float) -> bool:
         """Move all exclusions by some seconds; return whether there are any."""
         moved = [
-            msgspec.structs.replace(each, begin=each.begin + by_s, end=each.end + by_s)
-            for each in self
-            if each.end + by_s > now
+            msgspec.structs.replace(old, begin=old.begin + by_s, end=old.end + by_s)
+            for old in self
+            if old.end + by_s > now
         ]
         was_empty = not self._by_name
-        self._by_name = {each.name: each for each in moved}
+        self._by_name = {exclusion.name: exclusion for exclusion in moved}
         self._set_next_change(now)
         return not was_empty
 

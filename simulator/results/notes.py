@@ -30,19 +30,19 @@ def notes(schedule: Schedule, chosen: Scenario, *, is_rigid: bool) -> Iterator[s
 
 
 def _unstarted(schedule: Schedule) -> Iterator[str]:
-    (places,) = np.nonzero(np.isnan(schedule.ended))
-    if not len(places):
+    (indices,) = np.nonzero(np.isnan(schedule.ended))
+    if not len(indices):
         return
     reasons = []
-    for place in places[:NAMED]:
-        number, requested = schedule.jobs.numbers[place], int(schedule.jobs.processors[place])
+    for index in indices[:NAMED]:
+        number, requested = schedule.jobs.numbers[index], int(schedule.jobs.processors[index])
         text = f"job {number} requests {counted(requested, 'processor')}"
         if requested > schedule.processors:
             text += f", the machine has {schedule.processors}"
         else:
             text += ", which never became available to it"
         reasons.append(text)
-    if len(places) > NAMED:
-        reasons.append(f"and {len(places) - NAMED} more")
-    count = counted(len(places), "job")
+    if len(indices) > NAMED:
+        reasons.append(f"and {len(indices) - NAMED} more")
+    count = counted(len(indices), "job")
     yield f"{count} could not start and count in no mean: {'; '.join(reasons)}"

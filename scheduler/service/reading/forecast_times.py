@@ -12,50 +12,52 @@ from scheduler.forecasts.quotes import Quote, Waiting
 from scheduler.service.record.wall_times import moved_time
 
 #: What the forecaster answers with.
-Found: TypeAlias = Quote | Waiting | list[JobForecast]
+Answer: TypeAlias = Quote | Waiting | list[JobForecast]
 
 
-def by_wall_clock(found: Found, ahead_s: float) -> Found:
+def by_wall_clock(answer: Answer, ahead_s: float) -> Answer:
     """Move all times of an answer to the wall clock, which is ahead by some seconds."""
-    if isinstance(found, Quote):
-        return _moved_quote(found, ahead_s)
-    if isinstance(found, Waiting):
-        return _moved_waiting(found, ahead_s)
-    return [_moved_forecast(each, ahead_s) for each in found]
+    if ahead_s == 0:
+        return answer
+    if isinstance(answer, Quote):
+        return _moved_quote(answer, ahead_s)
+    if isinstance(answer, Waiting):
+        return _moved_waiting(answer, ahead_s)
+    return [_moved_forecast(job, ahead_s) for job in answer]
 
 
-def _moved_forecast(found: JobForecast, by_s: float) -> JobForecast:
+def _moved_forecast(answer: JobForecast, by_s: float) -> JobForecast:
     return replace(
-        found,
-        start=moved_time(found.start, by_s),
-        end=moved_time(found.end, by_s),
-        sizes=tuple((at + by_s, size) for at, size in found.sizes),
+        answer,
+        start=moved_time(answer.start, by_s),
+        end=moved_time(answer.end, by_s),
+        sizes=tuple((at + by_s, size) for at, size in answer.sizes),
     )
 
 
-def _moved_quote(found: Quote, by_s: float) -> Quote:
+def _moved_quote(answer: Quote, by_s: float) -> Quote:
     return replace(
-        found,
-        now=found.now + by_s,
-        start=moved_time(found.start, by_s),
-        end=moved_time(found.end, by_s),
-        sizes=tuple((at + by_s, size) for at, size in found.sizes),
-        start_quantiles=_moved_spread(found.start_quantiles, by_s),
-        end_quantiles=_moved_spread(found.end_quantiles, by_s),
+        answer,
+        now=answer.now + by_s,
+        start=moved_time(answer.start, by_s),
+        end=moved_time(answer.end, by_s),
+        sizes=tuple((at + by_s, size) for at, size in answer.sizes),
+        start_quantiles=_moved_spread(answer.start_quantiles, by_s),
+        end_quantiles=_moved_spread(answer.end_quantiles, by_s),
     )
 
 
-def _moved_waiting(found: Waiting, by_s: float) -> Waiting:
+def _moved_waiting(answer: Waiting, by_s: float) -> Waiting:
     return replace(
-        found,
-        now=found.now + by_s,
-        forecast=_moved_forecast(found.forecast, by_s),
-        start_quantiles=_moved_spread(found.start_quantiles, by_s),
-        changes=[replace(each, start=moved_time(each.start, by_s)) for each in found.changes],
+        answer,
+        now=answer.now + by_s,
+        forecast=_moved_forecast(answer.forecast, by_s),
+        start_quantiles=_moved_spread(answer.start_quantiles, by_s),
+        changes=[replace(other, start=moved_time(other.start, by_s)) for other in answer.changes],
     )
 
 
-def _moved_spread(found: Spread | None, by_s: float) -> Spread | None:
-    if found is None:
+def _moved_spread(answer: Spread | None, by_s: float) -> Spread | None:
+    if answer is None:
         return None
-    return Spread(*(moved_time(at, by_s) for at in (found.p10, found.p50, found.p90)))
+    return Spread(*(moved_time(at, by_s) for at in (answer.p10, answer.p50, answer.p90)))

@@ -30,7 +30,7 @@ from scheduler.service.reading.forecast_questions import (
     StartsQuestion,
     WaitingQuestion,
 )
-from scheduler.service.reading.forecast_times import Found, by_wall_clock
+from scheduler.service.reading.forecast_times import Answer, by_wall_clock
 from scheduler.service.reading.reader_process import answer_questions
 from scheduler.service.record.clock import noted_ahead_s
 
@@ -65,7 +65,7 @@ class Forecaster:
         except (ReshapeError, ProtocolError) as error:
             return encode(m.Failure(id=request, message=str(error)))
 
-    def _answer(self, question: ForecastQuestion, state: RecordedState) -> Found:
+    def _answer(self, question: ForecastQuestion, state: RecordedState) -> Answer:
         if isinstance(question, StartsQuestion):
             _check_horizon(question.query.horizon_s)
             horizon_s = _horizon(question.query.horizon_s)
@@ -83,7 +83,8 @@ class Forecaster:
         }
         if isinstance(question, WaitingQuestion):
             try:
-                return waiting(state, question.query.job, **drawn)
+                ahead_s = noted_ahead_s(self._journal)
+                return waiting(state, question.query.job, **drawn, ahead_s=ahead_s)
             except KeyError:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         if question.refusal or question.spec is None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from reshape.wire import messages as m
 from scheduler.model.events import (
     Event,
@@ -32,10 +30,7 @@ from scheduler.model.orders import (
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
 from scheduler.text.counts import noun
-from scheduler.text.times import format_moment
 
-#: Facts of reasons that are times of the service, s.
-MOMENTS = ("at", "begin", "end", "earliest")
 
 
 def because(reason: Reason, ahead_s: float) -> str:
@@ -45,14 +40,7 @@ def because(reason: Reason, ahead_s: float) -> str:
     ----------
     ahead_s : wall clock minus the service's clock, seconds.
     """
-    facts = dict(reason.facts)
-    for name in MOMENTS:
-        at = facts.get(name)
-        if isinstance(at, float):
-            facts[name] = format_moment(at + ahead_s)
-    if facts != reason.facts:
-        reason = msgspec.structs.replace(reason, facts=facts)
-    return str(reason)
+    return str(reason.dated(ahead_s))
 
 
 def explanation_lines(

@@ -34,7 +34,7 @@ def moved_info(info: m.JobInfo, by_s: float) -> m.JobInfo:
         ended_at=moved_time(info.ended_at, by_s),
         redirected_at=moved_time(info.redirected_at, by_s),
         sizes=[(at + by_s, size) for at, size in info.sizes],
-        resizes=[replace(each, at=each.at + by_s) for each in info.resizes],
+        resizes=[replace(resize, at=resize.at + by_s) for resize in info.resizes],
         allocation=[(at + by_s, processors) for at, processors in info.allocation],
     )
 

@@ -287,9 +287,8 @@ def test_a_job_that_restarts_is_not_ended_by_the_deadline_of_the_resize_that_fai
 
 
 def test_only_shared_memory_of_killed_groups_is_removed(driver):
-    foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")  # as if in use in another container
-    foreign.touch()
-    time.sleep(0.5)  # files that are created while the processes run count as theirs
+    foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")
+    in_use = foreign.open("w")  # as in another container, whose processes an agent does not see
     driver.start_agent()
     ready = driver.work / "ready"
     program = (
@@ -310,6 +309,7 @@ def test_only_shared_memory_of_killed_groups_is_removed(driver):
         wait_for(driver, lambda: not any(path.exists() for path in own))
         assert foreign.exists()
     finally:
+        in_use.close()
         foreign.unlink(missing_ok=True)
 
 

@@ -24,6 +24,7 @@ from scheduler.service.reading.forecast_questions import (
     spec_of,
 )
 from scheduler.service.reading.forecaster_process import Forecaster
+from scheduler.text.times import format_moment
 
 HOUR_S = 3600.0
 NEAR_S = 120.0
@@ -134,9 +135,11 @@ def test_forecasts_are_by_the_wall_clock(desk: Desk, wall: WallClock) -> None:
         answer = decode(forecaster.answer(1, question), MAX_ANSWER_BYTES)
         assert isinstance(answer, m.ForecastResult), answer
         text = json.dumps(answer.found)
-        moments = [float(number) for number in re.findall(r"\d{9,}\.?\d*", text)]
+        moments = [float(number) for number in re.findall(r"(?<![\d.])\d{9,}\.?\d*", text)]
         assert len(moments) >= 3
         assert all(0 <= at - wall() + NEAR_S < HOUR_S / 2 for at in moments), text
+        if isinstance(question, WaitingQuestion):
+            assert f"enough by {format_moment(answer.found['forecast']['start'])}" in text
 
 
 def test_a_change_while_no_service_runs_is_noticed(tmp_path: Path, wall: WallClock) -> None:
