@@ -119,8 +119,10 @@ class Application:
             self._fail(error)
 
     def _set_up(self) -> None:
+        from reshape.output import write_whole_lines
         from reshape.world import WORLD, retire
 
+        write_whole_lines()
         who = identity()
         world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)

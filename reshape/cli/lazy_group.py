@@ -14,11 +14,13 @@ import click
 from reshape.cli.suggestions import unknown_word
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
+from reshape.hidden import check_found
 
 FAILED = 1
 INTERRUPTED = 130  # exit code of a command that SIGINT has ended, as in shells: 128 + 2
 DISK_FULL = frozenset((errno.ENOSPC, errno.EFBIG, errno.EDQUOT))
 STDOUT = 1  # file descriptor
+_PACKAGES = ("redistribution", "scheduler", "simulator")  # that commands import
 
 
 class Entry(NamedTuple):
@@ -58,6 +60,7 @@ class LazyGroup(click.Group):
         """Import the chosen subcommand."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in self.entries:
+            check_found(_PACKAGES, sys.path)
             command = _imported(self.entries[name].target)
         return name, command, rest
 

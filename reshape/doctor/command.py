@@ -68,6 +68,7 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis
         check.name: check
         for check in (
             checks.check_python(),
+            checks.check_names(),
             checks.check_cores(),
             checks.check_files(),
             checks.check_shared_memory(),

@@ -32,7 +32,6 @@ from scheduler.replay.journal_reader import Phase
 from scheduler.text.counts import noun
 
 
-
 def because(reason: Reason, ahead_s: float) -> str:
     """Format a reason; moments that it names become dates and times of day.
 
