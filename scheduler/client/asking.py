@@ -135,18 +135,37 @@ def wait_for(directory: Path | str, job: int, until: float | None = None) -> Job
     Raises
     ------
     ServiceUnavailable : there is no service.
-    ReshapeError : there is no such job.
+    ReshapeError : there is no such job, or the key was revoked.
     """
-    with connect_to(directory) as client:
-        while True:
-            left = ASK_AGAIN_S if until is None else min(ASK_AGAIN_S, until - time.monotonic())
-            try:
-                answer = client.request(Wait(job=job), max(0.0, left))
-            except ServiceUnavailable:
-                if not is_access_file(directory):
-                    endpoint_of(directory)  # raises if the service has ended
-                if until is not None and time.monotonic() >= until:
-                    return None
-            else:
-                assert isinstance(answer, Jobs)
-                return answer.jobs[0]
+    while True:
+        with connect_to(directory) as client:
+            is_heard = True
+            while is_heard:
+                try:
+                    answer = client.request(Wait(job=job), _left_s(until))
+                except ServiceUnavailable:
+                    if not is_access_file(directory):
+                        endpoint_of(directory)  # raises if the service has ended
+                    if until is not None and time.monotonic() >= until:
+                        return None
+                    is_heard = _answers(client, _left_s(until))
+                else:
+                    assert isinstance(answer, Jobs)
+                    return answer.jobs[0]
+
+
+def _left_s(until: float | None) -> float:
+    """Seconds until a wait is requested again."""
+    return ASK_AGAIN_S if until is None else max(0.0, min(ASK_AGAIN_S, until - time.monotonic()))
+
+
+def _answers(client: Connection, timeout: float) -> bool:
+    """Whether a service answers this connection; it drops messages with a revoked key.
+
+    A new connection tells whether the key was revoked, since it begins with a handshake.
+    """
+    try:
+        client.request(ServerInfo(), timeout)
+    except ServiceUnavailable:
+        return False
+    return True

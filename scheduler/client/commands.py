@@ -81,6 +81,12 @@ WATCH_S = 2.0
     help="Listen also on TCP, for clients with an access file; see docs/security.md.",
 )
 @click.option(
+    "--kill-wait",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="From SIGTERM to SIGKILL, for jobs that are cancelled or exceed their walltime (30).",
+)
+@click.option(
     "--background",
     is_flag=True,
     help="Return as soon as the service answers; its log is DIR/serve.log.",
@@ -110,6 +116,7 @@ def serve(
     parameters: tuple[str, ...],
     verify: bool,
     listen: str | None,
+    kill_wait: float | None,
     slurm: bool,
     background: bool,
     accept_loss: bool,
@@ -134,12 +141,14 @@ def serve(
         given = "--processors" if machine is None else "--machine"
         raise click.UsageError(f"--slurm defines the nodes; remove {given}")
     nodes = {"processors": processors, "machine": machine}
-    options = {**nodes, "scenario": scenario, "verify": verify or None, "listen": listen}
+    options: dict[str, object] = {**nodes, "scenario": scenario, "listen": listen}
+    options |= {"verify": verify or None, "kill_wait_s": kill_wait}
     if slurm:
         options |= allocated_options(directory)
     settings = with_ends(load_config(config, os.environ, {**options, "set": parameters}))
     if background:
-        kept = {**nodes, "config": config, "scenario": scenario, "listen": listen}
+        kept: dict[str, object] = {**nodes, "config": config, "scenario": scenario}
+        kept |= {"listen": listen, "kill-wait": kill_wait}
         same = [str(word) for word in _serve_options(kept, parameters)]
         flags = {"--verify": verify, "--slurm": slurm, "--accept-loss": accept_loss}
         same += [flag for flag, is_set in flags.items() if is_set]

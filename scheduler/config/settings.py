@@ -146,6 +146,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scenario : name of a registered scenario.
     parameters : values for the scenario's fields, by dotted name.
     kill_at_walltime : whether to end jobs that exceed their walltime.
+    kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
+        walltime.
     priorities : named user-assigned priorities, such as gold and platinum (PRIO 4.4).
     users : highest priority of the jobs of each user, a number or a name. It applies unless a
         submission requests a lower one. Users who are not listed have 0. If the mapping is empty,
@@ -168,6 +170,7 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scenario: str = "steady"
     parameters: dict[str, Value] = {}
     kill_at_walltime: bool = True
+    kill_wait_s: Positive = 30.0
     verify: bool = False
     deadlines: Deadlines = Deadlines()
     priorities: dict[str, float] = msgspec.field(default_factory=CLASSES.copy)

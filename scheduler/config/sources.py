@@ -22,15 +22,16 @@ An example of a file (every field is optional):
     verify: true
     listen: 0.0.0.0:7077      # TCP with CURVE besides the socket in the service directory
     ssh: ssh                  # command that starts agents on nodes with the launcher ssh
+    kill_wait_s: 30
     deadlines: {start_s: 60, join_s: "0:15"}
     journal: {keep_resize_points: 200000, keep_days: null}
     passes: {max_jobs: 1000, longest_s: 0.05}
     performance_models: ["my_models:Stencil"]   # classes that submissions may name
 
 The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,
-RESHAPE_LISTEN, RESHAPE_KILL_AT_WALLTIME, RESHAPE_DEADLINES_JOIN_S and likewise for the other
-deadlines. Their values, and those of ``--set``, are parsed as YAML. The path of a machine file in a
-configuration file is relative to the configuration file.
+RESHAPE_LISTEN, RESHAPE_KILL_AT_WALLTIME, RESHAPE_KILL_WAIT_S, RESHAPE_DEADLINES_JOIN_S and likewise
+for the other deadlines. Their values, and those of ``--set``, are parsed as YAML. The path of a
+machine file in a configuration file is relative to the configuration file.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ from scheduler.text.located import FieldPath, Located, Origin
 _NODE_FIELDS = ("processors", "machine", "nodes")
 #: Name of the node that `processors: 8` defines.
 LOCAL = "local"
-_DURATIONS: tuple[FieldPath, ...] = tuple(
-    ("deadlines", name) for name in Deadlines.__struct_fields__ if name.endswith("_s")
+_DURATIONS: tuple[FieldPath, ...] = (
+    ("kill_wait_s",),
+    *(("deadlines", name) for name in Deadlines.__struct_fields__ if name.endswith("_s")),
 )
 _ENVIRONMENT: dict[str, FieldPath] = {
     "RESHAPE_PROCESSORS": ("processors",),
@@ -67,6 +69,7 @@ _ENVIRONMENT: dict[str, FieldPath] = {
     "RESHAPE_VERIFY": ("verify",),
     "RESHAPE_LISTEN": ("listen",),
     "RESHAPE_KILL_AT_WALLTIME": ("kill_at_walltime",),
+    "RESHAPE_KILL_WAIT_S": ("kill_wait_s",),
     **{f"RESHAPE_DEADLINES_{n.upper()}": ("deadlines", n) for n in Deadlines.__struct_fields__},
 }
 
@@ -104,7 +107,7 @@ def load_config(
             _override(tree, place, _scalar(environment[variable], origin), origin)
     for name, value in options.items():
         if name not in ("set", "own_address") and value is not None:
-            option = "slurm" if name == "nodes" else name.replace("_", "-")
+            option = "slurm" if name == "nodes" else name.removesuffix("_s").replace("_", "-")
             _override(tree, (name,), value, Origin(f"option --{option}"))
     for text in options.get("set") or ():
         origin = Origin(f"option --set {text}")

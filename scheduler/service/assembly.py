@@ -134,7 +134,7 @@ def _assemble(
     monitor = SystemMonitor(
         directory, config.nodes, send, reserved(config), journal, config.deadlines, config.ssh
     )
-    startup = JobStartup(core, monitor, directory, launches, config.binding)
+    startup = JobStartup(core, monitor, directory, launches, config.binding, config.kill_wait_s)
     transactions = Transactions(journal, clock)
     ports = RestartPorts(journal, send, clock)
     remap = RemapScheduler(

@@ -359,6 +359,7 @@ class RequestHandler:
         self._driver.events += [
             JobCancelled(at=now, job=job.id, why="the service was stopped") for job in unfinished
         ]
+        self._components.startup.end_soon()
         self.stop_request = (peer, message.id)  # answered when jobs and agents have ended
         return None
 

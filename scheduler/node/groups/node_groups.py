@@ -251,11 +251,14 @@ class NodeGroups:
         log.error("start job=%d group=%d: %s", group.job, group.group, end.why)
 
     def _kill(self, group: GroupProcesses, grace_s: float, why: str) -> None:
-        if group.gone or group.kill_at is not None:
+        kill_at = time.monotonic() + grace_s
+        if group.gone or (group.kill_at is not None and group.kill_at <= kill_at):
             return
+        is_first, group.kill_at = group.kill_at is None, kill_at
+        if not is_first and grace_s:
+            return  # only sooner than by an earlier order
         group.tree.look()
         group.why = group.why or why
-        group.kill_at = time.monotonic() + grace_s
         log.info("kill job=%d group=%d: %s", group.job, group.group, why)
         group.tree.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
 

@@ -36,10 +36,12 @@ REPEAT_S = 3.0
 DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 #: Number of the first group of a job; later ones, those of restarts included, have higher numbers.
 FIRST_GROUP = 1
-#: Seconds from SIGTERM to SIGKILL.
+#: Seconds from SIGTERM to SIGKILL for groups that are not needed any more.
 GRACE_S = 2.0
 #: Characters of an error of a program that are kept.
 MOST_CHARACTERS = 500
+#: Why a job ends whose program may need time for its last output.
+_PATIENT = (JobState.CANCELLED, JobState.TIMEOUT)
 
 
 @dataclass
@@ -57,6 +59,8 @@ class JobStartup:
     ----------
     launches : job number -> how the job is started.
     binding : nodes on which ranks are bound.
+    kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
+        walltime.
     """
 
     def __init__(
@@ -66,9 +70,11 @@ class JobStartup:
         directory: ServiceDirectory,
         launches: dict[int, Launch],
         binding: Binding = "none",
+        kill_wait_s: float = GRACE_S,
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._launches = launches
+        self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, binding)
         self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
         self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
@@ -157,14 +163,11 @@ class JobStartup:
                 self._start(job, group, "join" if joins else "first")
             if self.placements.has_hosts:
                 self._arrange_hosts(job, group)
+        grace_s = self._kill_wait_s if job.cause in _PATIENT else GRACE_S
         for node, status in known:
             if status.alive and status.group not in wanted:
-                self.kill(
-                    node,
-                    job.id,
-                    status.group,
-                    job.why or "the job does not have this group any more",
-                )
+                why = job.why or "the job does not have this group any more"
+                self.kill(node, job.id, status.group, why, grace_s)
         self._sweep(job.id, before, known)
         if job.state is not JobState.RUNNING:
             return not known and not before and job.state is JobState.PENDING
@@ -281,6 +284,10 @@ class JobStartup:
     def kill(self, node: str, job: int, group: int, why: str, grace_s: float = GRACE_S) -> None:
         """Let an agent end a group; without grace mpiexec prints no error message either."""
         self._command(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
+
+    def end_soon(self) -> None:
+        """End cancelled jobs like groups that are not needed any more: the service stops."""
+        self._kill_wait_s = min(self._kill_wait_s, GRACE_S)
 
     def let_end(self, job: Job, group: int) -> None:
         """Allow a group that was sent SIGTERM `REPEAT_S` to end before it is killed."""

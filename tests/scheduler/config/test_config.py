@@ -87,6 +87,16 @@ def test_durations_may_be_written_as_walltimes(file: Path, text: str, seconds: f
     assert load_config(file, {}, {}).deadlines.join_s == seconds
 
 
+def test_the_kill_wait_is_half_a_minute_unless_it_is_given(file: Path) -> None:
+    file.write_text('processors: 1\nkill_wait_s: "0:45"\n')
+    assert load_config(None, {}, {"processors": 1}).kill_wait_s == 30
+    assert load_config(file, {}, {}).kill_wait_s == 45
+    assert load_config(file, {"RESHAPE_KILL_WAIT_S": "20"}, {}).kill_wait_s == 20
+    assert load_config(file, {}, {"kill_wait_s": 7.5}).kill_wait_s == 7.5
+    with pytest.raises(ConfigError, match="option --kill-wait: kill_wait_s: must be a number > 0"):
+        load_config(file, {}, {"kill_wait_s": 0})
+
+
 def test_parameters_may_be_nested_or_dotted_and_later_ones_have_precedence(file: Path) -> None:
     file.write_text("processors: 1\nparameters: {backfill: {reservations: 3}, max_restarts: 1}\n")
     options = {"set": ["backfill.reservations=null", "retry_after=5"]}

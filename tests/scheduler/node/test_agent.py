@@ -379,6 +379,16 @@ def test_an_order_that_waited_while_the_agent_was_stopped_is_dropped(driver):
     assert not (driver.work / "ran").exists()
 
 
+def test_a_later_order_may_end_a_group_sooner_and_not_later(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.01; done")
+    wait_for(driver, (driver.work / "up").exists)
+    for grace_s in (3600.0, 0.5, 3600.0):
+        driver.send(m.KillGroup(job=1, group=1, grace_s=grace_s, why=f"after {grace_s:g} s"))
+    ended = driver.ended(1)
+    assert (ended.exit_code, ended.signal, ended.why) == (0, 9, "after 3600 s")
+
+
 def test_a_job_that_ends_with_a_bus_error_names_shared_memory(driver):
     driver.start_agent()
     driver.start(1, "sh", "-c", "kill -BUS $$")

@@ -38,7 +38,7 @@ class Served:
 
     def start(self, *options: str) -> None:
         """Start the service; without options, with those of its last start."""
-        self.options = list(options) or self.options
+        self.options = ["--kill-wait", "2", *options] if options else self.options
         self.process = background.start(self.directory, self.options)
         self.endpoint = self.place.endpoint
 

@@ -110,7 +110,7 @@ def test_a_queued_job_can_be_cancelled(service):
 def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
     stubborn = ["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"]
     job = service.wait(service.submit(stubborn, 2, walltime_s=1.5), timeout=30)
-    assert job.state == "TIMEOUT"
+    assert (job.state, job.exit_code, job.signal) == ("TIMEOUT", 0, signal.SIGKILL)
     assert not service.processes(agents=False)
 
 
