@@ -30,7 +30,6 @@ def test_first_application_by_itself(size: int) -> None:
 
 def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
     with Driver(tmp_path, [str(EXAMPLE)]) as driver:
-        driver.pace_s = 0.03
         driver.start(1, "first")
         assert driver.expand(2).ok
         assert driver.contract(0).ok

@@ -222,9 +222,8 @@ def test_a_program_without_checkpoints_does_not_ignore_a_restart(tmp_path: Path)
 def test_checkpoints_of_a_job_that_resizes(tmp_path: Path) -> None:
     """The job writes at sizes 2, 4 and 2, dies without warning, and restarts by itself on 3."""
     folder = tmp_path / "run"
-    with Driver(tmp_path, [str(PROGRAM), "300", "0"]) as driver:
+    with Driver(tmp_path, [str(PROGRAM), "40", "0"]) as driver:
         own = {"CHECKPOINT": f"1:{folder}"}
-        driver.pace_s = 0.02
         driver.start(2, "first", **own)
         second = driver.ready(2, **own)
         assert driver.join(second).ok
@@ -232,7 +231,7 @@ def test_checkpoints_of_a_job_that_resizes(tmp_path: Path) -> None:
         seen = driver.points
         driver.serve(lambda: driver.points > seen + 5)
         os.kill(second.processes()[1], signal.SIGKILL)
-        driver.serve(lambda: second.process.poll() is not None)
+        driver.serve(lambda: second.process.poll() is not None, still=True)
         path = driver.facts["checkpoint"]
         last = driver.facts["checkpoint_iteration"]
         assert path == f"{folder}/iteration-{last}"

@@ -13,18 +13,15 @@ from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"
-SETTLE_S = 0.3  # time in which the remaining processes could wrongly end the resize
+SETTLE_S = 0.1  # time in which the remaining processes could wrongly end the resize
 
 
 def job(folder: Path) -> Driver:
-    """A job whose resize points are slow until `finished` or `Driver.finish`."""
-    driver = Driver(folder, [str(PROGRAM), "300", "0"])
-    driver.pace_s = 0.02
-    return driver
+    return Driver(folder, [str(PROGRAM), "60", "0"])
 
 
-def await_failure(driver: Driver, group: Group) -> None:
-    driver.serve(lambda: group.process.poll() is not None)
+def await_failure(driver: Driver, group: Group, still: bool = True) -> None:
+    driver.serve(lambda: group.process.poll() is not None, still=still)
     assert group.process.returncode != 0
 
 
@@ -34,13 +31,12 @@ def restart(driver: Driver, size: int, **environment: str) -> Group:
     for group in driver.groups.values():
         driver.kill(group)
     group = driver.start(size, "restart", **environment)
-    driver.serve(lambda: RESTART_FILE not in driver.segments)
+    driver.serve(lambda: RESTART_FILE not in driver.segments, still=True)
     return group
 
 
 def finished(driver: Driver, group: Group) -> str:
     """Answer the job until this group has ended; return its line about sizes and data."""
-    driver.pace_s = 0.0
     driver.serve(lambda: group.process.poll() is not None)
     assert group.process.returncode == 0, group.text
     line = next(line for line in group.text.splitlines() if line.startswith("sizes"))
@@ -134,7 +130,7 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         # Not earlier, because the expansion calls the same functions.
         (tmp_path / "kill").write_text(victim)
         driver.decide = lambda _: m.Leave(serial=2, groups=[0])
-        await_failure(driver, driver.groups[int(victim[0])])
+        await_failure(driver, driver.groups[int(victim[0])], still=False)
         driver.decide = lambda _: m.Proceed()
         time.sleep(SETTLE_S)
         (tmp_path / "kill").unlink()

@@ -176,7 +176,7 @@ def test_a_wait_ends_when_its_key_is_revoked(
 
     waiting, before = threading.Thread(target=wait), station.received
     waiting.start()
-    assert _until(lambda: station.received > before)
+    wait_until(lambda: station.received > before)
     station.keys.revoke(lambda key: key.user == "ann")
     waiting.join(5 * PATIENCE_S)
     assert "was revoked" in errors[0]
