@@ -14,12 +14,12 @@ from types import TracebackType
 
 import psutil
 import zmq
+from waiting import LIMIT_S
 
 from reshape.wire import messages as m
 from reshape.wire.codec import decode, encode
 from scheduler.node.directory import ServiceDirectory
 
-LIMIT_S = 30.0
 _SCRIPT = """
 import sys
 from scheduler.node import agent

@@ -8,6 +8,7 @@ from contextlib import chdir
 from pathlib import Path
 
 from click.testing import CliRunner
+from waiting import LIMIT_S
 
 from reshape.__main__ import main
 
@@ -17,7 +18,9 @@ def reshape(
 ) -> subprocess.CompletedProcess[str]:
     """Run `reshape` and check its exit code; no traceback may appear on standard error."""
     command = [sys.executable, "-m", "reshape", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=cwd
+    )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done

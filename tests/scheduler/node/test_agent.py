@@ -15,6 +15,7 @@ import msgspec
 import psutil
 import pytest
 from agent_driver import AgentDriver, is_running
+from waiting import LIMIT_S, wait_until
 
 from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
@@ -97,8 +98,7 @@ def test_a_broken_pipe_does_not_end_mpiexec(driver):
     driver.start_agent()
     driver.start(1, "sh", "-c", "echo > started; until test -e go; do sleep 0.01; done")
     mpiexec = psutil.Process(driver.running(1).pid)
-    while not (driver.work / "started").exists():
-        time.sleep(0.01)
+    wait_for(driver, (driver.work / "started").exists)
     mpiexec.send_signal(signal.SIGPIPE)
     (driver.work / "go").touch()
     assert driver.ended(1).exit_code == 0
@@ -207,7 +207,7 @@ def test_a_malformed_start_is_reported_with_the_reason(driver):
 def test_an_idle_agent_ends_for_a_service_of_another_release(driver):
     driver.start_agent()
     driver.send_frames([b"reshape/999", b""])
-    assert driver.agents[-1].wait(30) == 0
+    assert driver.agents[-1].wait(LIMIT_S) == 0
 
 
 def test_processes_that_left_the_tree_end_with_their_group(driver):
@@ -345,7 +345,7 @@ def test_an_agent_that_is_asked_to_stop_leaves_no_shared_memory(driver):
     driver.running(1)
     (driver.place.shm(1) / "u.e0.r0").write_bytes(b"data")
     driver.send(m.AgentStop())
-    assert driver.agents[-1].wait(30) == 0
+    assert driver.agents[-1].wait(LIMIT_S) == 0
     assert not driver.place.memory.exists()
 
 
@@ -493,8 +493,4 @@ def stand_ins(driver: AgentDriver) -> list[psutil.Process]:
 
 def wait_for(driver: AgentDriver, condition: Callable[[], Any]) -> Any:
     """Wait until a condition holds, and return its value."""
-    end = time.monotonic() + 30
-    while not (found := condition()):
-        assert time.monotonic() < end, driver.log()
-        time.sleep(0.02)
-    return found
+    return wait_until(condition, driver.log)

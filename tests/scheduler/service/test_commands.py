@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import invoke, reshape
+from paths import SUPPORT
 
 from reshape.wire.messages import JobInfo, ResizeInfo
 
@@ -152,8 +153,11 @@ def test_a_wait_with_a_timeout_and_a_cancelled_job(submit: Any, service: Any, ru
 
 
 def test_the_history_of_a_job_that_grew(service: Any, run: Run) -> None:
-    program = ["-m", "apps.synthetic", "--iterations", "12", "--seconds", "0.4", "--mib", "1"]
-    run("submit", "-n", "1", "--max", "2", "--wait", "--", "python", *program)
+    synthetic = ["apps.synthetic", "--iterations", "2", "--seconds", "0", "--mib", "1"]
+    program = [str(SUPPORT / "paced.py"), "0.1", *synthetic]
+    run("submit", "-n", "1", "--max", "2", "--", "python", *program)
+    service.when(1, lambda job: job.size == 2)
+    service.finish(1)
     resizes = msgspec.convert(json.loads(run("history", "1", "--json").stdout), list[ResizeInfo])
     assert [(resize.old, resize.new, resize.outcome) for resize in resizes] == [(1, 2, "done")]
     (row,) = run("history", "1", "--parsable").stdout.splitlines()[1:]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from told import WAITS
+from waiting import wait_until
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
@@ -28,12 +29,21 @@ def small_disk(served: Any) -> Iterator[Path]:
         (served.directory / "filler").unlink(missing_ok=True)
         served.end()
     finally:
-        subprocess.run(["umount", "-l", str(served.directory)], check=True)
+        served.kill_all()
+        subprocess.run(["umount", str(served.directory)], check=True)
+
+
+def accepted(served: Any) -> int:
+    """Submit a job; return its number, 0 if the service refuses it."""
+    try:
+        return int(served.submit(["true"], 1))
+    except ReshapeError:
+        return 0
 
 
 def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk: Path) -> None:
     served.start("--processors", "2")
-    running = served.submit(["sleep", "3"], 1)
+    running = served.submit(WAITS, 1)
     served.until(running, "RUNNING")
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file:
@@ -44,10 +54,8 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
             pass
     with pytest.raises(ReshapeError, match=r"is full .* no job is accepted until there is room"):
         served.submit(["true"], 1)
-    until = time.monotonic() + 30
-    while not served.ask(m.ServerInfo()).halted:  # the job ends, which cannot be written
-        assert time.monotonic() < until, "the disk does not keep the service from writing"
-        time.sleep(0.05)
+    served.let_end(running)
+    wait_until(lambda: served.ask(m.ServerInfo()).halted)  # its end cannot be written
     with pytest.raises(ReshapeError, match="the service waits until there is room"):
         served.ask(m.Cancel(job=running))
     for question in (m.ListJobs(ended=True), m.ListJobs(job=running)):
@@ -63,14 +71,7 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
     assert "nothing is decided until there is room" in shown.stdout
     assert served.process.poll() is None
     filler.unlink()
-    until = time.monotonic() + 20
-    while True:
-        try:
-            last = served.submit(["true"], 1)
-            break
-        except ReshapeError:
-            assert time.monotonic() < until, "the service does not continue"
-            time.sleep(0.1)
+    last = wait_until(lambda: accepted(served))
     for number in range(1, last + 1):
         answer = served.ask(m.Wait(job=number))
         assert isinstance(answer, m.Jobs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command_line import invoke
+from paths import SUPPORT
 
 from reshape.errors import ReshapeError
 
@@ -21,6 +22,7 @@ processors_per_node: 2
 resources_per_node: {memory_gib: 16}
 network: {topology: tree, k: 2, levels: 2}
 """
+PACED = ["python", str(SUPPORT / "paced.py")]
 #: Waits until there is a file of the name it was given.
 WAITER = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"
 
@@ -85,10 +87,11 @@ def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) ->
 
 def test_a_job_that_grows_in_a_tree_stays_below_a_switch(served: Any, machine: Path) -> None:
     served.start("--machine", str(machine), "--set", "selection=tree")
-    program = ["python", "-m", "apps.synthetic", "--iterations", "30", "--seconds", "0.3"]
+    program = [*PACED, "0.1", "apps.synthetic", "--iterations", "2", "--seconds", "0"]
     beside = waits(served, "done", 2)
     growing = served.submit(program, 1, max_processors=4)
-    job = served.wait(growing)
+    served.when(growing, lambda job: job.size > 1)
+    job = served.finish(growing)
     assert job.state == "COMPLETED"
     assert max(size for _, size in job.sizes) > 1
     held = [processors for _, processors in job.allocation if processors]

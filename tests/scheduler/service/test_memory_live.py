@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from paths import SUPPORT
 
 from reshape.__main__ import main
 
-HOLDS = [
-    "python",
-    "-c",
-    "import sys, time; d = bytearray(210 << 20); time.sleep(float(sys.argv[1]))",
-]
+#: With an argument it holds its memory until the test tells it to end.
+PROGRAM = f"""
+import os, sys, time
+sys.path.insert(0, {str(SUPPORT)!r})
+from told import end_file
+d = bytearray(210 << 20)
+while sys.argv[1:] and not os.path.exists(end_file(os.environ["RESHAPE_JOB"])):
+    time.sleep(0.05)
+"""
+HOLDS = ["python", "-c", PROGRAM]
 
 
 @pytest.fixture
@@ -25,7 +31,9 @@ def service(shared_service: Any) -> Any:
 
 
 def test_the_account_of_a_job_has_its_largest_memory(service: Any) -> None:
-    job = service.wait(service.submit([*HOLDS, "1.5"], 2))
+    number = service.submit([*HOLDS, "until told"], 2)
+    service.when(number, lambda job: job.max_memory_mib >= 2 * 210)
+    job = service.finish(number)
     assert 2 * 210 <= job.max_memory_mib < 2 * 300
     shown = CliRunner().invoke(main, ["history", "--dir", str(service.directory)])
     header, line = shown.output.splitlines()[:2]
@@ -34,13 +42,13 @@ def test_the_account_of_a_job_has_its_largest_memory(service: Any) -> None:
 
 
 def test_the_memory_of_a_short_job_is_that_of_its_largest_process(service: Any) -> None:
-    job = service.wait(service.submit([*HOLDS, "0"], 1))
+    job = service.wait(service.submit(HOLDS, 1))
     assert 210 <= job.max_memory_mib < 300
 
 
 @pytest.mark.parametrize("killed", ["service", "agent"])
 def test_the_largest_memory_survives_a_death(service: Any, killed: str) -> None:
-    number = service.submit([*HOLDS, "60"], 1)
+    number = service.submit([*HOLDS, "until told"], 1)
     found = service.when(number, lambda job: job.max_memory_mib >= 200).max_memory_mib
     if killed == "service":
         service.kill()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+from contextlib import suppress
 from typing import Any
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
@@ -16,19 +17,33 @@ from reshape.wire import messages as m
 
 def reader_of(service: Any) -> int:
     """Return the process number of the service's reader, waiting for it."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
+
+    def find() -> int:
         for child in psutil.Process(service.process.pid).children():
-            if "scheduler.service.reading.reader_process" in child.cmdline():
-                return child.pid
-        time.sleep(0.05)
-    raise AssertionError("the service has no reader")
+            with suppress(psutil.Error):  # it has ended meanwhile
+                if "scheduler.service.reading.reader_process" in child.cmdline():
+                    return child.pid
+        return 0
+
+    return wait_until(find)
 
 
 def history(service: Any) -> list[int]:
     answer = service.ask(m.ListJobs(ended=True, live=False))
     assert isinstance(answer, m.Jobs)
     return [job.job for job in answer.jobs]
+
+
+def later_history(service: Any) -> list[int]:
+    """History as the next reader answers it; on a loaded machine it may not start in time."""
+
+    def answered() -> list[int]:
+        try:
+            return history(service)
+        except ReshapeError:
+            return []
+
+    return wait_until(answered)
 
 
 def test_a_reader_that_is_killed_is_replaced_and_one_that_stands_still_is_reported(
@@ -39,14 +54,14 @@ def test_a_reader_that_is_killed_is_replaced_and_one_that_stands_still_is_report
     first = reader_of(service)
     assert history(service) == [number]
     os.kill(first, signal.SIGKILL)
-    assert history(service) == [number]
+    assert later_history(service) == [number]
     second = reader_of(service)
     assert second != first
     os.kill(second, signal.SIGSTOP)
     with pytest.raises(ReshapeError, match="the reader of the service did not answer within 8 s"):
         history(service)
     assert isinstance(service.ask(m.ServerInfo()), m.Info)
-    assert history(service) == [number]  # by a third reader
+    assert later_history(service) == [number]  # by a third reader
     assert reader_of(service) != second
     explanation = service.ask(m.Explain(job=number))
     assert explanation.lines[0].text.startswith("submitted for 1")

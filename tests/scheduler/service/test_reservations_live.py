@@ -10,9 +10,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from reshape.__main__ import main
+from reshape.wire import messages as m
 from scheduler.text.times import format_moment
-
-SLEEP = ["python", "-c", "import time; time.sleep(0.5)"]
 
 
 def call(served: Any, *words: str, code: int = 0) -> str:
@@ -28,22 +27,30 @@ def info_of(served: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_reservation_keeps_its_processors_for_its_jobs(served: Any) -> None:
-    """Also after the service was killed, and the journal replays to the same decisions."""
-    served.start("--processors", "4", "--scenario", "easy")
-    start = (datetime.now() + timedelta(seconds=6)).isoformat()
+def create(served: Any, name: str, begins_in_s: float) -> dict[str, Any]:
+    """Reserve three processors for ten minutes."""
+    start = (datetime.now() + timedelta(seconds=begins_in_s)).isoformat()
     created = call(
-        served, "reserve", "create", "--name", "course", "--processors", "3", "--start", start,
+        served, "reserve", "create", "--name", name, "--processors", "3", "--start", start,
         "--duration", "10:00", "--user", getpass.getuser(), "--json",
     )  # fmt: skip
     (reservation,) = json.loads(created)
     assert (reservation["state"], reservation["processors"]) == ("INACTIVE", 3)
-    refused = call(served, "reserve", "create", "--processors", "2", "--duration", "5:00", code=1)
+    found: dict[str, Any] = reservation
+    return found
+
+
+def test_a_reservation_keeps_its_processors_for_its_jobs(served: Any) -> None:
+    """Also after the service was killed, and the journal replays to the same decisions."""
+    served.start("--processors", "4", "--scenario", "easy")
+    reservation = create(served, "course", begins_in_s=1800.0)
+    early = ("--processors", "2", "--duration", "1:00:00")
+    refused = call(served, "reserve", "create", *early, code=1)
     assert "because of reservation course; they are from 20" in refused
 
-    inside = served.submit(SLEEP, 3, walltime_s=60.0, reservation="course")
-    long = served.submit(SLEEP, 2, walltime_s=600.0)
-    short = served.submit(SLEEP, 2, walltime_s=2.0)
+    inside = served.submit(["true"], 3, walltime_s=60.0, reservation="course")
+    long = served.submit(["true"], 2, walltime_s=3600.0)
+    short = served.submit(["true"], 2, walltime_s=600.0)
     assert served.wait(short).state == "COMPLETED"
     assert served.job(long).state == "PENDING"
     assert "reservation course begins at 20" in served.story(inside)
@@ -55,13 +62,17 @@ def test_a_reservation_keeps_its_processors_for_its_jobs(served: Any) -> None:
     served.kill()
     served.start()
     assert info_of(served, "course")["queued"] == [inside]
-    job = served.wait(inside)
+    soon = create(served, "soon", begins_in_s=2.0)
+    started = served.submit(["true"], 3, walltime_s=60.0, reservation="soon")
+    job = served.wait(started)
     assert job.state == "COMPLETED"
-    assert job.started_at >= reservation["begin"]
-    assert served.job(long).state == "PENDING"
-    assert info_of(served, "course")["state"] == "ACTIVE"
+    assert job.started_at >= soon["begin"]
+    assert served.job(long).state == served.job(inside).state == "PENDING"
+    assert info_of(served, "soon")["state"] == "ACTIVE"
 
-    call(served, "reserve", "cancel", "course")
+    served.ask(m.Cancel(job=inside))
+    for name in ("soon", "course"):
+        call(served, "reserve", "cancel", name)
     assert served.wait(long).state == "COMPLETED"
     assert "course" not in call(served, "reserve", "list")
     served.end()

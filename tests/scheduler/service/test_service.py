@@ -8,11 +8,15 @@ import sqlite3
 import tempfile
 import threading
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import zmq
+from told import WAITS
+from waiting import LIMIT_S, wait_until
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
@@ -20,7 +24,6 @@ from reshape.wire.client import Client
 from reshape.wire.codec import decode
 from scheduler.client import background
 
-SLEEP = ["sh", "-c", "sleep 1.5"]
 RANKS = [
     "python",
     "-c",
@@ -42,13 +45,14 @@ def test_a_job_runs_on_the_processes_it_asked_for(service):
 
 
 def test_a_full_machine_queues_and_says_why(service):
-    first = service.submit(SLEEP, 8)
-    second = service.submit(SLEEP, 2)
+    first = service.submit(WAITS, 8)
+    second = service.submit(["true"], 2)
     service.until(first, "RUNNING")
     waiting = service.job(second)
     assert waiting.state == "PENDING"
     assert waiting.reason
-    assert service.wait(second).started_at >= service.wait(first).ended_at
+    ended = service.finish(first)
+    assert service.wait(second).started_at >= ended.ended_at
     assert service.free() == 8
 
 
@@ -70,9 +74,9 @@ def test_a_program_that_fails_is_a_failed_job(service, program, code):
 
 
 def test_a_killed_process_is_a_failed_job(service):
-    number = service.submit(["sleep", "60"], 2)
+    number = service.submit(["sleep", "600"], 2)
     service.until(number, "RUNNING")
-    sleepers = _wait_for(
+    sleepers = wait_until(
         lambda: [each for each in service.processes(agents=False) if each.name() == "sleep"]
     )
     sleepers[0].kill()
@@ -83,13 +87,13 @@ def test_a_killed_process_is_a_failed_job(service):
 
 
 def test_an_output_that_cannot_be_written_fails_the_job_with_its_path(service):
-    job = service.wait(service.submit(SLEEP, 1, output="/nowhere/at/all.out"))
+    job = service.wait(service.submit(["true"], 1, output="/nowhere/at/all.out"))
     assert job.state == "FAILED"
     assert "/nowhere/at/all.out" in job.reason
 
 
 def test_cancelling_ends_the_processes_first(service):
-    number = service.submit(["sleep", "60"], 4)
+    number = service.submit(["sleep", "600"], 4)
     service.until(number, "RUNNING")
     service.ask(m.Cancel(job=number))
     job = service.wait(number)
@@ -99,8 +103,8 @@ def test_cancelling_ends_the_processes_first(service):
 
 
 def test_a_queued_job_can_be_cancelled(service):
-    service.submit(["sleep", "60"], 8)
-    queued = service.submit(SLEEP, 1)
+    service.submit(["sleep", "600"], 8)
+    queued = service.submit(["true"], 1)
     service.ask(m.Cancel(job=queued))
     assert service.wait(queued).state == "CANCELLED"
     with pytest.raises(ReshapeError, match="has ended already"):
@@ -109,7 +113,7 @@ def test_a_queued_job_can_be_cancelled(service):
 
 def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
     stubborn = ["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"]
-    job = service.wait(service.submit(stubborn, 2, walltime_s=1.5), timeout=30)
+    job = service.wait(service.submit(stubborn, 2, walltime_s=1.5))
     assert (job.state, job.exit_code, job.signal) == ("TIMEOUT", 0, signal.SIGKILL)
     assert not service.processes(agents=False)
 
@@ -126,34 +130,42 @@ def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
 def test_a_job_that_can_never_run_is_refused(service, submission, words):
     before = service.ask(m.ListJobs(ended=True)).jobs
     with pytest.raises(ReshapeError, match=words):
-        service.submit(SLEEP, **submission)
+        service.submit(["true"], **submission)
     assert service.ask(m.ListJobs(ended=True)).jobs == before
 
 
+def programs(service: Any, job: int) -> list[psutil.Process]:
+    """Processes of a job that run a shell."""
+    found = []
+    for process in service.processes(agents=False):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            if process.name() == "sh" and process.environ().get("RESHAPE_JOB") == str(job):
+                found.append(process)
+    return found
+
+
 def test_jobs_outlive_the_service(service):
-    running = service.submit(["sh", "-c", "sleep 3; echo survived"], 6)
+    running = service.submit(["sh", "-c", f"{WAITS[-1]}; echo survived"], 6)
     queued = service.submit(RANKS, 4)
-    short = service.submit(["sh", "-c", "sleep 1; exit 5"], 2)
-    service.until(running, "RUNNING")
-    service.until(short, "RUNNING")
-    while not any(process.name() == "sleep" for process in service.processes()):
-        time.sleep(0.02)  # RUNNING begins with mpiexec
+    short = service.submit(["sh", "-c", f"{WAITS[-1]}; exit 5"], 2)
+    wait_until(lambda: programs(service, running) and programs(service, short))
     service.kill()
-    assert any(process.name() == "sleep" for process in service.processes())
-    time.sleep(1.5)  # the short job ends while no service runs
+    assert programs(service, running)
+    service.let_end(short)
+    wait_until(lambda: not programs(service, short))
     service.start()
     assert service.wait(short).exit_code == 5
-    assert service.wait(running).state == "COMPLETED"
+    assert service.finish(running).state == "COMPLETED"
     assert service.output(running).splitlines() == ["survived"] * 6
     assert service.wait(queued).state == "COMPLETED"
     assert service.free() == 8
 
 
 def test_a_submission_is_acknowledged_when_it_is_in_the_journal(service):
-    number = service.submit(["sleep", "60"], 8)
-    other = service.submit(SLEEP, 8)
+    number = service.submit(["sleep", "600"], 8)
+    other = service.submit(["true"], 8)
     service.kill()
-    with sqlite3.connect(service.place.journal) as journal:
+    with closing(sqlite3.connect(service.place.journal)) as journal:
         rows = journal.execute(
             "SELECT job FROM events WHERE CAST(event AS TEXT) LIKE '%JobSubmitted%' ORDER BY job"
         ).fetchall()
@@ -165,27 +177,27 @@ def test_a_submission_is_acknowledged_when_it_is_in_the_journal(service):
 
 
 def test_a_dead_agent_ends_its_jobs_and_is_replaced(service):
-    number = service.submit(["sleep", "60"], 2)
+    number = service.submit(["sleep", "600"], 2)
     service.until(number, "RUNNING")
     first = service.agent_pid()
     os.kill(first, signal.SIGKILL)
-    job = service.wait(number, timeout=40)
+    job = service.wait(number)
     assert job.state == "NODE_FAIL"
     after = service.submit(RANKS, 2)
-    assert service.wait(after, timeout=40).state == "COMPLETED"
+    assert service.wait(after).state == "COMPLETED"
     assert service.agent_pid() != first
     assert not service.processes(agents=False)
 
 
 def test_the_shared_memory_of_jobs_is_removed_after_the_death_of_their_agent(service):
-    data = 'echo data > "$RESHAPE_SHM/u.e0.r0"; touch "$0"; sleep 100'
+    data = 'echo data > "$RESHAPE_SHM/u.e0.r0"; touch "$0"; sleep 600'
     written = service.work / "written"
     number = service.submit(["sh", "-c", data, str(written)], 1)
     service.when(number, lambda _: written.exists())
     assert service.segments() == [f"job-{number}"]
     os.kill(service.agent_pid(), signal.SIGKILL)
     assert service.wait(number).state == "NODE_FAIL"
-    service.when(number, lambda _: not service.segments())
+    wait_until(lambda: not service.segments())
 
 
 def test_no_shared_memory_is_left_if_the_agent_is_killed_while_the_service_stops(service):
@@ -200,7 +212,7 @@ def test_no_shared_memory_is_left_if_the_agent_is_killed_while_the_service_stops
     assert stopping.is_alive()
     assert service.place.memory.exists()
     os.kill(agent, signal.SIGKILL)
-    stopping.join(30)
+    stopping.join(LIMIT_S)
     assert not stopping.is_alive()
     assert not service.place.memory.exists()
     assert not service.processes()
@@ -210,9 +222,9 @@ def test_a_lost_node_ends_only_its_own_jobs(served, tmp_path):
     config = tmp_path / "nodes.yaml"
     config.write_text("nodes:\n  - {name: a, processors: 4}\n  - {name: b, processors: 4}\n")
     served.start("--config", str(config))
-    here = served.submit(["sleep", "12"], 3)
-    there = served.submit(["sleep", "60"], 4)  # on processors 3-6: of both nodes
-    other = served.submit(["sleep", "60"], 1)
+    here = served.submit(WAITS, 3)
+    there = served.submit(["sleep", "600"], 4)  # on processors 3-6: of both nodes
+    other = served.submit(["sleep", "600"], 1)
     for number in (here, there, other):
         served.until(number, "RUNNING")
     assert [served.job(n).nodes for n in (here, there, other)] == ["a", "a,b", "b"]
@@ -220,8 +232,8 @@ def test_a_lost_node_ends_only_its_own_jobs(served, tmp_path):
     assert served.wait(there).state == "NODE_FAIL"
     assert served.wait(other).state == "NODE_FAIL"
     assert served.job(here).state == "RUNNING"
-    assert served.wait(served.submit(RANKS, 5), timeout=40).state == "COMPLETED"
-    assert served.wait(here).state == "COMPLETED"
+    assert served.wait(served.submit(RANKS, 5)).state == "COMPLETED"
+    assert served.finish(here).state == "COMPLETED"
     assert served.free() == 8
 
 
@@ -232,7 +244,7 @@ def test_only_one_service_in_a_directory(service):
 
 
 def test_a_message_with_a_wrong_token_is_refused(service):
-    number = service.submit(["sleep", "5"], 1)
+    number = service.submit(["sleep", "600"], 1)
     with pytest.raises(ReshapeError, match=f"not from a process of job {number}"):
         service.ask(m.Facts(job=number, token="guessed", facts={"verified": True}))
     assert service.job(number).facts == {}
@@ -252,31 +264,23 @@ def test_a_malformed_message_gets_one_clear_answer(service, frames, words):
     socket = context.socket(zmq.DEALER)
     socket.connect(service.place.endpoint)
     socket.send_multipart(frames)
-    assert socket.poll(5000)
+    assert socket.poll(round(1000 * LIMIT_S))
     answer = decode(socket.recv_multipart())
     assert isinstance(answer, m.Failure)
     assert words in answer.message
     socket.close(linger=0)
     context.term()
     with Client(service.place.endpoint) as client:
-        assert isinstance(client.request(m.ServerInfo(), 5.0), m.Info)
+        assert isinstance(client.request(m.ServerInfo(), LIMIT_S), m.Info)
 
 
 def test_stopping_refuses_while_jobs_run(service):
-    number = service.submit(["sleep", "60"], 1)
+    number = service.submit(["sleep", "600"], 1)
     service.until(number, "RUNNING")
     with pytest.raises(ReshapeError, match="1 job queued or running"):
         service.ask(m.Stop())
     background.stop(service.directory, kill=True)
     assert not service.processes()
-
-
-def _wait_for(condition, timeout: float = 15.0):
-    end = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return value
 
 
 def test_the_folder_of_a_socket_with_a_long_path_is_removed(
@@ -294,5 +298,5 @@ def test_the_folder_of_a_socket_with_a_long_path_is_removed(
         (folder,) = temporary.glob("reshape-*")
         assert served.endpoint == f"ipc://{folder}/socket"
         background.stop(served.directory, kill=False)
-        served.process.wait(10)
+        served.process.wait(LIMIT_S)
         assert list(temporary.glob("reshape-*")) == []

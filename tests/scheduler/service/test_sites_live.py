@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from command_line import invoke
+from waiting import LIMIT_S
 
 from reshape.errors import ServiceUnavailable
 from scheduler.client.asking import list_jobs, service_info
@@ -36,6 +37,10 @@ main(sys.argv[1:])
 """
 
 
+#: Seconds within which a site answers; a test waits for as long where one stands still.
+DEADLINE_S = 12
+
+
 class Sites:
     """Two services and the sites file that names them."""
 
@@ -43,7 +48,7 @@ class Sites:
         self.left, self.right = left, right
         self.file = folder / "sites.yaml"
         self.file.write_text(
-            "deadline_s: 5\nsites:\n"
+            f"deadline_s: {DEADLINE_S}\nsites:\n"
             f"  - {{name: left, directory: {left.directory}, cost_per_unit: 5}}\n"
             f"  - {{name: right, directory: {right.directory}, cost_per_unit: 1}}\n"
         )
@@ -52,7 +57,7 @@ class Sites:
         return invoke(*words, code=code)
 
     def submit(self, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        program = ("--", "sleep", "60")
+        program = ("--", "sleep", "600")
         options = ("--sites", self.file, "--output", "/dev/null", *words)
         return self.reshape("submit", *options, *program, code=code)
 
@@ -130,8 +135,8 @@ def test_a_client_that_dies_leaves_one_job_at_most_and_retry_finds_it(
 ) -> None:
     script = DIES.format(place=place, name=name, nth=nth)
     words = ["submit", "--sites", str(sites.file), "--key", "k", "-n", "1"]
-    words += ["--output", "/dev/null", "--", "sleep", "60"]
-    done = subprocess.run([sys.executable, "-c", script, *words], timeout=60, check=False)
+    words += ["--output", "/dev/null", "--", "sleep", "600"]
+    done = subprocess.run([sys.executable, "-c", script, *words], timeout=LIMIT_S, check=False)
     assert done.returncode == -signal.SIGKILL
     assert sum(sites.jobs().values()) == (1 if nth == 2 else 0)
     again = sites.reshape("submit", "--sites", sites.file, "--retry", "k", code=0 if sent else 1)
@@ -159,12 +164,12 @@ from reshape.__main__ import main
 main(sys.argv[1:])
 """
     words = ["submit", "--sites", str(sites.file), "--key", "k", "-n", "1"]
-    words += ["--output", "/dev/null", "--", "sleep", "60"]
+    words += ["--output", "/dev/null", "--", "sleep", "600"]
     done = subprocess.run(
         [sys.executable, "-c", script, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "submitted job left:1, key k\n")
@@ -187,12 +192,12 @@ from reshape.__main__ import main
 main(sys.argv[2:])
 """
     words = ["submit", "--sites", str(sites.file), "--key", "k", "-n", "1"]
-    words += ["--output", "/dev/null", "--", "sleep", "60"]
+    words += ["--output", "/dev/null", "--", "sleep", "600"]
     done = subprocess.run(
         [sys.executable, "-c", script, str(process.pid), *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 4, done.stderr

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 
-pytestmark = pytest.mark.timeout(120)
 OPTIONS = {
     "nodes": "0-2",
     "time_limit": "10:00",
@@ -36,7 +34,7 @@ def serving(served: Any) -> Any:
 
 def add(served: Any, system: str, *arguments: str) -> m.Message:
     message = m.AddPool(name="p", system=system, options=OPTIONS, arguments=arguments)
-    answer: m.Message = served.ask(message, 60.0)
+    answer: m.Message = served.ask(message)
     return answer
 
 
@@ -44,13 +42,6 @@ def allocations(served: Any) -> list[str]:
     answer = served.ask(m.ListPools())
     assert isinstance(answer, m.PoolList)
     return [each.state for each in answer.pools[0].allocations]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_a_job_gets_two_nodes_by_two_batch_jobs_which_are_given_back(serving: Any) -> None:
@@ -61,7 +52,7 @@ def test_a_job_gets_two_nodes_by_two_batch_jobs_which_are_given_back(serving: An
     info = serving.wait(job)
     assert info.state == "COMPLETED", serving.output(job)
     assert serving.output(job) == "4\n"
-    until(lambda: allocations(serving) == [])
+    wait_until(lambda: allocations(serving) == [])
     log = serving.place.log("serve").read_text()
     assert log.count("is batch job") == 2
     assert "is cancelled" not in log  # the batch jobs end with their agents
