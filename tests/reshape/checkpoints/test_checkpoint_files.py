@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redistribution import Layout
@@ -105,7 +106,7 @@ def declarations(draw: st.DrawFn) -> tuple[Declaration, ...]:
     return tuple(found)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(declarations(), st.integers(1, 6), st.integers(1, 6))
 def test_every_rank_of_another_configuration_reads_its_part(
     given_arrays: tuple[Declaration, ...], before: int, after: int
@@ -123,7 +124,7 @@ def test_every_rank_of_another_configuration_reads_its_part(
         checkpoint.close()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 5), st.integers(1, 5), st.randoms())
 def test_ragged_arrays_are_cut_anew(lengths: list[int], before: int, after: int, random) -> None:  # type: ignore[no-untyped-def]
     """Any cuts before give the even cuts of as many rows after, with the same entries."""
@@ -160,7 +161,7 @@ def folder(tmp_path: Path) -> Path:
     return save(tmp_path / "iteration-7", arrays, 3)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.data())
 def test_a_changed_bit_is_found(data: st.DataObject) -> None:
     arrays = {ROWS: np.arange(1200.0).reshape(40, 30), COPY: np.arange(5.0)}
