@@ -25,6 +25,7 @@ JoinPort       .  .  .  job
 ResizeReport   .  .  .  job
 Facts          .  .  .  job
 GroupReady     .  .  .  job
+ProgramFault   .  .  .  job
 AgentArrival   .  .  agent  .
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .
