@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import stat
 
-#: Variable that tells a starter the folders of its service, one a line; no job has it.
+#: Variable that tells a starter and a job the folders of their service, one a line;
+#: `reshape.checkpoints.directory` reads it, too.
 VARIABLE = "RESHAPE_OWN_FOLDERS"
 TYPE_CHECKING = False
 if TYPE_CHECKING:

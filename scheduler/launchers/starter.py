@@ -58,7 +58,7 @@ def prepare() -> tuple[int, list[str]]:
     status = int(sys.argv[1])
     os.set_inheritable(status, False)
     cwd, mode, output, *rest = sys.argv[2:]
-    own = os.environ.pop(own_folders.VARIABLE, "").splitlines()
+    own = os.environ.get(own_folders.VARIABLE, "").splitlines()
     action = f"cannot write the output {output}"
     try:
         if output:

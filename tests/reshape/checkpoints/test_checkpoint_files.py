@@ -331,3 +331,19 @@ def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
     assert other.claim(None)
     with pytest.raises(ReshapeError, match="was taken over by job 2 of here"):
         first.begin(20)
+
+
+def test_a_directory_in_a_folder_of_the_service_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, work = tmp_path / "service", tmp_path / "work"
+    (own / "access").mkdir(parents=True)
+    work.mkdir()
+    (work / "link").symlink_to(own / "access")
+    monkeypatch.setenv("RESHAPE_OWN_FOLDERS", f"/dev/shm/not-there\n{own}")
+    owner = Owner("k1", "job 1")
+    for path in (own, own / "new" / "run", work / "link" / "run"):
+        with pytest.raises(ReshapeError, match=f"is in {own}, a folder of the service: choose"):
+            CheckpointDirectory(path, owner).claim(None)
+    assert sorted(path.name for path in own.rglob("*")) == ["access"]
+    assert not CheckpointDirectory(work / "run", owner).claim(None)

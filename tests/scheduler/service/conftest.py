@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -147,8 +148,11 @@ class Served:
 
     def agent_pid(self, node: str = "local") -> int:
         """Return the process number of the agent of a node."""
-        lines = {process.pid: process.cmdline() for process in self.processes()}
-        return next(pid for pid, line in lines.items() if {"agent", node} <= set(line))
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):  # a process of a job that has just ended
+                if {"agent", node} <= set(process.cmdline()):
+                    return process.pid
+        raise AssertionError(f"there is no agent of {node}")
 
     def segments(self) -> list[str]:
         """Return the shared-memory folders of the jobs of this service."""
