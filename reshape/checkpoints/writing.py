@@ -13,7 +13,7 @@ from reshape.checkpoints.manifest import FORMAT, Manifest
 from reshape.checkpoints.pieces import data_file, pieces_of, write_pieces
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_folder
+from reshape.files.private_folder import open_folder
 from reshape.resizing.agree import RolledBackError, agree
 from reshape.resizing.ragged_moves import pack_all
 

@@ -31,8 +31,8 @@ from pathlib import Path
 
 import msgspec
 
-from reshape.durable_files import remove_drafts, write_durably
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.files.durable_files import remove_drafts, write_durably
 from scheduler.text.output_names import output_name
 
 #: Seconds between two removals of old jobs.

@@ -26,7 +26,7 @@ from types import FrameType
 import zmq
 
 from reshape.errors import ProtocolError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from reshape.wire import messages as m
 from reshape.wire.client import use_keys
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other_release, start_of

@@ -13,7 +13,7 @@ import msgspec
 
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from reshape.wire.access import read_access, write_private
 from reshape.wire.access_file import AccessFile
 from scheduler.node.agent import Agent

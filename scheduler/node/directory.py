@@ -14,7 +14,7 @@
 Only its user can access the directory (mode 0700). It contains the ZeroMQ socket, unless the path
 would exceed the limit of the operating system (107 bytes). The socket is then in a folder below the
 system's temporary directory. Folders outside of the directory have random names, so that no other
-user can create them in advance; :mod:`reshape.private_folder` verifies them.
+user can create them in advance; :mod:`reshape.files.private_folder` verifies them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reshape.errors import ReshapeError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from scheduler.node.job_folders import MEMORY, JobFolders
 
 _LONGEST_SOCKET_PATH = 100

@@ -9,8 +9,8 @@ from contextlib import closing
 from math import inf
 from pathlib import Path
 
-from reshape.durable_files import sync_folder
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import sync_folder
 from scheduler.replay.journal_reader import reading
 from scheduler.service.record.high_water_mark import HighWaterMark
 from scheduler.service.record.opening import missing_from

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from reshape.durable_files import write_durably
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import write_durably
 
 #: Length of the file in bytes; shorter text is padded, so that each write replaces all of it.
 _LENGTH = 256

@@ -24,7 +24,7 @@ from reshape.data.arrays import Declaration, RaggedCuts, declare
 from reshape.data.ragged import Items
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_folder
+from reshape.files.private_folder import open_folder
 
 DTYPES = ["<f8", "<i4", "<c16", "|u1", "<f4"]
 
