@@ -33,6 +33,8 @@ from reshape.private_folder import make_private
 from scheduler.node.job_folders import MEMORY, JobFolders
 
 _LONGEST_SOCKET_PATH = 100
+#: Sockets between a gate and its service: connections whose keys are verified at the same time.
+LANES = 32
 
 
 class ServiceDirectory(JobFolders):
@@ -61,7 +63,7 @@ class ServiceDirectory(JobFolders):
             self._write_once("memory-folder", f"reshape-{secrets.token_hex(8)}")
             if not self._socket_fits:
                 self._write_once("socket-folder", f"reshape-{secrets.token_hex(8)}")
-                make_private(self._socket.parent)
+                make_private(self.socket.parent)
         except OSError as error:
             raise ReshapeError(f"cannot use the directory {self.path}: {error.strerror}") from None
 
@@ -93,7 +95,8 @@ class ServiceDirectory(JobFolders):
         return len(os.fsencode(self.path / "socket")) <= _LONGEST_SOCKET_PATH
 
     @property
-    def _socket(self) -> Path:
+    def socket(self) -> Path:
+        """Socket of the service for processes of its user on this host."""
         if self._socket_fits:
             return self.path / "socket"
         return Path(tempfile.gettempdir()) / self._read("socket-folder") / "socket"
@@ -116,7 +119,12 @@ class ServiceDirectory(JobFolders):
     @property
     def endpoint(self) -> str:
         """ZeroMQ address of the service."""
-        return f"ipc://{self._socket}"
+        return f"ipc://{self.socket}"
+
+    @property
+    def lanes(self) -> list[Path]:
+        """Sockets of the service for its gate (scheduler.service.gate)."""
+        return [self.socket.with_name(f"gate-{lane}") for lane in range(LANES)]
 
     @property
     def owner(self) -> str:
@@ -144,8 +152,9 @@ class ServiceDirectory(JobFolders):
         """
         if not self._socket_fits:
             with suppress(OSError):  # another program has put a file there
-                self._socket.unlink(missing_ok=True)
-                self._socket.parent.rmdir()
+                for path in (self.socket, *self.lanes):
+                    path.unlink(missing_ok=True)
+                self.socket.parent.rmdir()
                 (self.path / "socket-folder").unlink()
 
     def log(self, name: str) -> Path:

@@ -65,11 +65,13 @@ class Sender:
     ----------
     user : name of the user, as the connection proves it.
     roles : roles of the connection.
+    origin : where it comes from, for messages: address and key, or the service directory.
     is_remote : whether a key on TCP proves the identity, instead of the service directory.
     """
 
     user: str
     roles: frozenset[AccessRole]
+    origin: str = "the service directory"
     is_remote: bool = False
 
 

@@ -40,6 +40,7 @@ from scheduler.service.record.opening import JournalFullError
 from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
 from scheduler.service.room import RoomForJournal
+from scheduler.service.spare_files import raise_limit
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,8 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
     """Run the service of a directory in the foreground until it is stopped.
 
     An unexpected exception discards the turn in which it was raised, of which nothing was written
-    or sent; the service recovers from its journal and continues.
+    or sent; the service recovers from its journal and continues. So does an error of the operating
+    system, except one that prevents the service from starting.
 
     Parameters
     ----------
@@ -80,16 +82,22 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
                 f"a service runs in {directory.path} already: "
                 f"end it with 'reshape stop --dir {directory.path}', or choose another --dir"
             )
+        raise_limit()
         gc.set_threshold(*GARBAGE_THRESHOLDS)
         failures: list[float] = []
+        has_served = False
         while True:
+            service = None
             try:
                 service = Service(directory, config, accept_loss=accept_loss)
                 accept_loss = False  # it is accepted once
                 service.run()
-            except (ReshapeError, OSError):
+            except ReshapeError:
                 raise
-            except Exception:
+            except Exception as error:
+                has_served |= service is not None and service.is_serving
+                if isinstance(error, OSError) and not has_served:
+                    raise
                 now = time.monotonic()
                 failures = [at for at in failures if now - at < FAILURES_S] + [now]
                 if len(failures) >= FAILURES:
@@ -106,6 +114,10 @@ class Service:
     ----------
     directory : created, and locked for this process.
     accept_loss : go on with a journal of which acknowledged records are missing.
+
+    Attributes
+    ----------
+    is_serving : whether it has started.
     """
 
     def __init__(
@@ -121,7 +133,7 @@ class Service:
         self.requests = RequestHandler(self.components, self.driver, refused)
         self._connections = Connections(directory, config.listen, refused)
         self.driver.register_nodes([node.name for node in config.nodes])
-        self._stop = self._interrupted = False
+        self.is_serving = self._stop = self._interrupted = False
         self._signals = 0  # received and not yet handled
         self._ticked = self._probed = 0.0
         self.reader = self.requests.reader = self._reader("reader")
@@ -182,9 +194,10 @@ class Service:
             self.config.scenario,
             self.directory.endpoint,
         )
+        self.is_serving = True
         try:
             self._loop()
-        except (ReshapeError, OSError):
+        except ReshapeError:
             self._finish()
             raise
         except Exception:

@@ -116,6 +116,7 @@ def open_journal(path: Path, mark: HighWaterMark, *, accept_loss: bool) -> sqlit
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         db.execute("PRAGMA cache_spill=OFF")  # a transaction writes to the disk at its end
+        db.execute("PRAGMA temp_store=MEMORY")  # so that it needs no further open file
         db.executescript(_SCHEMA)
         db.execute(_NEW, (IDENTITY, secrets.token_hex(8)))
         if missing:
