@@ -30,7 +30,7 @@ from scheduler.service.gate.unproven import Limits, Unproven
 #: Seconds in which a connection has to prove its key.
 HANDSHAKE_S = 5.0
 #: Connections that are admitted to the service a second, and at once.
-ADMISSIONS_PER_S, ADMISSIONS_AT_ONCE = 500.0, 100
+ADMISSIONS_PER_S, ADMISSIONS_AT_ONCE = 250.0, 100
 #: Connections that are accepted between two looks at those that are served.
 ACCEPTED_AT_ONCE = 16
 #: Seconds between two reports about refused connections, and sentences in each.
