@@ -39,6 +39,7 @@ from scheduler.client.options import (
 )
 from scheduler.client.pool.commands import paused_sentences
 from scheduler.client.sites import actions
+from scheduler.text.plain import plain
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
 
@@ -344,7 +345,8 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
         return
     click.echo(f"job {answer.job}")
     for line in answer.lines:
-        click.echo(f"{format_moment(line.at)}  {line.at - answer.lines[0].at:+9.3f} s  {line.text}")
+        after = f"{line.at - answer.lines[0].at:+9.3f} s"
+        click.echo(f"{format_moment(line.at)}  {after}  {plain(line.text)}")
     for text in [] if found is None else waiting_lines(found):
         click.echo(text)
     if told := tables.last_lines_text(list_jobs(directory, job=answer.job).jobs[0]):
@@ -408,7 +410,7 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
         echo_json(jobs)
     for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
         if not as_json:
-            why = f" ({job.reason})" if job.reason else ""
+            why = f" ({plain(job.reason)})" if job.reason else ""
             name = actions.SiteJob(site, job.job)
             click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
             if told := tables.last_lines_text(job):

@@ -19,6 +19,7 @@ from scheduler.client.options import (
     parsable_option,
     service_option,
 )
+from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time
 
@@ -185,4 +186,4 @@ def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
             "queued jobs": ",".join(map(str, each.queued)) or "-",
         }
         for label, value in lines.items():
-            click.echo(f"{label:<14}{value}")
+            click.echo(f"{label:<14}{plain(value)}")

@@ -9,6 +9,7 @@ from textwrap import indent
 from reshape.wire.messages import Info, JobInfo, ResizeInfo
 from scheduler.model.procset import ProcSet
 from scheduler.text.counts import counted
+from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time
 
@@ -167,7 +168,7 @@ def job_text(job: JobInfo, now: float) -> str:
         "Command": " ".join(job.argv),
         "Output": job.output,
     }
-    text = "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
+    text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines.items())
     table = render(resize_table(job)) if job.resizes else ""
     return "\n\n".join(filter(None, (text, table, last_lines_text(job))))
 
@@ -179,7 +180,7 @@ def last_lines_text(job: JobInfo) -> str:
     """
     if not job.last_lines or job.state == "CANCELLED":
         return ""
-    return f"Last lines of {job.output}:\n{indent(job.last_lines, '    ')}"
+    return f"Last lines of {plain(job.output)}:\n{indent(job.last_lines, '    ')}"
 
 
 def ranks_text(job: JobInfo) -> str:
@@ -237,7 +238,7 @@ def service_text(info: Info) -> str:
         lines["Refused"] = ", ".join(
             counted(number, f"{kind} error") for kind, number in sorted(info.refused.items())
         )
-    text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
+    text = "\n".join(f"{name + ':':<13}{plain(value)}" for name, value in lines.items())
     nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
     table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))
     return f"{text}\n\n{render(table)}"

@@ -38,6 +38,8 @@ HEARTBEAT_S, SILENCE_S = 10.0, 30.0
 #: First byte of the name of a peer on TCP. ZeroMQ begins the identities that it chooses with 0.
 _REMOTE = b"T"
 _KEY_BYTES = 40
+#: Frames of a message that are kept: one more than those of the longest one, of a reader.
+MOST_FRAMES = 5
 #: Name of the property of each message on TCP that has the address of its sender.
 _ADDRESS = "X-Address"
 #: Flags as plain numbers: arithmetic on the enumeration costs more than sending a message.
@@ -171,19 +173,25 @@ class Connections:
             frame = receive(_NOW, copy=False)
         except zmq.Again:
             return None
-        identity, frames = frame.bytes, []
+        identity, frames = frame.bytes, list[bytes]()
         while frame.more:
             frame = receive(_NOW, copy=False)
-            frames.append(frame.bytes)
+            if len(frames) < MOST_FRAMES:
+                frames.append(frame.bytes)
         return identity, frames, self._owner
 
     def _receive_remote(self) -> tuple[bytes, list[bytes], Sender] | None:
         assert self._remote is not None
         while True:
+            frames: list[zmq.Frame] = []
             try:
-                frames = self._remote.recv_multipart(zmq.NOBLOCK, copy=False)
+                frames.append(self._remote.recv(_NOW, copy=False))
             except zmq.Again:
                 return None
+            while frames[-1].more:
+                frame = self._remote.recv(_NOW, copy=False)
+                del frames[MOST_FRAMES:]
+                frames.append(frame)
             identity, last = frames[0].bytes, frames[-1]
             key, address = str(last.get("User-Id")), str(last.get(_ADDRESS))
             granted = self._keys.grant_of(key)

@@ -14,9 +14,10 @@ import msgspec
 from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
+from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode, request_of
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
+from scheduler.service import audit
 from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
@@ -98,14 +99,15 @@ class RequestHandler:
             message = decode(frames)
             request = message.id
             answer = self._answer(peer, message, sender)
+            audit.note(message, sender, answer)
         except PermissionDenied as error:
             self._refused["permission"] += 1
-            self._refusals.warning("refused a message: %s", error)
+            self._refusals.warning("refused a message from %s: %s", sender.origin, error)
             answer = m.Failure(message=str(error))
         except ProtocolError as error:
-            request = _request_of(frames)
+            request = request_of(frames)
             self._refused["message"] += 1
-            self._refusals.warning("refused a message: %s", error)
+            self._refusals.warning("refused a message from %s: %s", sender.origin, error)
             answer = m.Failure(message=str(error))
         except ReshapeError as error:
             answer = m.Failure(message=str(error))
@@ -246,7 +248,7 @@ class RequestHandler:
                 self.forecaster.ask(peer, message.id, WaitingQuestion(message, now))
                 return None
             case m.Cancel():
-                self._driver.events.append(apps.cancel(message.job))
+                self._driver.events.append(apps.cancel(message.job, sender.user))
                 self._answer_later(peer, message.id, m.Done)
                 return None
             case m.Withdraw():
@@ -397,19 +399,4 @@ def _no_forecast(request: int, _question: object) -> list[bytes]:
     return encode(m.Failure(id=request, message="this service computes no forecasts"))
 
 
-class _Header(msgspec.Struct):
-    """The part of a message that pairs an answer with it."""
-
-    id: int = 0
-
-
 _encode = msgspec.msgpack.Encoder().encode
-_header = msgspec.msgpack.Decoder(_Header)
-
-
-def _request_of(frames: list[bytes]) -> int:
-    """Return the number of a request, 0 if it cannot be read."""
-    try:
-        return _header.decode(frames[1]).id
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
-        return 0

@@ -6,10 +6,8 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Iterable
 from math import inf
-from operator import attrgetter
 from pathlib import Path
 
 from reshape.checkpoints.directory import RESTART_VARIABLE
@@ -23,12 +21,18 @@ from scheduler.launchers.own_folders import in_own_folder, is_below
 from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
 from scheduler.text.output_names import check_output_name
+from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text
 from scheduler.text.times import format_time
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
-_TEXTS = ("name", "user", "queue", "output", "cwd", "performance", "key", "reservation")
-_texts = attrgetter(*_TEXTS)
+#: Characters of the texts of a submission, at most; paths as in Linux (PATH_MAX).
+_LONGEST = {
+    **dict.fromkeys(("name", "user", "queue", "reservation"), LONGEST_NAME),
+    **dict.fromkeys(("output", "cwd"), 4095),
+    "performance": LONGEST_REASON,
+    "key": LONGEST_KEY,
+}
 
 
 class Admission:
@@ -275,16 +279,6 @@ def _above_0(amounts: dict[str, int]) -> dict[str, int]:
 
 def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
-    s = submission
-    if len(s.key) > LONGEST_KEY:
-        raise ReshapeError(f"a submission key has at most {LONGEST_KEY} characters: shorten it")
-    if not "".join(_texts(s)).isprintable():
-        _refuse_control_characters(s)
+    for field, most in _LONGEST.items():
+        check_text(getattr(submission, field), field, most)
     check_arguments(submission.argv, submission.environment)
-
-
-def _refuse_control_characters(submission: Submission) -> None:
-    for field in _TEXTS:
-        text = getattr(submission, field)
-        if any(unicodedata.category(character) == "Cc" for character in text):
-            raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")

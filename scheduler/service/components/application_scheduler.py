@@ -23,8 +23,18 @@ from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_
 from scheduler.service.record.explanations import because
 from scheduler.service.record.journal import Journal
 from scheduler.sites.site import Site
+from scheduler.text.plain import (
+    LONGEST_NAME,
+    LONGEST_REASON,
+    check_length,
+    check_text,
+    plain,
+)
 
 log = logging.getLogger(__name__)
+
+#: Facts of a job, at most.
+MOST_FACTS = 200
 
 
 class ApplicationScheduler:
@@ -109,8 +119,8 @@ class ApplicationScheduler:
             check_reservation(spec, self._core.exclusions, self._clock())
         return spec
 
-    def cancel(self, number: int) -> Event:
-        """Return the event that cancels a job.
+    def cancel(self, number: int, user: str) -> Event:
+        """Return the event that cancels a job, at the request of a user.
 
         Raises
         ------
@@ -119,7 +129,8 @@ class ApplicationScheduler:
         job = self.job(number)
         if job.state in FINAL:
             raise ReshapeError(f"job {number} has ended already ({job.state.name})")
-        return JobCancelled(at=self._clock(), job=number)
+        by = "its user" if user == job.spec.user else f"{user}, an administrator"
+        return JobCancelled(at=self._clock(), job=number, why=f"cancelled by {by}")
 
     def withdraw(self, message: m.Withdraw) -> Event | None:
         """Return the event that cancels a job which never started; None if that was done before.
@@ -131,6 +142,8 @@ class ApplicationScheduler:
         ReshapeError : there is no such job, or it has started or ended.
         """
         job = self.job(message.job)
+        for text, what in ((message.to, "the site"), (message.key, "the submission key")):
+            check_text(text, what, LONGEST_NAME)
         why = f"withdrawn by its user, to be submitted to {message.to} with the key {message.key}"
         if job.state is JobState.CANCELLED and job.why == why:
             return None
@@ -218,8 +231,15 @@ class ApplicationScheduler:
 
         Raises
         ------
-        ReshapeError : a value is not a finite number.
+        ReshapeError : a value is not a finite number, a name or a text is too long, or the job has
+            too many facts.
         """
+        for name, value in facts.items():
+            check_length(name, "the fact", LONGEST_NAME)
+            if isinstance(value, str):
+                check_length(value, f"the fact {plain(name)}", LONGEST_REASON)
+        if len(self._journal.facts(job.id) | facts) > MOST_FACTS:
+            raise ReshapeError(f"a job has at most {MOST_FACTS} facts: report fewer")
         self._journal.add_facts(job.id, facts)
         if job.state in FINAL:
             info = ended_info(self._journal, job)

@@ -22,6 +22,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.sites.site import Site
 from scheduler.text.counts import listed
+from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ class NodeStates:
         if node.is_left == change.drains:
             state = "drains already" if node.drains else "does not drain"
             raise ReshapeError(f"node {change.node} {state}")
+        check_text(change.why, "the reason", LONGEST_REASON)
         return DrainChanged(now, change.node, change.drains, change.why)
 
     def remove(self, name: str, now: float) -> NodeRemoved:

@@ -16,6 +16,7 @@ from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.record.wall_times import moved_time
 from scheduler.text.counts import counted
+from scheduler.text.plain import LONGEST_REASON, check_text
 from scheduler.text.times import format_moment, format_time
 
 
@@ -43,6 +44,7 @@ def answer_pool_message(
                 raise ReshapeError(str(error)) from None
             return None
         case m.ChangePool(name=name, action="pause", why=why):
+            check_text(why, "the reason", LONGEST_REASON)
             pools.pause(name, why or "an administrator paused it")
         case m.ChangePool(name=name, action="resume"):
             pools.resume(name)
