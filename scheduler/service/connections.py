@@ -27,7 +27,7 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.gate.gate_link import BACKLOG, GateLink
 from scheduler.service.gate.gate_process import HANDSHAKE_S
-from scheduler.service.gate.reports import Refusals
+from scheduler.service.gate.reports import Refusals, Unread
 from scheduler.service.permissions import Sender, owner
 from scheduler.service.spare_files import SpareFiles
 
@@ -72,6 +72,7 @@ class Connections:
         self._gate: GateLink | None = None
         #: Address of the connection to which the next question about each lane belongs.
         self._verifying: dict[int, str] = {}
+        self._unread: set[str] = set()  # addresses of whose next message the gate is told
         self._poller = zmq.Poller()
         self._remote_first = False
         self._files = SpareFiles([directory.socket, *directory.lanes])
@@ -124,6 +125,8 @@ class Connections:
                 self.refused.update(report.counts)
                 for example in report.examples:
                     self._refusals.warning("%s", example)
+            elif isinstance(report, Unread):
+                self._unread.add(report.address)
             else:
                 self._verifying[report.lane] = report.address
 
@@ -195,6 +198,9 @@ class Connections:
             identity, last = frames[0].bytes, frames[-1]
             key, address = str(last.get("User-Id")), str(last.get(_ADDRESS))
             granted = self._keys.grant_of(key)
+            if address in self._unread and self._gate is not None:
+                self._unread.remove(address)
+                self._gate.note_received(address)
             if granted is None:
                 fault = self._keys.fault_of(key)
                 self._refuse("key", "refused a message from %s: %s", address, fault)

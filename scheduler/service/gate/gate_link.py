@@ -94,6 +94,14 @@ class GateLink:
         *lines, self._read = self._read.split(b"\n")
         return [decode_report(line) for line in lines]
 
+    def note_received(self, address: str) -> None:
+        """Tell the gate that the service has received a message of a client it asked about."""
+        if self._process is not None and self._process.stdin is not None:
+            try:
+                os.write(self._process.stdin.fileno(), f"{address}\n".encode())
+            except OSError as error:  # it has ended
+                log.debug("cannot write to the gate: %s", error)
+
     def close_process(self) -> None:
         """End the gate, after it has passed on the last messages of the service."""
         if self._process is None:

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from scheduler.service.gate.handshake import MOST_BYTES, Handshake, HandshakeResult
-from scheduler.service.gate.reports import Refusals, Report, Verifying, encode_report
+from scheduler.service.gate.peers import Peer, Side
+from scheduler.service.gate.reports import Refusals, Report, Unread, Verifying, encode_report
 from scheduler.service.gate.unproven import Limits, Unproven
 
 #: Seconds in which a connection has to prove its key.
@@ -37,46 +38,13 @@ ACCEPTED_AT_ONCE = 16
 REPORT_S, EXAMPLES = 0.25, 20
 #: Seconds that a gate whose service has ended takes to pass on the last messages.
 LINGER_S = 1.0
+#: Bytes of a client after which the service is asked whether it has received a message from it, and
+#: after which no more is read until it has. A message has at most 16 MiB, a frame 32 MiB.
+ASK_BYTES, MOST_UNREAD_BYTES = 32 << 20, 96 << 20
+#: Seconds after which a client ends from which no more is read.
+UNREAD_S = 3.0
 _BUFFER_BYTES = 1 << 18
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
-
-
-class Side:
-    """One end of a connection through the gate: that of the client, or that of the service.
-
-    Attributes
-    ----------
-    pending : bytes that the socket did not take yet.
-    """
-
-    __slots__ = ("other", "peer", "pending", "socket", "watched")
-
-    def __init__(self, end: socket.socket, peer: Peer) -> None:
-        self.socket, self.peer = end, peer
-        self.other: Side | None = None
-        self.pending = b""
-        self.watched = 0  # events that epoll reports
-
-
-class Peer:
-    """A connection through the gate.
-
-    Attributes
-    ----------
-    host, address : of the client; the address has the port, too.
-    since : time at which it was accepted, monotonic seconds.
-    lane : number of the socket on which the service is connected to.
-    handshake : None: the key is proved.
-    """
-
-    __slots__ = ("address", "client", "handshake", "host", "is_closed", "lane", "since")
-
-    def __init__(self, client: socket.socket, host: str, port: int, since: float) -> None:
-        self.client = Side(client, self)
-        self.host, self.since = host, since
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.handshake: Handshake | None = Handshake()
-        self.lane, self.is_closed = 0, False
 
 
 class Gate:
@@ -103,12 +71,15 @@ class Gate:
         self._refused: Counter[str] = Counter()
         self._examples: list[str] = []
         self._reported_at = 0.0
+        self._asked: dict[str, Peer] = {}  # of which the service has received no message yet
+        self._paused: dict[Peer, float] = {}  # from which no more is read, and since when
         self._unannounced: deque[Peer] = deque()  # are verified when the pipe takes their addresses
 
     def run(self) -> None:
         """Serve until the standard input is closed; then pass the last messages on."""
         stdin = sys.stdin.fileno()
-        os.set_blocking(self._reports, False)
+        for pipe in (self._reports, stdin):
+            os.set_blocking(pipe, False)
         self._port.setblocking(False)
         self._epoll.register(self._port, _IN)
         self._epoll.register(stdin, _IN)
@@ -118,6 +89,10 @@ class Gate:
             self._verify()
             for peer in self._unproven.expired(now):
                 self._refuse(peer, f"it has not proved a key within {HANDSHAKE_S:g} s")
+            for peer, since in list(self._paused.items()):
+                if now - since > UNREAD_S:
+                    size = f"{MOST_UNREAD_BYTES >> 20} MiB"
+                    self._refuse(peer, f"it sends a message of more than {size}", "message")
             self._report_refusals(now)
         self._epoll.unregister(stdin)
         self._epoll.unregister(self._port)
@@ -131,8 +106,9 @@ class Gate:
         ends, accepts, others = False, False, []
         for number, events in self._epoll.poll(wait_s):
             side = self._sides.get(number)
-            if side is None:
-                ends |= number == sys.stdin.fileno()
+            if side is None and number == sys.stdin.fileno():
+                ends = not self._read_received()
+            elif side is None:
                 accepts |= number == self._port.fileno()
             elif side.peer.handshake is None:
                 self._relay(side, events)
@@ -167,16 +143,43 @@ class Gate:
                 if sent < size:
                     other.pending = bytes(self._buffer[sent:size])
                     self._watch_both(peer)
+                if side is peer.client:
+                    peer.unread += size
+                    if peer.unread > ASK_BYTES:
+                        self._ask(peer)
         except BlockingIOError:
             return
         except OSError:
             self._close(peer)
 
+    def _ask(self, peer: Peer) -> None:
+        """Ask whether the service receives messages of a client; read no more if it does not."""
+        if peer.address not in self._asked and self._report(Unread(peer.address)):
+            self._asked[peer.address] = peer
+        if peer.unread > MOST_UNREAD_BYTES and peer not in self._paused:
+            self._paused[peer] = time.monotonic()
+            self._watch_both(peer)
+
+    def _read_received(self) -> bool:
+        """Note of which clients the service has received a message; return whether it is there.
+
+        Each line has the address of a client; it is written as a whole.
+        """
+        data = os.read(sys.stdin.fileno(), 1 << 16)
+        for address in data.decode().split():
+            peer = self._asked.pop(address, None)
+            if peer is not None and not peer.is_closed:
+                peer.unread = 0
+                if self._paused.pop(peer, None) is not None:
+                    self._watch_both(peer)
+        return bool(data)
+
     def _watch_both(self, peer: Peer) -> None:
         """Watch a proven connection: each end is read if the other one has nothing to write."""
         client, service = peer.client, peer.client.other
         assert service is not None
-        self._watch(client, _IN * (not service.pending) | _OUT * bool(client.pending))
+        reads = not service.pending and peer not in self._paused
+        self._watch(client, _IN * reads | _OUT * bool(client.pending))
         self._watch(service, _IN * (not client.pending) | _OUT * bool(service.pending))
 
     def _watch(self, side: Side, events: int) -> None:
@@ -327,6 +330,8 @@ class Gate:
         peer.is_closed = True
         if peer.handshake is None:
             self._served -= 1
+            self._paused.pop(peer, None)
+            self._asked.pop(peer.address, None)
         else:
             self._unproven.remove(peer)
         for side in (peer.client, peer.client.other):

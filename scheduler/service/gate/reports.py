@@ -37,7 +37,21 @@ class Refusals(msgspec.Struct, tag=True):
     examples: list[str]
 
 
-Report: TypeAlias = Verifying | Refusals
+class Unread(msgspec.Struct, tag=True):
+    """A client has sent much since the service is known to have received a whole message from it.
+
+    The service writes the address to the gate when it receives the next message of this client.
+    ZeroMQ would keep all parts of a message in memory until the last one has come.
+
+    Attributes
+    ----------
+    address : ``HOST:PORT`` of the client.
+    """
+
+    address: str
+
+
+Report: TypeAlias = Verifying | Refusals | Unread
 
 _encoder = msgspec.json.Encoder()
 decode_report = msgspec.json.Decoder(Report).decode

@@ -15,7 +15,7 @@ from handshakes import GREETING, HELLO, INITIATE, WELCOME
 from ports import free_port
 
 from scheduler.service.gate.gate_link import GateLink
-from scheduler.service.gate.reports import Refusals, Report, Verifying
+from scheduler.service.gate.reports import Refusals, Report, Unread, Verifying
 
 PATIENCE_S = 30.0
 READY = b"\x04\x41\x05READY" + bytes(59)
@@ -153,3 +153,35 @@ def test_what_is_no_handshake_never_reaches_the_service(behind: Behind) -> None:
     with pytest.raises(BlockingIOError):
         behind.service.accept()
     behind.service.settimeout(PATIENCE_S)
+
+
+def test_a_client_goes_on_only_if_the_service_receives_whole_messages(behind: Behind) -> None:
+    client, admitted = behind.proven()
+    address = f"127.0.0.1:{client.getsockname()[1]}"
+    received = 0
+
+    def send() -> None:
+        with suppress(OSError):  # the gate closes the connection in the end
+            while True:
+                client.sendall(bytes(1 << 20))
+
+    def read(until: int) -> None:
+        nonlocal received
+        while received < until and (part := admitted.recv(1 << 20)):
+            received += len(part)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    read(40 << 20)
+    assert behind.next_report() == Unread(address)
+    behind.link.note_received(address)
+    read(110 << 20)  # more than the gate passes on without the note
+    assert behind.next_report() == Unread(address)
+    read(1 << 40)
+    assert received < 150 << 20
+    sender.join()
+    refused = behind.next_report()
+    assert isinstance(refused, Refusals)
+    assert refused.counts == {"message": 1}
+    for end in (client, admitted):
+        end.close()
