@@ -18,10 +18,10 @@ from reshape.wire.messages import Done, Failure, Info, ServerInfo, Stop
 from scheduler.client.asking import service_info
 from scheduler.node.directory import ServiceDirectory
 
-START_S = 20.0  # an idle machine needs less than 1 s
+START_S = 60.0  # an idle machine needs less than 1 s, and a loaded one 20 s
 #: Seconds between two messages about a service that does not answer yet.
 PROGRESS_S = 10.0
-STOP_S = 30.0
+STOP_S = 60.0
 
 
 def start(directory: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, nearest
 from reshape.wire import messages as m
 from scheduler.client.asking import ask
@@ -37,7 +38,7 @@ def reserve() -> None:
 @click.option(
     "--name", default="", help="Name of the reservation.  [default: your user name and a number]"
 )
-@click.option("--processors", type=click.IntRange(min=1), help="Number of processors.")
+@click.option("--processors", type=WholeRange(min=1), help="Number of processors.")
 @click.option("--nodes", metavar="LIST", help="Nodes, with all their processors: n1,n2.")
 @click.option(
     "--start",
@@ -45,7 +46,10 @@ def reserve() -> None:
     help="Local date and time, or a time from now on such as now+1:00:00.  [default: now]",
 )
 @click.option(
-    "--duration", type=Walltime(), required=True, help="Duration: M, M:S, H:M:S, D-H or D-H:M."
+    "--duration",
+    type=Walltime(),
+    required=True,
+    help="Duration, such as 90min, 2h or 1-12:00:00 (D-H:M:S).",
 )
 @click.option(
     "--users",

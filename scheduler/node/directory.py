@@ -6,6 +6,7 @@
     socket-folder   name of the folder of the socket, if it is not in the directory itself (removed
                     when the service ends and no job continues)
     journal.db      the journal (SQLite)
+    journal.mark    how far the journal was written
     access/         keys and access files for TCP (scheduler.node.access_keys)
     lock            lock of the service; agent-NODE.lock is the lock of an agent
     *.log           logs of the service and of the agents
@@ -99,12 +100,18 @@ class ServiceDirectory(JobFolders):
 
     def _read(self, name: str) -> str:
         try:
-            return (self.path / name).read_text().strip()
+            text = (self.path / name).read_text().strip()
         except OSError as error:
             raise ReshapeError(
                 f"cannot read {self.path / name}: {error.strerror}; start a service there with"
                 f" 'reshape serve --dir {self.path}'"
             ) from None
+        if not text:  # of the names of folders and of the secret, none may be empty
+            raise ReshapeError(
+                f"{self.path / name} is empty: end the service, remove this file, and start the"
+                " service again"
+            )
+        return text
 
     @property
     def endpoint(self) -> str:

@@ -27,9 +27,11 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ResizeReport: _JOB,
     m.Facts: _JOB,
     m.GroupReady: _JOB,
+    m.ProgramFault: _JOB,
     m.AgentHello: frozenset(("agent",)),
     m.AgentArrival: frozenset(("agent",)),
     m.Submit: _PEOPLE,
+    m.CheckSubmission: _PEOPLE,
     m.RequestQuote: _PEOPLE,
     m.ForecastStarts: _PEOPLE,
     m.ForecastJob: _PEOPLE,  # users: their own jobs

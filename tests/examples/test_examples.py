@@ -36,8 +36,9 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
         assert driver.finish() == EXPECTED.read_text()
 
 
-def test_a_user_defined_policy() -> None:
-    example = EXAMPLES / "my_policy.py"
+@pytest.mark.parametrize("name", ["my_policy", "my_order"])
+def test_a_user_defined_policy(name: str) -> None:
+    example = EXAMPLES / f"{name}.py"
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, check=True
     )

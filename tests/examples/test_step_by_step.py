@@ -82,8 +82,8 @@ def test_last_step_is_right_through_resizes(tmp_path: Path) -> None:
 def test_last_step_is_right_after_a_restart(tmp_path: Path) -> None:
     """A process dies in a move; the others are killed and the job is restarted, as by an agent."""
     program = (
-        f"import sys; sys.path.insert(0, {str(SUPPORT)!r});"
-        "import resizable, runpy; resizable.inject_faults({});"
+        f"import os, sys; sys.path.insert(0, {str(SUPPORT)!r});"
+        "import resizable, runpy; resizable.inject_faults({}, int(os.environ['PMI_RANK']));"
         f"runpy.run_path({str(SAFE)!r})"
     )
     with Driver(tmp_path, ["-c", program]) as driver:

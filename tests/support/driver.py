@@ -103,6 +103,7 @@ class Driver:
         self.hellos: list[m.Hello] = []
         self.reports: list[m.ResizeReport] = []
         self.facts: dict[str, object] = {}
+        self.faults: list[m.ProgramFault] = []
         self.ports: list[m.JoinPort] = []
         self.answers_ports = True  # False: as a service that ends at this moment
         self.confirms_reports = True
@@ -253,6 +254,8 @@ class Driver:
                 self.reports.append(message)
         elif isinstance(message, m.Facts):
             self.facts.update(message.facts)
+        elif isinstance(message, m.ProgramFault):
+            self.faults.append(message)
         if answer is not None:
             self._send(peer, answer, message.id)
 

@@ -1,11 +1,12 @@
 """A program under test that kills or hangs one of its processes at a chosen step of a resize.
 
-Its data are the indices of the elements plus the number of iterations, so that it can verify them.
-The fault happens once for each job. Arguments: FAULT SIDE ITERATIONS [SIZE], where SIDE is
-"joining" (a group that joins or has joined) or "job" (the last rank, if it is in the first group)
-and FAULT is "none" or a function of one of the modules `resize_points`, `transaction` and `move` of
-`reshape.resizing`. With "hang:" before it, the process sleeps instead of being killed. With SIZE,
-the fault happens on that number of processes alone.
+It iterates until the test tells it to end (`told`). Its data are the indices of the elements plus
+the number of iterations, so that it can verify them. The fault happens once for each job.
+
+Arguments: FAULT SIDE [SIZE], where SIDE is "joining" (a group that joins or has joined) or "job"
+(the last rank, if it is in the first group) and FAULT is "none" or a function of one of the modules
+`resize_points`, `transaction` and `move` of `reshape.resizing`. With "hang:" before it, the process
+sleeps instead of being killed. With SIZE, the fault happens on that number of processes alone.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import time
 from pathlib import Path
 
 import numpy as np
+from told import ENDLESS, may_end
 
 import reshape
 import reshape.resizing.move
 import reshape.resizing.resize_points
 import reshape.resizing.transaction
 
-fault, side, iterations = sys.argv[1], sys.argv[2], int(sys.argv[3])
+fault, side = sys.argv[1], sys.argv[2]
 joining = os.environ.get("RESHAPE_ROLE") == "join"
 N = 300
-SIZE = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+SIZE = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 
 
 def inject_fault() -> None:
@@ -70,10 +72,13 @@ with reshape.application() as app:
         rows, columns = A.layout.global_indices(app.comm.rank)
         A.local[...] = rows[:, None] * N + columns[None, :]
         app.state["sum"] = 0
-    for step in app.iterations(iterations):
-        time.sleep(0.25)
+    for step in app.iterations(ENDLESS):
+        time.sleep(0.1)
         A.local[...] += 1
         app.state["sum"] += step
+        if may_end(app.comm):
+            break
+    iterations = step + 1
     rows, columns = A.layout.global_indices(app.comm.rank)
     right = np.array_equal(A.local, rows[:, None] * N + columns[None, :] + iterations)
     right = right and app.state["sum"] == iterations * (iterations - 1) // 2

@@ -13,7 +13,8 @@ the seconds of an iteration. Environment variables inject faults and change the 
     RELABEL     the order of the ranks is optimized for any number of bytes
     REVERSE     the order of the ranks is reversed at each resize
     SMALLER     the first array has another shape
-    CHECK_STALE the communicator and array of before a resize are used after it
+    CHECK_STALE the communicator and array of before a resize are used after it, and
+                MPI.COMM_WORLD at the begin of the block
     CHECKPOINT  every:directory of its checkpoints
     DIE_AT      rank:iteration; kills that process within the iteration, unless it has restarted
 """
@@ -62,13 +63,11 @@ def kill_self(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def inject_faults(state: dict[str, Any]) -> None:
-    from mpi4py import MPI
-
+def inject_faults(state: dict[str, Any], rank: int) -> None:
+    """Inject the faults of this process, which has this rank in its group."""
     from reshape.data import segments
     from reshape.resizing import move, rank_order
 
-    rank = MPI.COMM_WORLD.rank
     if "KILL" in os.environ:
         group, victim, when, name = os.environ["KILL"].split(":")
         if (GROUP, rank) == (int(group), int(victim)):
@@ -190,17 +189,20 @@ def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
 
 def main() -> None:
     total, seconds = int(sys.argv[1]), float(sys.argv[2])
-    if "HOSTS" in os.environ:
-        from mpi4py import MPI
+    from mpi4py import MPI
 
-        host = os.environ["HOSTS"].split()[MPI.COMM_WORLD.rank]
+    world_rank = MPI.COMM_WORLD.rank
+    if "HOSTS" in os.environ:
+        host = os.environ["HOSTS"].split()[world_rank]
         os.environ["RESHAPE_SHM"] += f"-{host}"
         os.makedirs(os.environ["RESHAPE_SHM"], 0o700, exist_ok=True)
     with reshape.application(topology="arbitrary", verify=True) as app:
         if "CHECKPOINT" in os.environ:
             every, directory = os.environ["CHECKPOINT"].split(":")
             app.checkpoint(every=int(every) if every.isdecimal() else every, dir=directory)
-        inject_faults(app.state)
+        inject_faults(app.state, world_rank)
+        if "CHECK_STALE" in os.environ and MPI.COMM_WORLD == MPI.COMM_NULL:
+            print("COMM_WORLD is retired", flush=True)
         shape = (SHAPE[0] - 1, SHAPE[1]) if "SMALLER" in os.environ else SHAPE
         a = app.block_cyclic("a", shape, BLOCK)
         f = app.block_cyclic("f", SHAPE, (3, 7), dtype=np.int32, order="F")

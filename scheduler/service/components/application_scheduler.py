@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
 
 import msgspec
 
@@ -18,6 +17,7 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
+from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because
@@ -36,7 +36,7 @@ class ApplicationScheduler:
         journal: Journal,
         remap: RemapScheduler,
         launches: dict[int, Launch],
-        clock: Callable[[], float],
+        clock: Clock,
         admission: Admission,
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
@@ -45,6 +45,11 @@ class ApplicationScheduler:
         self._next = journal.last_job() + 1
 
     # ------------------------------------------------------------------ submissions
+
+    def received(self, submission: m.Submission, user: str) -> m.Submission:
+        """Return a submission with its user, and with the walltime of its queue if it has none."""
+        walltime_s = submission.walltime_s or self._admission.default_walltime_s(submission.queue)
+        return msgspec.structs.replace(submission, user=user, walltime_s=walltime_s)
 
     def submit(self, submission: m.Submission) -> JobSubmitted:
         """Check a submission and return its event, which has the number of the new job.
@@ -200,7 +205,7 @@ class ApplicationScheduler:
         launch = self._launches.get(job.id)
         if launch is not None:
             kept = msgspec.structs.replace(launch.submission, environment={})
-            self._journal.replace_submission(job.id, kept)
+            self._journal.replace_submission(job.id, launch.token, kept)
 
     def forget(self, number: int) -> None:
         """Drop a job that has ended and left nothing: the journal holds it from now on."""
@@ -231,8 +236,8 @@ class ApplicationScheduler:
         """Return why a job waits; nothing if it does not."""
         if self.job(number).state is not JobState.PENDING:
             return []
-        reason = because(self._core.reason_pending(number))
-        return [m.Story(at=self._clock(), text=f"waits: {reason}")]
+        reason = because(self._core.reason_pending(number), self._clock.ahead_s)
+        return [m.Story(at=self._clock.wall(), text=f"waits: {reason}")]
 
     def info(self, job: Job) -> m.JobInfo:
         """Describe a job as tables show it."""
@@ -258,17 +263,19 @@ class ApplicationScheduler:
             lost_submission() if launch is None else launch.submission,
             self._clock(),
             reason=self._reason(job),
+            ahead_s=self._clock.ahead_s,
             nodes=list(self._core.machine.by_node(processors)),
+            host=self._remap.startup.host_of(job),
             iteration=progress.iteration,
             iteration_s=progress.iteration_s,
         )
 
     def _reason(self, job: Job) -> str:
         if job.state is JobState.PENDING:
-            return because(self._core.reason_pending(job.id))
+            return because(self._core.reason_pending(job.id), self._clock.ahead_s)
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
-        return because(job.resize.reason) if job.resize is not None else ""
+        return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)
 
 
 def _without_environment(submission: m.Submission) -> m.Submission:

@@ -129,7 +129,8 @@ class RemapScheduler:
         """Let the agents end the job if its restart point still exists after the deadline.
 
         The service never ends such a watch: it is harmless once the restart point is removed, the
-        next resize replaces it, and it is what ends a job that hangs while there is no service.
+        next group of the job ends it, and it is what ends a job that hangs while there is no
+        service.
         """
         limits = self.deadlines
         allowed = limits.join_s + transaction.registered_bytes / limits.move_bytes_per_s

@@ -278,13 +278,17 @@ def test_exchanged_pages_and_zeros_at_the_end_change_a_checksum() -> None:
         ("1.5 min", (0, 90.0)),
         ("2h", (0, 7200.0)),
         ("1d", (0, 86400.0)),
+        ("2:00:00", (0, 7200.0)),
+        ("1-12:00", (0, 129600.0)),
     ],
 )
 def test_forms_of_every(every: int | str, parsed: tuple[int, float]) -> None:
     assert Every.parse(every) == parsed
 
 
-@pytest.mark.parametrize("every", [0, -1, True, 1.5, "", "10", "0s", "-1min", "5 weeks", None])
+@pytest.mark.parametrize(
+    "every", [0, -1, True, 1.5, "", "10", "0s", "0:0", "-1min", "5 days", None]
+)
 def test_other_forms_of_every_are_refused(every: object) -> None:
     with pytest.raises(ReshapeError, match="expected a number of iterations >= 1, or a time"):
         Every.parse(every)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def restart(driver: Driver, size: int, **environment: str) -> Group:
 def finished(driver: Driver, group: Group) -> str:
     """Answer the job until this group has ended; return its line about sizes and data."""
     driver.serve(lambda: group.process.poll() is not None)
-    assert group.process.returncode == 0
+    assert group.process.returncode == 0, group.text
     line = next(line for line in group.text.splitlines() if line.startswith("sizes"))
     assert line.endswith(" right")
     return line
@@ -140,6 +140,26 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         assert driver.latest.epoch == report.serial
         assert finished(driver, again) == "sizes 1 3 right"
         assert driver.segments == []
+
+
+def test_groups_that_restart_have_no_common_world(tmp_path: Path) -> None:
+    """A job of two groups restarts in two groups: MPI.COMM_WORLD is neither's communicator."""
+    with job(tmp_path) as driver:
+        first = driver.start(1, "first", CHECK_STALE="1")
+        assert driver.expand(1).ok
+        group = driver.ready(1, KILL="2:0:before:run")
+        driver.order_join(group)
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, group)
+        for each in driver.groups.values():
+            driver.kill(each)
+        environment = {"RESHAPE_GROUPS": "3:1 4:1", "CHECK_STALE": "1"}
+        again, other = (driver.start(1, "restart", **environment) for _ in range(2))
+        driver.serve(lambda: other.peer != b"" and driver.ports[-1].group == other.number)
+        driver.send_to(other, m.Connect(port=driver.ports[-1].port))
+        assert finished(driver, again) == "sizes 1 2 right"
+        texts = [first.text, again.text, other.text]
+        assert ["COMM_WORLD is retired" in text for text in texts] == [False, True, True]
 
 
 @pytest.mark.parametrize("victim", ["0:1:before:run", "1:1:before:commit"])

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import signal
+import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
+from told import end_file
+from waiting import LIMIT_S, wait_until
 
-from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from scheduler.client import background
 from scheduler.client.asking import ask
@@ -37,9 +38,11 @@ class Served:
 
     def start(self, *options: str) -> None:
         """Start the service; without options, with those of its last start."""
-        self.options = list(options) or self.options
-        self.process = background.start(self.directory, self.options)
+        self.options = ["--kill-wait", "2", *options] if options else self.options
+        earlier, self.process = self.process, background.start(self.directory, self.options)
         self.endpoint = self.place.endpoint
+        if earlier is not None:  # it has ended, but perhaps not been waited for
+            earlier.wait()
 
     def kill(self) -> None:
         """Kill the service."""
@@ -47,7 +50,15 @@ class Served:
         self.process.kill()
         self.process.wait()
 
-    def ask(self, message: m.Message, timeout: float = 20.0) -> m.Message:
+    def kill_all(self) -> None:
+        """Kill the service and all that it has started."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if self.process is not None:
+            self.kill()
+
+    def ask(self, message: m.Message, timeout: float = LIMIT_S) -> m.Message:
         return ask(self.directory, message, timeout)
 
     def submit(
@@ -71,23 +82,38 @@ class Served:
         assert isinstance(answer, m.Jobs)
         return answer.jobs[0]
 
-    def wait(self, number: int, timeout: float = 60.0) -> m.JobInfo:
-        answer = self.ask(m.Wait(job=number), timeout)
+    def wait(self, number: int) -> m.JobInfo:
+        """Wait until a job has ended."""
+        answer = self.ask(m.Wait(job=number))
         assert isinstance(answer, m.Jobs)
         return answer.jobs[0]
 
-    def until(self, number: int, state: str, timeout: float = 30.0) -> m.JobInfo:
-        """Wait until a job is in a state."""
-        return self.when(number, lambda job: job.state == state, timeout)
+    def let_end(self, *numbers: int) -> None:
+        """Tell jobs that they may end (`told`)."""
+        for number in numbers:
+            (self.work / end_file(number)).touch()
 
-    def when(
-        self, number: int, condition: Callable[[m.JobInfo], bool], timeout: float = 30.0
-    ) -> m.JobInfo:
-        """Wait until a condition holds for a job."""
-        end = time.monotonic() + timeout
-        while not condition(job := self.job(number)):
-            assert time.monotonic() < end, f"still {job}\n{self.output(number)}"
-            time.sleep(0.05)
+    def finish(self, number: int) -> m.JobInfo:
+        """Tell a job that it may end, and wait until it has."""
+        self.let_end(number)
+        return self.wait(number)
+
+    def until(self, number: int, state: str) -> m.JobInfo:
+        """Wait until a job is in a state."""
+        return self.when(number, lambda job: job.state == state)
+
+    def when(self, number: int, condition: Callable[[m.JobInfo], object]) -> m.JobInfo:
+        """Wait until a condition holds for a job; fail if the job has ended without it."""
+
+        def holds() -> m.JobInfo | None:
+            job = self.job(number)
+            if condition(job):
+                return job
+            assert job.ended_at is None, f"ended: {job}\n{self.output(number)}"
+            return None
+
+        job = wait_until(holds, lambda: f"still {self.job(number)}\n{self.output(number)}")
+        assert job is not None
         return job
 
     def story(self, number: int) -> str:
@@ -132,17 +158,16 @@ class Served:
 
     def end(self) -> None:
         """End the service and check that nothing of it is left."""
-        if self.process is not None and self.process.poll() is None:
-            background.stop(self.directory, kill=True)
-            self.process.wait(10)
-        deadline = time.monotonic() + 15
-        while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        listed = [(process.pid, process.cmdline()) for process in left]
-        for process in left:
-            process.send_signal(signal.SIGKILL)
-        assert not listed, f"left behind: {listed}"
+        try:
+            if self.process is not None and self.process.poll() is None:
+                background.stop(self.directory, kill=True)
+                self.process.wait(LIMIT_S)
+            wait_until(lambda: not self.processes(), lambda: f"left behind: {self.processes()}")
+        finally:
+            self.kill_all()
         assert not self.segments()
+        if (self.directory / "memory-folder").exists():  # an agent that was killed leaves files
+            shutil.rmtree(self.place.memory, ignore_errors=True)
 
     def mpi_segments(self) -> set[Path]:
         """Return the shared memory that the MPI library of the jobs maps now."""
@@ -160,35 +185,27 @@ def _read(path: Path) -> str:
 @pytest.fixture
 def new_served() -> Iterator[Callable[[Path], Served]]:
     """Function that makes services in given directories; they are ended after the test."""
-    made: list[Served] = []
+    with contextlib.ExitStack() as stack:
 
-    def make(directory: Path) -> Served:
-        made.append(Served(directory))
-        return made[-1]
+        def make(directory: Path) -> Served:
+            served = Served(directory)
+            stack.callback(end, served)
+            return served
 
-    try:
+        def end(served: Served) -> None:
+            if served.process is not None and served.process.poll() is not None:
+                served.kill_all()  # the test has killed the service, and its agents continue
+            served.end()
+
         yield make
-    finally:
-        for service in made:
-            if service.process is not None and service.process.poll() is not None:
-                for process in service.processes():
-                    process.kill()
-            service.end()
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     """A service that a test starts with its own options."""
     service = Served(tmp_path / "service")
-    try:
-        yield service
-    finally:
-        try:
-            service.end()
-        except ReshapeError:
-            for process in service.processes():
-                process.kill()
-            raise
+    yield service
+    service.end()
 
 
 @pytest.fixture
@@ -227,10 +244,14 @@ class Shared:
                 served.ask(m.Cancel(job=job.job))
             for job in answer.jobs:
                 served.wait(job.job)
-            deadline = time.monotonic() + 15
-            while served.free() != 8 or served.processes(agents=False) or served.segments():
-                assert time.monotonic() < deadline, served.processes(agents=False)
-                time.sleep(0.02)
+            wait_until(
+                lambda: (
+                    served.free() == 8
+                    and not served.processes(agents=False)
+                    and not served.segments()
+                ),
+                lambda: served.processes(agents=False),
+            )
         else:
             self.end()
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import zmq
 from ports import free_port
+from waiting import LIMIT_S, wait_until
 
 from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
@@ -24,6 +25,7 @@ from reshape.wire.access import read_access
 from reshape.wire.access_file import AccessFile, AccessRole
 from reshape.wire.client import Client, connect, use_keys
 from reshape.wire.codec import PROTOCOL, encode
+from scheduler.client.asking import wait_for
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
@@ -33,7 +35,7 @@ from scheduler.service.driver import Driver
 from scheduler.service.requests import RequestHandler
 
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0, user="root")
-PATIENCE_S = 10.0
+PATIENCE_S = LIMIT_S
 
 
 class Station:
@@ -45,6 +47,7 @@ class Station:
         self.directory.create()
         self.keys = AccessKeys(self.directory.path, self.directory.owner)
         self.refused: Counter[str] = Counter()
+        self.received = 0  # messages so far
         self._is_bound, self._ends = threading.Event(), threading.Event()
 
     @property
@@ -82,6 +85,7 @@ class Station:
             connections.wait(20)
             while (received := connections.receive()) is not None:
                 handler.handle(*received)
+                self.received += 1
             handler.answer_waiting(driver.run_turn())
             handler.reads.advance()
             components.journal.commit()
@@ -94,16 +98,7 @@ class Station:
 
     def counts(self, kind: str, least: int) -> bool:
         """Wait until this many refusals of a kind are counted."""
-        return _until(lambda: self.refused[kind] >= least)
-
-
-def _until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
+        return wait_until(lambda: self.refused[kind] >= least, lambda: self.refused)
 
 
 @pytest.fixture
@@ -162,6 +157,29 @@ def test_a_revoked_key_is_refused_at_once(station: Station) -> None:
     with pytest.raises(AccessRefused, match="expired, was revoked"):
         ask(ann, m.ServerInfo())
     assert queue(station.admin) == []
+
+
+def test_a_wait_ends_when_its_key_is_revoked(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.client.asking.ASK_AGAIN_S", 0.2)
+    ann = station.file("ann")
+    answer = ask(ann, m.Submit(submission=JOB))
+    assert isinstance(answer, m.Submitted)
+    errors: list[str] = []
+
+    def wait() -> None:
+        try:
+            wait_for(ann, answer.job, time.monotonic() + 6 * PATIENCE_S)
+        except AccessRefused as error:
+            errors.append(str(error))
+
+    waiting, before = threading.Thread(target=wait), station.received
+    waiting.start()
+    assert _until(lambda: station.received > before)
+    station.keys.revoke(lambda key: key.user == "ann")
+    waiting.join(5 * PATIENCE_S)
+    assert "was revoked" in errors[0]
 
 
 def test_an_expired_key_is_refused(station: Station, tmp_path: Path) -> None:
@@ -230,13 +248,20 @@ def test_malformed_and_half_messages_are_counted_while_others_are_served(
     assert queue(station.admin) == []
 
 
+def _is_answered(client: Client) -> bool:
+    try:
+        return isinstance(client.request(m.ServerInfo(), 1.0), m.Info)
+    except ServiceUnavailable:
+        return False
+
+
 def test_a_frame_above_the_limit_ends_its_connection(station: Station) -> None:
     access = read_access(station.file("ann"))
     with Client(access.endpoint, access) as client:
         big = msgspec.structs.replace(JOB, name="x" * (33 << 20))
         with pytest.raises(ServiceUnavailable):
             client.request(m.Submit(submission=big), 1.0)
-        assert isinstance(client.request(m.ServerInfo(), PATIENCE_S), m.Info)
+        wait_until(lambda: _is_answered(client))  # what was sent to the connection is lost with it
     assert queue(station.admin) == []
 
 

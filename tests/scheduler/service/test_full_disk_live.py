@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +23,12 @@ def small_disk(served: Any) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "none", str(served.directory)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system needs root")
-    yield served.directory
-    served.end()
-    subprocess.run(["umount", str(served.directory)], check=True)
+    try:
+        yield served.directory
+        (served.directory / "filler").unlink(missing_ok=True)
+        served.end()
+    finally:
+        subprocess.run(["umount", "-l", str(served.directory)], check=True)
 
 
 def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk: Path) -> None:
@@ -40,9 +44,23 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
             pass
     with pytest.raises(ReshapeError, match=r"is full .* no job is accepted until there is room"):
         served.submit(["true"], 1)
-    time.sleep(5)  # the job ends, which cannot be written
+    until = time.monotonic() + 30
+    while not served.ask(m.ServerInfo()).halted:  # the job ends, which cannot be written
+        assert time.monotonic() < until, "the disk does not keep the service from writing"
+        time.sleep(0.05)
     with pytest.raises(ReshapeError, match="the service waits until there is room"):
-        served.ask(m.ServerInfo())
+        served.ask(m.Cancel(job=running))
+    for question in (m.ListJobs(ended=True), m.ListJobs(job=running)):
+        (job,) = served.ask(question).jobs
+        assert job.job == running
+    assert "starts on processors" in served.story(running)
+    shown = subprocess.run(
+        [sys.executable, "-m", "reshape", "info", "--dir", str(served.directory)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "nothing is decided until there is room" in shown.stdout
     assert served.process.poll() is None
     filler.unlink()
     until = time.monotonic() + 20

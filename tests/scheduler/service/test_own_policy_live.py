@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import EXAMPLES
+from paths import EXAMPLES, SUPPORT
+from told import WAITS
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
@@ -32,6 +33,7 @@ queues:
   still: {priority: gold, max_walltime_s: "10:00", parameters: {resizing: static}}
 """
 
+PACED = ["python", str(SUPPORT / "paced.py")]
 FAILING = """
 import msgspec
 from scheduler.policies.api import Grow, Reason, Stay
@@ -120,7 +122,7 @@ def test_live_in_two_queues(served, tmp_path):
     config = tmp_path / "site.yaml"
     config.write_text(SITE.replace("OWNER", served.place.owner))
     served.start("--config", str(config))
-    waits = ["python", "-m", "apps.synthetic", "--iterations", "60", "--seconds", "0.25"]
+    waits = ["python", "-m", "apps.synthetic", "--iterations", "100000", "--seconds", "0.1"]
     still = served.submit(waits, 1, max_processors=4, queue="still")
     grows = served.submit(waits, 1, max_processors=3, priority=5.0)
     job = served.when(grows, lambda job: job.size == 3)
@@ -147,11 +149,12 @@ def test_a_policy_that_fails_ends_a_simulation(failing):
 
 
 def test_a_live_service_outlives_a_policy_that_fails(served, failing):
-    waits = ["python", "-m", "apps.synthetic", "--iterations", "40", "--seconds", "0.1"]
+    program = [*PACED, "0.1", "apps.synthetic", "--iterations", "2", "--seconds", "0"]
     served.start("--processors", "2", "--scenario", "failing_policy:Failing")
-    job = served.submit(waits, 1, max_processors=2)
+    job = served.submit(program, 1, max_processors=2)
     behind = served.submit(["true"], 2)
-    assert served.wait(job).state == served.wait(behind).state == "COMPLETED"
+    served.when(job, lambda job: job.size == 2)
+    assert served.finish(job).state == served.wait(behind).state == "COMPLETED"
     story = served.story(job)
     place = f"failing_policy.py:{FAILING.splitlines().index(RATE) + 1}"
     assert (
@@ -182,9 +185,10 @@ def test_a_live_service_outlives_every_other_part_that_fails(served, failing):
     served.start("--processors", "4", *(word for field in fields for word in ("--set", field)))
     with pytest.raises(ReshapeError, match="2 processors"):
         served.submit(["true"], 2)  # no place would be acceptable
-    first = served.submit(["sleep", "0.5"], 4)
+    first = served.submit(WAITS, 4)
     second = served.submit(["true"], 4)
     third = served.submit(["true"], 4)
+    served.let_end(first)
     for job in (first, second, third):
         assert served.wait(job).state == "COMPLETED"
     log = served.place.log("serve").read_text()

@@ -28,6 +28,7 @@ GroupReady     .  .  .  job
 AgentArrival   .  .  agent  .
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .
+CheckSubmission  administrator  user  .  .
 RequestQuote    administrator  user  .  .
 ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from told import WAITS
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
@@ -24,6 +26,10 @@ class Order(msgspec.Struct, frozen=True):
     def key(self, job, now):
         return {key}
 """
+#: It goes on until it is cancelled. Its iterations get so much shorter on more processors that the
+#: policies see it on a loaded machine, too.
+GROWS = ["python", "-m", "apps.synthetic", "--iterations", "100000", "--seconds", "0.6"]
+GROWS += ["--speedup", "amdahl:serial=0"]
 APPEND = 'import sys; open("runs", "a").write(sys.argv[1] + "\\n")'
 
 
@@ -40,9 +46,10 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_edited_policy_changes_no_decision_of_the_past(served: Any, order: Path) -> None:
     served.start("--processors", "1", "--set", "order=recovery_order:Order")
-    first = served.submit(["sleep", "1"])
+    first = served.submit(WAITS)
     later = [served.submit([sys.executable, "-c", APPEND, f"job {n}"]) for n in (2, 3, 4)]
-    running = served.submit(["sleep", "20"])
+    running = served.submit(["sleep", "600"])
+    served.let_end(first)
     assert all(served.wait(job).state == "COMPLETED" for job in (first, *later))
     served.until(running, "RUNNING")
     waiting = served.submit([sys.executable, "-c", APPEND, "job 6"])
@@ -69,13 +76,13 @@ def test_recovery_needs_no_events(served: Any) -> None:
     ended = served.submit(["true"])
     assert served.wait(ended).state == "COMPLETED"
     growing = served.submit(
-        ["python", "-m", "apps.synthetic", "--iterations", "60", "--seconds", "0.15"],
+        GROWS,
         2,
         max_processors=4,
     )
     served.when(growing, lambda job: job.size == 4)
     served.kill()
-    with sqlite3.connect(served.place.journal) as journal:
+    with contextlib.closing(sqlite3.connect(served.place.journal)) as journal, journal:
         journal.execute("DELETE FROM events")
         journal.execute("DELETE FROM orders")
     served.start()
@@ -83,22 +90,25 @@ def test_recovery_needs_no_events(served: Any) -> None:
     job = served.job(growing)
     assert (job.state, job.size) == ("RUNNING", 4)
     assert [size for _, size in job.sizes] == [2, 3, 4]
-    assert served.wait(growing).state == "COMPLETED"
+    served.ask(m.Cancel(job=growing))
+    assert served.wait(growing).state == "CANCELLED"
 
 
 def test_a_replay_follows_a_run_through_its_recoveries(served: Any) -> None:
     served.start("--processors", "4", "--scenario", "pba-pr")
     growing = served.submit(
-        ["python", "-m", "apps.synthetic", "--iterations", "40", "--seconds", "0.15"],
+        GROWS,
         2,
         max_processors=4,
     )
     served.when(growing, lambda job: job.size == 4)
-    rigid = served.submit(["sleep", "0.5"], 2)
+    rigid = served.submit(["true"], 2)
     for _ in range(2):
         served.kill()
         served.start()
-    assert served.wait(rigid).state == served.wait(growing).state == "COMPLETED"
+    assert served.wait(rigid).state == "COMPLETED", "the job that grew made room"
+    served.ask(m.Cancel(job=growing))
+    served.wait(growing)
     with reading(served.place.journal) as records:
         found = compare(records.batches())
     assert found.difference is None, "\n".join(found.difference.lines)
@@ -107,11 +117,11 @@ def test_a_replay_follows_a_run_through_its_recoveries(served: Any) -> None:
 
 def test_a_damaged_record_falls_back_to_the_events(served: Any) -> None:
     served.start("--processors", "2")
-    ended, running = served.submit(["true"]), served.submit(["sleep", "20"])
+    ended, running = served.submit(["true"]), served.submit(["sleep", "600"])
     assert served.wait(ended).state == "COMPLETED"
     served.until(running, "RUNNING")
     served.kill()
-    with sqlite3.connect(served.place.journal) as journal:
+    with contextlib.closing(sqlite3.connect(served.place.journal)) as journal, journal:
         journal.execute("UPDATE records SET record=X'00'")
     served.start()
     assert served.job(ended).state == "COMPLETED"
@@ -122,9 +132,8 @@ def test_a_journal_of_a_later_release_is_not_touched(served: Any) -> None:
     served.start("--processors", "2")
     served.end()
     journal = served.place.journal
-    with sqlite3.connect(journal) as db:
+    with contextlib.closing(sqlite3.connect(journal)) as db, db:
         db.execute("UPDATE meta SET value='99' WHERE key='format'")
-    db.close()
     subprocess.run(["sync", str(journal)], check=True)
     before = journal.read_bytes()
     with pytest.raises(ReshapeError, match="journal format 99"):

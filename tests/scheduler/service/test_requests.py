@@ -11,6 +11,7 @@ from desk import Desk
 
 from reshape.wire import messages as m
 from reshape.wire.codec import encode
+from scheduler.config.settings import QueueConfig
 from scheduler.service.permissions import Sender, owner
 from scheduler.service.reading.reads import Reads
 
@@ -101,6 +102,33 @@ def test_a_job_of_another_user_is_refused_and_counted(
     assert (info.queued, info.refused) == (1, {"permission": 1})
     (answer,) = desk.ask(b"a", kind(job=1), user("ann"))
     assert isinstance(answer, m.Done | m.Explanation)
+
+
+def test_a_job_without_a_walltime_gets_that_of_its_queue(tmp_path: Path) -> None:
+    queues = {
+        "main": QueueConfig(),
+        "short": QueueConfig(max_walltime_s=600.0),
+        "long": QueueConfig(max_walltime_s=86400.0),
+        "own": QueueConfig(max_walltime_s=86400.0, default_walltime_s=7200.0),
+    }
+    desk = Desk(tmp_path / "other", queues=queues)
+    for name in ("", *queues):
+        request = msgspec.structs.replace(JOB, walltime_s=0.0, queue=name, key=f"of {name}")
+        number = desk.ask(b"a", m.Submit(submission=request))
+        assert desk.ask(b"a", m.Submit(submission=request)) == number  # the same key
+    (listed,) = desk.ask(b"a", m.ListJobs())
+    assert isinstance(listed, m.Jobs)
+    assert [job.walltime_s for job in listed.jobs] == [3600, 3600, 600, 3600, 7200]
+    (read,) = desk.ask(b"a", m.ReadSubmission(job=3))
+    assert isinstance(read, m.RecordedSubmission)
+    assert read.submission.walltime_s == 600  # rebalancing sends it to another site
+    (refused,) = desk.ask(
+        b"a",
+        m.CheckSubmission(submission=msgspec.structs.replace(JOB, walltime_s=601.0, queue="short")),
+    )
+    assert isinstance(refused, m.Failure)
+    assert "queue short has walltimes of 00:10:00 at most" in refused.message
+    desk.components.journal.close()
 
 
 def test_a_token_permits_the_messages_of_its_job_alone(

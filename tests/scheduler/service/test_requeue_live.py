@@ -101,7 +101,10 @@ def test_the_number_of_attempts_is_limited(served: Any) -> None:
     job = served.wait(number)
     assert (job.state, job.requeues) == ("FAILED", 3)
     assert job.reason.endswith("already requeued 3 times of 3 without a new checkpoint")
-    for argv, more in ((SUICIDE, {}), (["python", "-c", "raise SystemExit(3)"], {"requeue": True})):
+    for argv, more in (
+        (SUICIDE, {}),
+        (["python", "-c", "raise SystemExit(11)"], {"requeue": True}),
+    ):
         job = served.wait(served.submit(argv, **more))
         assert (job.state, job.requeues) == ("FAILED", 0)
 
