@@ -33,14 +33,22 @@ SIZES = {
     "power-of-2": [1, 2, 4, 2, 4, 2],
     "arbitrary": [1, 4, 5, 3],  # grids of 1 x 1, 2 x 2, 1 x 5 and 1 x 3
 }
-# The runtime knows the topology, an application only the sizes that follow from it.
-RUNS = [*((arguments, "arbitrary") for arguments in PROGRAMS)]
-RUNS += [("lu --n 160 --block 4", "nearly-square"), ("matmul --n 120 --block 2", "power-of-2")]
+# The runtime knows the topology, an application only the sizes that follow from it: `make test` has
+# one program for each of the other topologies.
+QUICK = [("lu", "nearly-square"), ("matmul", "power-of-2")]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "topology"), RUNS, ids=[f"{a.split()[0]}-{t}" for a, t in RUNS]
-)
+def cases() -> Iterator[Any]:
+    """Yield every program with every topology."""
+    for arguments in PROGRAMS:
+        for topology in RESIZES:
+            name = arguments.split()[0]
+            is_quick = topology == "arbitrary" or (name, topology) in QUICK
+            marks = [] if is_quick else [pytest.mark.long]
+            yield pytest.param(arguments, topology, marks=marks, id=f"{name}-{topology}")
+
+
+@pytest.mark.parametrize(("arguments", "topology"), list(cases()))
 def test_result_is_verified_after_resizes(tmp_path: Path, arguments: str, topology: str) -> None:
     """With each topology the original group leaves."""
     program, *options = arguments.split()

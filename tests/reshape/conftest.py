@@ -8,6 +8,7 @@ import pytest
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each rank be a world of its own, where an error does not abort other ranks."""
+    from application_scripts import set_world
     from mpi4py import MPI
 
-    monkeypatch.setattr(MPI, "COMM_WORLD", MPI.COMM_SELF)
+    set_world(monkeypatch, MPI.COMM_SELF)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import resizable
-from application_scripts import check_wrong_use, script
+from application_scripts import check_wrong_use, script, set_world
 from collective import divided
 from driver import Driver, run
 from mpi4py import MPI
@@ -30,7 +30,7 @@ def comm(request: pytest.FixtureRequest) -> Iterator[MPI.Intracomm]:
 def test_without_a_service_a_program_runs_on_its_mpi_world(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(MPI, "COMM_WORLD", comm)
+    set_world(monkeypatch, comm)
     monkeypatch.setattr("sys.argv", ["resizable.py", "5", "0"])
     with pytest.raises(SystemExit) as end:
         resizable.main()

@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from importlib import import_module
 
 import pytest
+from application_scripts import set_world
 from mpi4py import MPI
 
 
@@ -19,7 +20,7 @@ def run_app(patch: pytest.MonkeyPatch, comm: MPI.Intracomm, arguments: str) -> t
     comm : the world that the application sees.
     """
     name, *options = arguments.split()
-    patch.setattr(MPI, "COMM_WORLD", comm)
+    set_world(patch, comm)
     patch.setattr("sys.argv", [name, *options])
     output = io.StringIO()
     with redirect_stdout(output):

@@ -221,7 +221,7 @@ def test_an_unexpected_group_is_refused(tmp_path: Path) -> None:
         ("no-memory", "no memory for the new layout on rank 1: injected"),
         ("unmappable", "rank 2 cannot map the data of other processes: [Errno 24] Too many open"),
         ("corrupt", "the checksum of a has changed in the move"),
-        ("unpicklable", "app.state['function'] cannot be pickled: Can't pickle"),
+        ("unpicklable", "app.state['function'] cannot be pickled: Can't pickle "),
         ("unloadable", "app.state cannot be restored where the group starts"),
     ],
 )

@@ -144,22 +144,19 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
 
 def test_groups_that_restart_have_no_common_world(tmp_path: Path) -> None:
     """A job of two groups restarts in two groups: MPI.COMM_WORLD is neither's communicator."""
-    stop = tmp_path / "stop"
-    environment = {"STOP_FILE": str(stop)}
-    with Driver(tmp_path, [str(PROGRAM), "1000000", "0.01"]) as driver:
-        first = driver.start(1, "first", CHECK_STALE="1", **environment)
-        assert driver.expand(1, **environment).ok
-        group = driver.ready(1, KILL="2:0:before:run", **environment)
+    with job(tmp_path) as driver:
+        first = driver.start(1, "first", CHECK_STALE="1")
+        assert driver.expand(1).ok
+        group = driver.ready(1, KILL="2:0:before:run")
         driver.order_join(group)
         driver.send_to(group, m.Connect(port=driver.ports[-1].port))
         await_failure(driver, group)
         for each in driver.groups.values():
             driver.kill(each)
-        environment |= {"RESHAPE_GROUPS": "3:1 4:1", "CHECK_STALE": "1"}
+        environment = {"RESHAPE_GROUPS": "3:1 4:1", "CHECK_STALE": "1"}
         again, other = (driver.start(1, "restart", **environment) for _ in range(2))
         driver.serve(lambda: other.peer != b"" and driver.ports[-1].group == other.number)
         driver.send_to(other, m.Connect(port=driver.ports[-1].port))
-        stop.touch()
         assert finished(driver, again) == "sizes 1 2 right"
         texts = [first.text, again.text, other.text]
         assert ["COMM_WORLD is retired" in text for text in texts] == [False, True, True]
