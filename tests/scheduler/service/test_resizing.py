@@ -58,7 +58,7 @@ def test_a_job_contracts_to_its_last_group(served, scripted):
     assert sizes(job) == [2, 4, 6, 2]
     assert job.processors == "4-5"  # those of the last group; the first two are gone
     left = {process.pid for process in served.processes(agents=False)}
-    assert len(before - left) == 2 * (2 + 2)  # mpiexec, its proxy, two ranks, of both groups
+    assert len(before - left) == 2 * (2 + 2 * 2)  # mpiexec, its proxy, two ranks and their parents
     assert served.free() == 6
     job = served.wait(number)
     assert (job.state, job.facts) == ("COMPLETED", {"verified": True, "size": 2})
