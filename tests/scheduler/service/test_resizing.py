@@ -73,7 +73,7 @@ def test_a_job_contracts_to_its_last_group(served, scripted):
     assert sizes(job) == [2, 4, 6, 2]
     assert job.processors == "4-5"  # those of the last group; the first two are gone
     left = [process.environ()["RESHAPE_GROUP"] for process in served.processes(agents=False)]
-    assert left == ["3"] * 4  # mpiexec, its proxy, two ranks
+    assert left == ["3"] * 6  # mpiexec, its proxy, two ranks and their parents
     assert served.free() == 6
     job = served.finish(number)
     assert (job.state, job.facts) == ("COMPLETED", {"verified": True, "size": 2})
