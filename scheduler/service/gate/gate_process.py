@@ -34,8 +34,9 @@ HANDSHAKE_S = 5.0
 ADMISSIONS_PER_S, ADMISSIONS_AT_ONCE = 250.0, 100
 #: Connections that are accepted between two looks at those that are served.
 ACCEPTED_AT_ONCE = 16
-#: Seconds between two reports about refused connections, and sentences in each.
-REPORT_S, EXAMPLES = 0.25, 20
+#: Seconds between two looks at connections that are late, and reports about refused ones; sentences
+#: in each report.
+LOOK_S, EXAMPLES = 0.25, 20
 #: Seconds that a gate whose service has ended takes to pass on the last messages.
 LINGER_S = 1.0
 #: Bytes of a client after which the service is asked whether it has received a message from it, and
@@ -70,7 +71,7 @@ class Gate:
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._refused: Counter[str] = Counter()
         self._examples: list[str] = []
-        self._reported_at = 0.0
+        self._looked_at = 0.0
         self._asked: dict[str, Peer] = {}  # of which the service has received no message yet
         self._paused: dict[Peer, float] = {}  # from which no more is read, and since when
         self._unannounced: deque[Peer] = deque()  # are verified when the pipe takes their addresses
@@ -83,23 +84,28 @@ class Gate:
         self._port.setblocking(False)
         self._epoll.register(self._port, _IN)
         self._epoll.register(stdin, _IN)
-        while not self._turn(0.05 if self._unproven else REPORT_S):
+        while not self._turn(0.05 if self._unproven else LOOK_S):
             now = time.monotonic()
             self._admit(now)
             self._verify()
-            for peer in self._unproven.expired(now):
-                self._refuse(peer, f"it has not proved a key within {HANDSHAKE_S:g} s")
-            for peer, since in list(self._paused.items()):
-                if now - since > UNREAD_S:
-                    size = f"{MOST_UNREAD_BYTES >> 20} MiB"
-                    self._refuse(peer, f"it sends a message of more than {size}", "message")
-            self._report_refusals(now)
+            if now - self._looked_at > LOOK_S:
+                self._looked_at = now
+                self._end_late_ones(now)
+                self._report_refusals()
         self._epoll.unregister(stdin)
         self._epoll.unregister(self._port)
         self._port.close()
         until = time.monotonic() + LINGER_S
         while self._served and time.monotonic() < until:
             self._turn(0.05)
+
+    def _end_late_ones(self, now: float) -> None:
+        for peer in self._unproven.expired(now):
+            self._refuse(peer, f"it has not proved a key within {HANDSHAKE_S:g} s")
+        for peer, since in list(self._paused.items()):
+            if now - since > UNREAD_S:
+                size = f"{MOST_UNREAD_BYTES >> 20} MiB"
+                self._refuse(peer, f"it sends a message of more than {size}", "message")
 
     def _turn(self, wait_s: float) -> bool:
         """Handle what has arrived, proven connections first; return whether the gate ends."""
@@ -339,11 +345,8 @@ class Gate:
                 self._sides.pop(side.socket.fileno(), None)
                 side.socket.close()  # epoll forgets it
 
-    def _report_refusals(self, now: float) -> None:
-        if not self._refused or now - self._reported_at < REPORT_S:
-            return
-        self._reported_at = now
-        if self._report(Refusals(dict(self._refused), self._examples)):
+    def _report_refusals(self) -> None:
+        if self._refused and self._report(Refusals(dict(self._refused), self._examples)):
             self._refused, self._examples = Counter(), []
 
     def _report(self, report: Report) -> bool:

@@ -19,6 +19,8 @@ _MOST_INITIATE_BYTES = 2048
 #: Begin of INITIATE among the bytes of the client, of READY or ERROR among those of the service.
 _INITIATE_AT = _GREETING_BYTES + _HELLO_BYTES
 _RESULT_AT = _GREETING_BYTES + _WELCOME_BYTES
+#: Ends of what a client sends at a time, the last first: HELLO, greeting, version, signature.
+_STEPS = (_INITIATE_AT, _GREETING_BYTES, _SIGNATURE_BYTES + 1, _SIGNATURE_BYTES)
 #: Bytes that a client can have sent when its INITIATE is complete.
 MOST_BYTES = _INITIATE_AT + _MOST_INITIATE_BYTES
 
@@ -81,8 +83,12 @@ class Handshake:
         return _INITIATE_AT + header + int.from_bytes(frame[1:header], "big")
 
     def to_pass(self) -> bytes:
-        """Return what may be passed on without a turn: all bytes before INITIATE."""
-        part = bytes(self.sent[self.passed : _INITIATE_AT])
+        """Return what may be passed on without a turn: the whole steps before INITIATE.
+
+        Single bytes of a slow client would cost the service as much as whole steps.
+        """
+        end = next((step for step in _STEPS if step <= len(self.sent)), 0)
+        part = bytes(self.sent[self.passed : end])
         self.passed += len(part)
         return part
 

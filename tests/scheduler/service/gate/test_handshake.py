@@ -22,13 +22,14 @@ def test_lengths() -> None:
 @pytest.mark.parametrize("initiate", [INITIATE, SHORT_INITIATE])
 def test_initiate_is_held_back_until_it_is_complete(initiate: bytes) -> None:
     sent = GREETING + HELLO + initiate
-    made, passed = Handshake(), b""
+    made, parts = Handshake(), list[bytes]()
     for number in range(len(sent)):
         assert made.add(sent[number : number + 1])
         assert made.has_signature == (number >= 9)
         assert made.is_complete == (number == len(sent) - 1)
-        passed += made.to_pass()
-    assert passed == GREETING + HELLO
+        parts.append(made.to_pass())
+    assert b"".join(parts) == GREETING + HELLO
+    assert [len(part) for part in parts if part] == [10, 1, 53, 202], "whole steps"
     assert made.initiate() == initiate
     assert made.initiate() == made.to_pass() == b""
 
