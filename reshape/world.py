@@ -13,8 +13,10 @@ import gc
 
 from mpi4py import MPI
 
-#: The world of this process, valid for its whole life.
-WORLD = MPI.Intracomm(MPI.COMM_WORLD)
+#: The world of this process, valid for its whole life. Its handle is copied, because a function of
+#: MPI may be called only after its initialization.
+WORLD = MPI.Intracomm()
+ctypes.memmove(MPI._addressof(WORLD), MPI._addressof(MPI.COMM_WORLD), MPI._sizeof(MPI.Comm))
 NOTE = (
     "MPI.COMM_WORLD and communicators from before a resize do not belong to the present processes "
     "of this job: use app.comm, and read it again in each iteration"

@@ -13,6 +13,7 @@ the seconds of an iteration. Environment variables inject faults and change the 
     RELABEL     the order of the ranks is optimized for any number of bytes
     REVERSE     the order of the ranks is reversed at each resize
     SMALLER     the first array has another shape
+    STOP_FILE   path of a file that ends the loop
     CHECK_STALE the communicator and array of before a resize are used after it, and
                 MPI.COMM_WORLD at the begin of the block
     CHECKPOINT  every:directory of its checkpoints
@@ -174,6 +175,10 @@ def ragged_data_is_right(comm: Any, s: Any, x: Any, t: Any, done: int) -> bool:
     return bool(right) and [item for own in items for item in own] == expected
 
 
+def stopped(comm: Any) -> bool:
+    return bool(comm.bcast(os.path.exists(os.environ.get("STOP_FILE", "")), root=0))
+
+
 def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
     """Check that communicator and array of before a resize cannot be used."""
     from mpi4py import MPI
@@ -237,6 +242,8 @@ def main() -> None:
                 item["done"] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
             done = step + 1
+            if "STOP_FILE" in os.environ and stopped(app.comm):
+                break
         rank = app.comm.rank
         right = all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))
         right &= ragged_data_is_right(app.comm, s, x, t, done)

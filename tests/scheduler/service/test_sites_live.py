@@ -101,7 +101,7 @@ def test_the_best_site_by_each_metric_gets_the_job(sites: Sites) -> None:
     assert "job 1" in explained
     cancelled = sites.reshape("cancel", "--sites", sites.file, "left:1", "right:last").stdout
     assert cancelled == "cancelled job left:1\ncancelled job right:1\n"
-    ended = sites.reshape("wait", "--sites", sites.file, "left:1", "right:1", code=15)
+    ended = sites.reshape("wait", "--sites", sites.file, "left:1", "right:1", code=128 + 15)
     assert [line.split()[:3] for line in ended.stdout.splitlines()] == [
         ["job", "left:1:", "CANCELLED"],
         ["job", "right:1:", "CANCELLED"],

@@ -68,4 +68,4 @@ def test_a_key_of_another_request_is_refused(tmp_path: Path) -> None:
     assert "'k1' belongs to job 1, which has another request" in answer.message
     answer = submit(desk, submission(key="x" * 201))
     assert isinstance(answer, m.Failure)
-    assert "at most 200 characters" in answer.message
+    assert "at most 200 are accepted" in answer.message
