@@ -42,6 +42,9 @@ _KEY_BYTES = 40
 MOST_FRAMES = 5
 #: Name of the property of each message on TCP that has the address of its sender.
 _ADDRESS = "X-Address"
+#: Messages after which handshakes are answered, also within a turn of the service: as many keys as
+#: there are lanes wait for it, and then those of the next connections.
+ANSWER_EVERY = 8
 #: Flags as plain numbers: arithmetic on the enumeration costs more than sending a message.
 _NOW, _NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -75,6 +78,7 @@ class Connections:
         self._unread: set[str] = set()  # addresses of whose next message the gate is told
         self._poller = zmq.Poller()
         self._remote_first = False
+        self._until_answers = 0
         self._files = SpareFiles([directory.socket, *directory.lanes])
 
     def bind(self) -> None:
@@ -163,8 +167,12 @@ class Connections:
 
         Both sockets are read in turn, so that many messages at one do not delay those at the other.
         """
-        if self._remote is None:
+        if self._remote is None or self._gate is None:
             return self._receive_local()
+        self._until_answers -= 1
+        if self._until_answers <= 0:
+            self._until_answers = ANSWER_EVERY
+            self._answer_questions(self._gate)
         self._remote_first = not self._remote_first
         if self._remote_first:
             return self._receive_remote() or self._receive_local()
