@@ -31,7 +31,7 @@ from scheduler.service.gate.unproven import Limits, Unproven
 #: Seconds in which a connection has to prove its key.
 HANDSHAKE_S = 5.0
 #: Connections that are admitted to the service a second, and at once.
-ADMISSIONS_PER_S, ADMISSIONS_AT_ONCE = 250.0, 100
+ADMISSIONS_PER_S, ADMISSIONS_AT_ONCE = 250.0, 200
 #: Connections that are accepted between two looks at those that are served.
 ACCEPTED_AT_ONCE = 16
 #: Seconds between two looks at connections that are late, and reports about refused ones; sentences
