@@ -121,12 +121,17 @@ class Exclusions:
         return True
 
     def move(self, by_s: float, now: float) -> bool:
-        """Move all exclusions by some seconds; return whether there are any."""
+        """Move reservations and expiries by some seconds; return whether there is any exclusion.
+
+        The processors of a failed start are held for a duration, and so are not moved.
+        """
         moved = [
             msgspec.structs.replace(old, begin=old.begin + by_s, end=old.end + by_s)
+            if old.admits or old.expires
+            else old
             for old in self
-            if old.end + by_s > now
         ]
+        moved = [exclusion for exclusion in moved if exclusion.end > now]
         was_empty = not self._by_name
         self._by_name = {exclusion.name: exclusion for exclusion in moved}
         self._set_next_change(now)

@@ -17,7 +17,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.registry import find
 from scheduler.policies.scenario import Scenario
-from scheduler.state.exclusions import Exclusion, Exclusions
+from scheduler.state.exclusions import Exclusion, Exclusions, expiry_of, hold_of
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
 
@@ -150,6 +150,21 @@ def test_processors_that_are_counted_cannot_be_excluded() -> None:
 def test_an_exclusion_must_end_after_it_begins() -> None:
     with pytest.raises(ValueError, match=r"'r' must end after it begins, got 5\.0 to"):
         Exclusion("r", ProcSet.span(0, 2), 5.0, 5.0)
+
+
+def test_only_what_was_agreed_on_by_wall_clock_moves_with_it() -> None:
+    exclusions = Exclusions()
+    exclusions.put(Exclusion("course", ProcSet.span(0, 2), 100.0, 200.0, admits=True), 0.0)
+    exclusions.put(Exclusion(expiry_of("n2"), ProcSet.span(2, 2), 300.0), 0.0)
+    exclusions.put(Exclusion(hold_of("n3"), ProcSet.span(4, 2), 0.0, 30.0), 0.0)
+    assert exclusions.move(3600.0, 1.0)
+    begins = {exclusion.name: (exclusion.begin, exclusion.end) for exclusion in exclusions}
+    assert begins == {
+        "course": (3700.0, 3800.0),
+        expiry_of("n2"): (3900.0, inf),
+        hold_of("n3"): (0.0, 30.0),
+    }
+    assert exclusions.next_change == 30.0
 
 
 def test_what_exclusions_keep_from_jobs() -> None:
