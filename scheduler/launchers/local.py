@@ -208,11 +208,6 @@ def start_proxy(
     return _start(variables, cwd, None, list(command), size)
 
 
-def _ranks(argv: Sequence[str]) -> list[str]:
-    """Return the command that runs a program as a rank and reports its end."""
-    return [sys.executable, "-I", "-S", _RANK, *argv]
-
-
 def _mpiexec() -> str:
     try:
         return str(mpiexec_path({}))

@@ -140,16 +140,18 @@ class NodeGroups:
         spans = isinstance(order, m.StartGroup) and bool(order.hosts)
         is_proxy = isinstance(order, m.StartProxy)
         tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy)
+        folders = "\n".join([str(self._folders.memory), *order.own_folders])
         try:
             mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            folders = "\n".join([str(self._folders.memory), *order.own_folders])
             tree.start = _started(order, own | numbers | cpus | {own_folders.VARIABLE: folders})
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
         output = order.output if isinstance(order, m.StartGroup) else ""
-        self._groups[key] = GroupProcesses(*key, tree, cpus=order.cpus, output=output)
+        self._groups[key] = GroupProcesses(
+            *key, tree, cpus=order.cpus, output=output, own_folders=folders
+        )
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
@@ -342,7 +344,7 @@ class NodeGroups:
         if group.tail is None and group.output and start is not None and not any(start.failure):
             note = "" if group.kill_at is None else _note(group)
             try:
-                group.tail = OutputEnd(group.output, note)
+                group.tail = OutputEnd(group.output, note, group.own_folders)
             except OSError as error:
                 log.warning("cannot read %s: %s", group.output, error.strerror)
         return group.output_end is not None

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from scheduler.launchers.own_folders import VARIABLE
 from scheduler.launchers.prctl import die_with_parent
 
 _SCRIPT = str(Path(__file__).with_name("tail.py"))
@@ -25,16 +26,17 @@ class OutputEnd:
     ----------
     path : the file.
     note : line to append to it; "": none.
+    own_folders : those of the service, one a line; a file in one of them is left alone.
 
     Raises
     ------
     OSError : no process can be started.
     """
 
-    def __init__(self, path: str, note: str) -> None:
+    def __init__(self, path: str, note: str, own_folders: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", _SCRIPT, path, note],
-            env={},  # without the variables that tell to which group a process belongs
+            env={VARIABLE: own_folders},  # none that tells to which group a process belongs
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

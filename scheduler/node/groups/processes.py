@@ -193,6 +193,7 @@ class GroupProcesses:
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
     output : path of its output file; "": none.
+    own_folders : folders of the service, one a line, in which its output must not be.
     tail : the end of its output, which is read when a failed group has ended; None: it is not.
     """
 
@@ -205,6 +206,7 @@ class GroupProcesses:
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
     output: str = ""
+    own_folders: str = ""
     tail: OutputEnd | None = None
 
     @property

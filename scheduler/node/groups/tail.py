@@ -4,7 +4,8 @@ This file is executed as a script, in a process of its own:
 
     python -I -S tail.py FILE NOTE
 
-Nothing is appended if NOTE is empty, and nothing is done if FILE is not a regular file.
+Nothing is appended if NOTE is empty. Nothing is done if FILE is not a regular file, or is one of
+the service (`own_folders`): the job may have replaced its output by a link.
 """
 
 from __future__ import annotations
@@ -12,6 +13,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING or __package__:
+    from scheduler.launchers import own_folders
+else:  # importing the package takes longer than all that is done here
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path.append(os.path.join(os.path.dirname(os.path.dirname(here)), "launchers"))
+    import own_folders
 
 #: Bytes that are read, at most.
 MOST_BYTES = 16 << 10
@@ -23,9 +32,12 @@ def main() -> None:
     # Without O_NONBLOCK, opening a named pipe waits for the other end.
     flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode):
-        begin = max(0, found.st_size - MOST_BYTES)
+    status = os.fstat(descriptor)
+    own = os.environ.get(own_folders.VARIABLE, "").splitlines()
+    is_own = own_folders.folder_around(f"/proc/self/fd/{descriptor}", own)
+    is_own = is_own or own_folders.folder_with(descriptor, own)
+    if stat.S_ISREG(status.st_mode) and not is_own:
+        begin = max(0, status.st_size - MOST_BYTES)
         text = os.pread(descriptor, MOST_BYTES, begin)
         if begin:  # the first line is cut
             text = text.partition(b"\n")[2] or text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ import pytest
 from scheduler.node.groups.output_end import OutputEnd
 
 
-def read(path: Path, note: str = "") -> str:
+def read(path: Path, note: str = "", own: Path | str = "") -> str:
     """Read the end of a file, and wait for the process that does it."""
-    end = OutputEnd(str(path), note)
+    end = OutputEnd(str(path), note, str(own))
     limit = time.monotonic() + 60
     while (text := end.text()) is None:
         assert time.monotonic() < limit
@@ -45,3 +46,17 @@ def test_other_files_give_nothing_and_are_not_changed(kind: str, tmp_path: Path)
         path.mkdir()
     assert read(path, "a note") == ""
     assert path.exists() == (kind != "missing")
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_file_of_the_service_that_a_job_links_to_is_left_alone(
+    link: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    """The job replaces its output while it runs, by a link to the journal."""
+    service, output = tmp_path / "service", tmp_path / "out"
+    service.mkdir()
+    (service / "journal.db").write_text("records\n")
+    link(service / "journal.db", output)
+    assert read(output, "a note", own=service) == ""
+    assert (service / "journal.db").read_text() == "records\n"
+    assert read(output, "a note") == "records\n", "it is the folder that counts"
