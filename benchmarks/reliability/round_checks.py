@@ -125,7 +125,7 @@ def processes(service: Service, *, of_jobs: bool = False) -> list[str]:
                 continue
             line = " ".join(process.cmdline())
             environment = process.environ()
-            belongs = environment.get("RESHAPE_SERVER") == service.place.endpoint
+            belongs = environment.get("RESHAPE_SERVER") == service.endpoint
             belongs |= "RESHAPE_AGENT" in environment and FOLDER_VARIABLE in environment
             if belongs or (not of_jobs and folder in line and "one_round" not in line):
                 found.append(f"process {process.pid} {line[:100]}")

@@ -62,6 +62,7 @@ class Service:
         self.config.write_text(SERVICE)
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self.endpoint = ""  # of the present start; the directory forgets it when the service ends
 
     def start(self, *options: str) -> None:
         """Start a process of the service."""
@@ -101,6 +102,7 @@ class Service:
             self.keep_up()
             info = self.ask(m.ServerInfo())
             if isinstance(info, m.Info) and all(state == "up" for *_, state in info.nodes):
+                self.endpoint = self.place.endpoint
                 return info
             time.sleep(0.05)
         return None

@@ -81,7 +81,7 @@ def begin(
         return
     match fault.kind:
         case "kill" | "stop" | "term":
-            strike(around, number, service.place.endpoint)
+            strike(around, number, service.endpoint)
         case "cancel":
             job = random.Random(number + service.outcome.seed).choice(sorted(jobs))
             cancelled.add(job)
