@@ -16,6 +16,7 @@ from types import TracebackType
 
 import psutil
 import zmq
+from waiting import LIMIT_S
 
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire import messages as m
@@ -23,7 +24,6 @@ from reshape.wire.codec import decode, encode
 from scheduler.node.groups import mpi_memory
 
 JOB, TOKEN = 7, "secret"
-TIMEOUT_S = 60.0
 
 
 class LibraryMemory:
@@ -49,7 +49,7 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
         text=True,
     )
     try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         process.terminate()
         out, err = process.communicate()
@@ -90,6 +90,8 @@ class Driver:
         self.folder, self.argv = folder, [sys.executable, *map(str, argv)]
         self.shm = shm or Path("/dev/shm") / f"reshape-test-{os.getpid()}-{time.monotonic_ns()}"
         self.groups: dict[int, Group] = {}
+        self.environment: dict[str, str] = {}  # of all groups, besides that of each
+        self.stop_file = folder / "stop"  # created by `finish`
         self.welcome = m.Welcome()
         self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
         self.points = 0  # requests at resize points
@@ -154,7 +156,7 @@ class Driver:
         with out.open("wb") as stream:
             process = subprocess.Popen(
                 [str(mpiexec_path()), "-n", str(size), *self.argv],
-                env=clean_environment(os.environ) | own | environment,
+                env=clean_environment(os.environ) | own | self.environment | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -188,7 +190,7 @@ class Driver:
             env=clean_environment(os.environ),
             stdin=subprocess.DEVNULL,
             check=True,
-            timeout=30,
+            timeout=LIMIT_S,
         )
 
     @property
@@ -211,7 +213,7 @@ class Driver:
         """Open a socket on the same endpoint, as a service that starts again."""
         self._listen()
 
-    def serve(self, until: Callable[[], bool], timeout: float = TIMEOUT_S) -> None:
+    def serve(self, until: Callable[[], bool], timeout: float = LIMIT_S) -> None:
         """Answer the job until a condition holds."""
         deadline = time.monotonic() + timeout
         while not until():
@@ -272,7 +274,7 @@ class Driver:
         self.decide = lambda _: m.Proceed()
         return serial
 
-    def await_report(self, serial: int, timeout: float = TIMEOUT_S) -> m.ResizeReport:
+    def await_report(self, serial: int, timeout: float = LIMIT_S) -> m.ResizeReport:
         """Answer the job until it reports this resize."""
         self.serve(lambda: serial in [r.serial for r in self.reports], timeout)
         return next(r for r in self.reports if r.serial == serial)
@@ -305,8 +307,12 @@ class Driver:
                 assert process.returncode == 0, self.groups[number].text
         return report
 
-    def finish(self, timeout: float = TIMEOUT_S) -> str:
-        """Answer the job until all groups have ended with success; return their output."""
+    def finish(self, timeout: float = LIMIT_S) -> str:
+        """Answer the job until all groups have ended with success; return their output.
+
+        A job that iterates until there is `stop_file` ends now.
+        """
+        self.stop_file.touch()
         self.pace_s = 0.0
         for group in self.groups.values():
             self.serve(lambda group=group: group.process.poll() is not None, timeout)

@@ -13,6 +13,7 @@ the seconds of an iteration. Environment variables inject faults and change the 
     RELABEL     the order of the ranks is optimized for any number of bytes
     REVERSE     the order of the ranks is reversed at each resize
     STOP_FILE   path of a file that ends the loop
+    PROGRESS    path of a file that gets a byte for each iteration
     SMALLER     the first array has another shape
     CHECK_STALE the communicator and array of before a resize are used after it
     CHECKPOINT  every:directory of its checkpoints
@@ -240,6 +241,9 @@ def main() -> None:
                 item["done"] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
             done = step + 1
+            if "PROGRESS" in os.environ and app.comm.rank == 0:
+                with open(os.environ["PROGRESS"], "a") as stream:
+                    stream.write(".")
             if "STOP_FILE" in os.environ and stopped(app.comm):
                 break
         rank = app.comm.rank
