@@ -11,6 +11,7 @@ is first used, so that tools that need only sizes or messages start quickly.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ __all__ = ["ReshapeError", "__version__", "application"]
 def __getattr__(name: str) -> object:
     """Look up the names that take long to import: `application` and the installed version."""
     if name == "application":
+        import_module("reshape.hidden").check_found(["redistribution"], sys.path)
         return import_module("reshape.app").application
     if name == "__version__":
         return import_module("importlib.metadata").version("reshape-mpi")

@@ -30,7 +30,7 @@ SUBCOMMANDS = {
     ),
     "pool": Entry("scheduler.client.pool.commands:pool", "Add, list and remove elastic pools."),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
-    "cancel": Entry("scheduler.client.commands:cancel", "Cancel jobs."),
+    "cancel": Entry("scheduler.client.bulk.cancel_command:cancel", "Cancel jobs."),
     "rebalance": Entry(
         "scheduler.client.sites.rebalance_command:rebalance", "Move waiting jobs to better sites."
     ),

@@ -1,4 +1,4 @@
-"""The end of a world after an error on one of its ranks."""
+"""The end of a program after an error on one of its ranks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import os
 import sys
 import time
 import traceback
-from typing import NoReturn
-
-from mpi4py import MPI
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
 
 from reshape.errors import ReshapeError
+from reshape.world import WORLD, add_note, is_retired
+
+if TYPE_CHECKING:
+    from reshape.wire.link import Link
 
 _FORWARD_S = 0.3  # for mpiexec to forward the output before the abort
 _RANK_0_FIRST_S = 0.6  # head start of rank 0, so that it prints an error of all ranks
 _ABORTED_S = 10.0
+_MOST_CHARACTERS = 500
 
 
-def abort(error: BaseException) -> NoReturn:
+def abort(error: BaseException, link: Link | None) -> NoReturn:
     """Print the error and abort this process's world, whose other ranks may wait for this one.
 
     Connected worlds are not aborted: the process that started them has to end them. An error that
     occurs on every rank is printed once. The exit code is 1, or that of a SystemExit.
     """
-    if MPI.COMM_WORLD.rank != 0:
+    if WORLD.rank != 0:
         time.sleep(_RANK_0_FIRST_S)
     code = 1
     if isinstance(error, SystemExit):
@@ -36,10 +40,47 @@ def abort(error: BaseException) -> NoReturn:
         print(f"reshape: error: {error}", file=sys.stderr)
     else:
         traceback.print_exception(error)
+    tell(link, error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or without a reader
             stream.flush()
     time.sleep(_FORWARD_S)
-    MPI.COMM_WORLD.Abort(code)
+    WORLD.Abort(code)
     time.sleep(_ABORTED_S)  # Abort of MPICH 5 returns; mpiexec ends the process
     os._exit(code)
+
+
+def tell(link: Link | None, error: BaseException) -> None:
+    """Report an error to the service, which names it as the reason of the end of the group."""
+    why = describe(error)
+    if link is not None and why:
+        link.fault(why)
+
+
+def describe(error: BaseException) -> str:
+    """Describe an error in one line with its notes; empty for an exit code."""
+    if isinstance(error, SystemExit):
+        text = error.code if isinstance(error.code, str) else ""
+    elif isinstance(error, ReshapeError):
+        text = str(error)
+    else:
+        lines = traceback.format_exception_only(error)
+        text = lines[-1] if isinstance(error, SyntaxError) else lines[0]
+    first = text.strip().split("\n")[0].removesuffix(", error stack:")
+    return "; ".join([first, *getattr(error, "__notes__", ())])[:_MOST_CHARACTERS]
+
+
+def explain_later_errors(link: Link | None) -> None:
+    """Let an error of MPI.COMM_WORLD that ends the program after its block say what to use."""
+    if not is_retired():
+        return
+    hook = sys.excepthook
+
+    def explain(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        add_note(error)
+        tell(link, error)
+        hook(kind, error, trace)
+
+    sys.excepthook = explain

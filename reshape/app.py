@@ -59,8 +59,8 @@ def application(topology: str | Topology | None = None, verify: bool | None = No
     `Application.state`. **All other data belongs to one process**: a variable computed before a
     resize does not exist in the processes that join. Derive such values from `app.comm` in each
     iteration, or keep them in `app.state`. Communicators derived from `app.comm` must be freed
-    before the iteration ends. Every process must make the same registrations in the same order
-    before it calls `app.iterations()`.
+    before the iteration ends. After a resize, operations on MPI.COMM_WORLD raise an error. Every
+    process must make the same registrations in the same order before it calls `app.iterations()`.
     """
     if isinstance(topology, str):
         topology = Topology.parse(topology)
@@ -88,6 +88,9 @@ class Application:
     def __enter__(self) -> Application:
         """Collective over COMM_WORLD. Start the job, or prepare to join it.
 
+        In a process that joins, and in a job that restarts with several groups, MPI.COMM_WORLD is
+        not the communicator of the job: all operations on it but `Abort` raise an error from here.
+
         Raises
         ------
         ReshapeError : the service refuses the job, the program contradicts its submission, or
@@ -108,15 +111,20 @@ class Application:
     ) -> None:
         """Collective over app.comm. End the job; after an error, abort all its processes."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            from reshape.abort import explain_later_errors
+
             self._close()
+            explain_later_errors(self._link)
         else:
             self._fail(error)
 
     def _set_up(self) -> None:
-        from mpi4py import MPI
+        from reshape.output import write_whole_lines
+        from reshape.world import WORLD, retire
 
+        write_whole_lines()
         who = identity()
-        world = MPI.COMM_WORLD.Dup()
+        world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
         job = JobContext(world, group, folder, (group,) * world.size, topology=self._topology)
         self._job = job
@@ -133,6 +141,8 @@ class Application:
         Application._submitted = True
         self._link, self._role, job.pace = Link(who), who.role, Pace.of()
         self._is_fresh_start = self._role == "first"
+        if self._role == "join" or len(who.groups) > 1:
+            retire()
         if len(who.groups) > 1:
             from reshape.resizing.assembly import assemble
 
@@ -168,11 +178,14 @@ class Application:
         """Abort the other processes of this world, which may wait for this one."""
         from mpi4py import MPI
 
-        from reshape.abort import abort
+        from reshape.abort import abort, tell
+        from reshape.world import WORLD, add_note
 
-        comm = MPI.COMM_WORLD if self._job is None else self._job.comm
+        add_note(error)
+        comm = WORLD if self._job is None else self._job.comm
         if comm != MPI.COMM_NULL and comm.size > 1:
-            abort(error)
+            abort(error, self._link)
+        tell(self._link, error)
         if self._job is not None:
             self._close()
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from reshape.errors import nearest
 
+#: Digits of an amount, at most: files and messages hold 64 bits.
+LONGEST_AMOUNT = 18
+
 
 def key_value(item: str, known: Iterable[str] | None = None) -> tuple[str, str]:
     """Split ``key=value``; white space around key and value is removed.
@@ -58,5 +61,7 @@ def amounts(items: Iterable[str]) -> dict[str, int]:
     for name, text in key_values(items).items():
         if not text.isdecimal():
             raise ValueError(f"{name}={text}: {text!r} is not a whole number >= 0")
+        if len(text) > LONGEST_AMOUNT:
+            raise ValueError(f"{name}={text} is too large: at most {LONGEST_AMOUNT} digits")
         found[name] = int(text)
     return found

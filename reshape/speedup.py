@@ -17,7 +17,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import import_module
 from math import inf, isfinite, log
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -25,6 +24,7 @@ import msgspec
 
 from reshape.errors import nearest
 from reshape.key_values import key_values
+from reshape.user_modules import user_module
 
 
 class Speedup(Protocol):
@@ -283,7 +283,7 @@ def named(text: str) -> Speedup:
     module, _, name = place.partition(":")
     try:
         values = {key: _number(value) for key, value in key_values(rest).items()}
-        made = getattr(import_module(module), name)(**values)
+        made = getattr(user_module(module), name)(**values)
     except Exception as error:  # code of a user
         kind = type(error).__name__
         raise ValueError(f"performance model {text!r} cannot be made: {kind}: {error}") from None

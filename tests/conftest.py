@@ -5,15 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from hypothesis import settings
 
-pytest_plugins = ["left_behind", "suite"]
-
-# The time of one example varies too much on a machine that also runs MPI ranks. Tests scale their
-# numbers of examples by the profile: see `example_counts`.
-settings.register_profile("thorough", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=20)
-settings.load_profile("quick")
+pytest_plugins = ["collective", "left_behind", "suite"]
 
 # A background job of a shell ignores SIGINT, and its child processes inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -26,6 +19,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the results of tests/**/*.txt as expected outputs; read the diff",
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads --hypothesis-profile
+def pytest_configure(config: pytest.Config) -> None:
+    """Define the profiles of Hypothesis, without which a rank starts in half the time."""
+    if config.getoption("--with-mpi"):
+        return
+    from hypothesis import settings
+
+    # The time of one example varies too much on a machine that also runs MPI ranks. Tests scale
+    # their numbers of examples by the profile: see `example_counts`.
+    settings.register_profile("thorough", deadline=None)
+    settings.register_profile("quick", deadline=None, max_examples=20)
+    settings.load_profile("quick")
 
 
 @pytest.fixture

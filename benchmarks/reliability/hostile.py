@@ -1,6 +1,6 @@
 """Hostile messages at a service that answers resize points.
 
-    python benchmarks/reliability/hostile.py [--messages 10000] [--seconds 8] [--json]
+    python benchmarks/reliability/hostile.py [--messages 10000] [--seconds 8] [--files 4096]
 
 starts a real service that listens on its local socket and, with CURVE, on TCP. Jobs (a stand-in
 replaces their processes and the agent) reach resize points at a steady rate, first without and then
@@ -10,11 +10,13 @@ row has
 - `sent`: messages or connections that were sent within the time of the row;
 - `refused`: by how much the counts of refusals in `reshape info` have grown;
 - `lines`: lines that the log of the service has grown by;
-- `p50_ms`, `p99_ms`: latency of the resize points; `ratio`: p99 relative to that without attack.
+- `p50_ms`, `p99_ms`: latency of the resize points; `ratio`: p99 relative to that without attack;
+- `connect_s`: the longest time in which a client with a key connected and got an answer.
 
-The exit code is 1 if the service or a job of it is gone, or if not everything was refused. The
-count for "no key" is a lower bound: it omits as many connections as there are proven ones.
-Connections that end within a message are not counted, nor are messages above the limit of ZeroMQ.
+The service may have `--files` files open. Of silent connections, twice as many are made, and as
+many are open at a time. The exit code is 1 if the service or a job of it is gone, or if not
+everything was refused. On the local socket, connections that end within a message are not counted,
+nor are messages above the limit of ZeroMQ.
 """
 
 from __future__ import annotations
@@ -23,255 +25,38 @@ import argparse
 import json
 import multiprocessing
 import os
-import random
+import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import count, cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
-import zmq
 
 from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.access_file import AccessFile
-from reshape.wire.client import Client, use_keys
-from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL, encode
+from reshape.wire.client import Client, connect
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))
+from hostile_attacks import ATTACKS, BY_MANY, UNCOUNTED, Target
+from hostile_connections import PROCESSES
 from service import SIZE, FirstRanks, service, submission, submit
 
-#: Rounds of the opening of a TCP connection that are recorded and sent again.
-RECORDED_S = 0.3
+#: Slow connections; seconds between two connections of a client with a key.
+SLOW, PROBE_S = 5000, 0.2
 
 
-@dataclass(frozen=True)
-class Target:
-    """What an attacker knows of a service.
-
-    Attributes
-    ----------
-    endpoint : local socket.
-    port : TCP port on this machine.
-    user : access file of a user who owns no job.
-    job : access file of jobs.
-    victim : number of a job of another user.
-    """
-
-    endpoint: str
-    port: int
-    user: Path
-    job: Path
-    victim: int
-
-
-Attack = Callable[[Target], Iterator[None]]
-"""Sends one hostile message, or makes one hostile connection, at each step."""
-
-
-def malformed(target: Target) -> Iterator[None]:
-    """Messages that are no messages, over the local socket."""
-    return _send(_bad_frames(), target.endpoint)
-
-
-def malformed_tcp(target: Target) -> Iterator[None]:
-    """The same over TCP with the key of a user."""
-    return _send(_bad_frames(), target.endpoint, read_access(target.user))
-
-
-def oversized(target: Target) -> Iterator[None]:
-    """Messages above the limit, and above that of ZeroMQ; only a few, since each is large."""
-    sizes = (MAX_REQUEST_BYTES + 1, MAX_REQUEST_BYTES + 1, MAX_REQUEST_FRAME_BYTES + 1)
-    for size in cycle(sizes):
-        frames = iter([[PROTOCOL, bytes(size)]])
-        yield from _send(frames, target.endpoint)
-        time.sleep(0.2)
-
-
-def half(target: Target) -> Iterator[None]:
-    """Connections to the local socket that end within the greeting or within a message."""
-    greeting = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
-    ready = b"\4\x26\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0"
-    beginning = b"\1\x09reshape/1\2" + (1 << 20).to_bytes(8, "big") + b"half"
-    texts = (greeting[:9], greeting, greeting + ready, greeting + ready + beginning, b"GET /\r\n")
-    for text in cycle(texts):
-        with socket.socket(socket.AF_UNIX) as peer, suppress(OSError):
-            peer.connect(target.endpoint.removeprefix("ipc://"))
-            peer.sendall(text)
-        yield
-
-
-def wrong_token(target: Target) -> Iterator[None]:
-    """Messages in the name of a job without its token."""
-    return _send(_forged(target), target.endpoint)
-
-
-def wrong_token_tcp(target: Target) -> Iterator[None]:
-    """The same over TCP with the key of jobs."""
-    return _send(_forged(target), target.endpoint, read_access(target.job))
-
-
-def other_user(target: Target) -> Iterator[None]:
-    """Requests about the job of another user, and requests that a user may not send."""
-    requests: list[m.Message] = [
-        m.Cancel(job=target.victim),
-        m.Explain(job=target.victim),
-        m.Stop(kill=True),
-        m.AgentHello(node="local", pid=1, secret="", groups=[], restart_points=[]),
-    ]
-    return _send(map(encode, cycle(requests)), target.endpoint, read_access(target.user))
-
-
-def wrong_key(target: Target) -> Iterator[None]:
-    """Connections with a key that was never granted."""
-    access = read_access(target.user)
-    while True:
-        public, secret = (key.decode() for key in zmq.curve_keypair())
-        unknown = msgspec.structs.replace(access, public_key=public, secret_key=secret)
-        yield from _connect_once(unknown.endpoint, unknown)
-
-
-def no_key(target: Target) -> Iterator[None]:
-    """Connections without CURVE, and other protocols."""
-    while True:
-        yield from _connect_once(f"tcp://127.0.0.1:{target.port}", None)
-        with suppress(OSError), socket.create_connection(("127.0.0.1", target.port)) as peer:
-            peer.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
-            peer.settimeout(1.0)
-            peer.recv(4096)
-        yield
-
-
-def replayed(target: Target) -> Iterator[None]:
-    """The recorded bytes of a valid connection with a request, sent again in other connections."""
-    parts = _record(target)
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", target.port)) as peer:
-            peer.settimeout(1.0)
-            for part in parts:
-                peer.sendall(part)
-            while peer.recv(4096):
-                pass
-        yield
-
-
-ATTACKS: dict[str, Attack] = {
-    "malformed, local": malformed,
-    "oversized, local": oversized,
-    "half, local": half,
-    "wrong token, local": wrong_token,
-    "malformed, TCP": malformed_tcp,
-    "wrong token, TCP": wrong_token_tcp,
-    "another user's job, TCP": other_user,
-    "wrong key, TCP": wrong_key,
-    "no key, TCP": no_key,
-    "replayed, TCP": replayed,
-}
-#: Attacks that the service refuses without a count: ZeroMQ closes the connection.
-UNCOUNTED = {"half, local", "oversized, local"}
-
-
-def _bad_frames() -> Iterator[list[bytes]]:
-    numbers = random.Random(0)
-    body = encode(m.Submit(submission=submission(1)))[1]
-    for number in count():
-        cut = numbers.randrange(1, len(body))
-        yield (
-            [b""],
-            [PROTOCOL],
-            [PROTOCOL, body[:cut]],
-            [b"reshape/999", body],
-            [PROTOCOL, numbers.randbytes(200)],
-            [PROTOCOL, body[:4] + numbers.randbytes(8) + body[12:]],
-            [PROTOCOL, body, body],
-        )[number % 7]
-
-
-def _forged(target: Target) -> Iterator[list[bytes]]:
-    job, token = target.victim, "0" * 32
-    point = m.AtResizePoint(
-        job=job,
-        token=token,
-        epoch=99,
-        size=SIZE,
-        registered_bytes=0,
-        iteration=1,
-        iteration_s=1.0,
-    )
-    facts = m.Facts(job=job, token=token, facts={"verified": False})
-    report = m.ResizeReport(job=job, token=token, serial=1, ok=True)
-    return map(encode, cycle([point, facts, report]))
-
-
-def _send(
-    messages: Iterator[list[bytes]], endpoint: str, access: AccessFile | None = None
-) -> Iterator[None]:
-    """Send messages over one connection, and read the answers."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
-        peer.setsockopt(zmq.LINGER, 2000)
-        if access is not None:
-            use_keys(peer, access)
-        peer.connect(endpoint if access is None else access.endpoint)
-        for frames in messages:
-            peer.send_multipart(frames)
-            while peer.poll(0):
-                peer.recv_multipart()
-            yield
-
-
-def _connect_once(endpoint: str, access: AccessFile | None) -> Iterator[None]:
-    """Make one connection, and send a request over it as soon as it is accepted."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
-        peer.setsockopt(zmq.LINGER, 0)
-        peer.setsockopt(zmq.RECONNECT_IVL, -1)
-        if access is not None:
-            use_keys(peer, access)
-        monitor = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        peer.connect(endpoint)
-        with suppress(zmq.Again):  # the connection may be closed already
-            peer.send_multipart(encode(m.Stop(kill=True)), zmq.NOBLOCK)
-        monitor.poll(1000)
-        peer.disable_monitor()
-        monitor.close(linger=0)
-    yield
-
-
-def _record(target: Target) -> list[bytes]:
-    """Record what the client of a valid connection sends, in the pieces in which it sends it."""
-    access, parts = read_access(target.user), list[bytes]()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        with Client(endpoint, access) as client:
-            ours, _ = listener.accept()
-            theirs = socket.create_connection(("127.0.0.1", target.port))
-            with ours, theirs:
-                until = time.monotonic() + RECORDED_S
-                ours.settimeout(0.01)
-                theirs.settimeout(0.01)
-                while time.monotonic() < until:
-                    with suppress(TimeoutError):
-                        parts.append(ours.recv(1 << 16))
-                        theirs.sendall(parts[-1])
-                    with suppress(TimeoutError):
-                        ours.sendall(theirs.recv(1 << 16))
-                client.send(m.ServerInfo(), 5.0)
-                ours.settimeout(5.0)
-                parts.append(ours.recv(1 << 16))
-    return parts
-
-
-def _attack(name: str, target: Target, most: int, seconds: float, pipe: Connection) -> None:
+def _attack(
+    name: str, target: Target, part: int, most: int, seconds: float, pipe: Connection
+) -> None:
     """Carry out an attack at a steady rate; send how many steps were made."""
-    steps = ATTACKS[name](target)
+    steps = ATTACKS[name](target, part)
     pipe.send(None)
     pipe.recv()
     began, made = time.monotonic(), 0
@@ -285,25 +70,46 @@ def _attack(name: str, target: Target, most: int, seconds: float, pipe: Connecti
     pipe.send(made)
 
 
-class Attacker:
-    """A process that carries out one attack."""
+def _probe(access: Path, pipe: Connection) -> None:
+    """Connect with a key again and again; send the longest time until the answer."""
+    longest = 0.0
+    pipe.send(None)
+    pipe.recv()
+    while not pipe.poll(PROBE_S):
+        began = time.monotonic()
+        with connect(access) as client:
+            client.request(m.ServerInfo(), 60.0)
+        longest = max(longest, time.monotonic() - began)
+    pipe.send(longest)
 
-    def __init__(self, name: str, target: Target, most: int, seconds: float) -> None:
+
+class Aside:
+    """A process that runs beside the resize points.
+
+    Parameters
+    ----------
+    work : sends None when it is ready, waits for None to begin, and sends its result.
+    """
+
+    def __init__(self, work: Callable[..., None], *values: object) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_attack, args=(name, target, most, seconds, theirs), daemon=True
-        )
+        self._process = context.Process(target=work, args=(*values, theirs), daemon=True)
         self._process.start()
         theirs.close()  # its end is noticed, then
         self._pipe.recv()
+
+    def begin(self) -> None:
+        """Let it begin."""
         self._pipe.send(None)
 
-    def finish(self) -> int:
-        """Wait for its end; return how many messages or connections it has made."""
-        made: int = self._pipe.recv()
+    def finish(self) -> float:
+        """Ask it to end; return its result."""
+        with suppress(BrokenPipeError):  # it has ended by itself
+            self._pipe.send(None)
+        result: float = self._pipe.recv()
         self._process.join()
-        return made
+        return result
 
 
 def info_of(place: ServiceDirectory) -> m.Info:
@@ -334,7 +140,8 @@ def measure(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
         submit(place.endpoint, options.jobs, submission(SIZE))
         while len(agent.tokens) < options.jobs:
             time.sleep(0.1)
-        target = Target(place.endpoint, port, user, keys.folder / "job.json", 1)
+        job = keys.folder / "job.json"
+        target = Target(place.endpoint, port, user, job, 1, options.files)
         for transport in ("local", "TCP"):
             access = read_access(target.job) if transport == "TCP" else None
             endpoint = place.endpoint if access is None else access.endpoint
@@ -346,9 +153,7 @@ def measure(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
                 rows.append(row)
                 base = next(r for r in rows if r["attack"] == f"none, {transport}")
                 row["ratio"] = round(row["p99_ms"] / base["p99_ms"], 2)
-                # ZeroMQ does not say which connection has ended: proven ones are subtracted.
-                open_ones = options.jobs if name == "no key, TCP" else 0
-                if name and name not in UNCOUNTED and row["refused"] < row["sent"] - open_ones:
+                if name and name not in UNCOUNTED and row["refused"] < row["sent"]:
                     wrong.append(f"{name}: {row['refused']} of {row['sent']} refused")
             jobs.peers.close()
         after = info_of(place)
@@ -367,13 +172,17 @@ def _row(
 ) -> dict[str, Any]:
     """Measure resize points, beside an attack if there is one."""
     refused, lines = sum(info_of(place).refused.values()), lines_of(place)
-    sent, seconds = 0, options.seconds
-    if name is None:
-        latencies, _ = jobs.steadily(options.rate, seconds)
-    else:
-        attacker = Attacker(name, target, options.messages, seconds)
-        latencies, _ = jobs.steadily(options.rate, seconds)
-        sent = attacker.finish()
+    seconds = options.seconds
+    most = {"silent, TCP": 2 * options.files, "slow, TCP": SLOW}.get(name or "", options.messages)
+    many = 0 if name is None else PROCESSES if name in BY_MANY else 1
+    probe = Aside(_probe, place.path if transport == "local" else target.user)
+    attackers = [Aside(_attack, name, target, part, most // many, seconds) for part in range(many)]
+    for aside in (probe, *attackers):
+        aside.begin()
+    latencies, _ = jobs.steadily(options.rate, seconds)
+    sent = round(sum(attacker.finish() for attacker in attackers))
+    connect_s = round(probe.finish(), 2)
+    if name is not None:
         until = time.monotonic() + 5.0
         while sum(info_of(place).refused.values()) - refused < sent and time.monotonic() < until:
             if name in UNCOUNTED:
@@ -387,6 +196,7 @@ def _row(
         "lines": lines_of(place) - lines,
         "p50_ms": p50,
         "p99_ms": p99,
+        "connect_s": connect_s,
     }
 
 
@@ -399,7 +209,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=8, help="time of each row (8)")
     parser.add_argument("--attacks", nargs="+", choices=[*ATTACKS], help="these alone")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--files", type=int, default=4096, help="open files of the service (4096)")
     options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (options.files, options.files))
     os.environ.pop("RESHAPE_DIR", None)
     rows, wrong = measure(options)
     if options.json:

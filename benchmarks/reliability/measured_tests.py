@@ -128,13 +128,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--tree", type=Path, default=Path(), help="source tree; default: this one")
     parser.add_argument("--before", type=Path, metavar="OTHER_DIR", help="an earlier measurement")
-    parser.add_argument("options", nargs="*", help="options of pytest")
-    chosen = parser.parse_args()
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    chosen, of_pytest = parser.parse_args(words[:end]), words[end + 1 :]
     out = chosen.out.resolve()
     if chosen.before is not None:
         _print_loss(chosen.before, out)
         return
-    code = measure(chosen.tree.resolve(), out, chosen.options)
+    code = measure(chosen.tree.resolve(), out, of_pytest)
     _print_table(out)
     sys.exit(code)
 

@@ -370,12 +370,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="numbers of faults, separated by commas")
     parser.add_argument("--parallel", type=int, default=2, help="faults tried at a time")
-    parser.add_argument("options", nargs="*", help="options of pytest for the traced run")
-    options = parser.parse_args()
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    options, of_pytest = parser.parse_args(words[:end]), words[end + 1 :]
     tree, out = Path(__file__).resolve().parents[2], options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if options.what == "trace":
-        return trace(tree, out, draw(tree, options.faults, options.seed), options.options)
+        return trace(tree, out, draw(tree, options.faults, options.seed), of_pytest)
     record = out / "outcomes.jsonl"
     done = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
     known = {outcome["number"] for outcome in done}

@@ -63,16 +63,17 @@ class Service:
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Start a process of the service."""
-        self.process = self.another()
+        self.process = self.another(*options)
         self.starts += 1
 
-    def another(self) -> subprocess.Popen[bytes]:
+    def another(self, *options: str) -> subprocess.Popen[bytes]:
         """Start a process that serves the directory."""
         command = [sys.executable, str(HERE / "served.py"), "serve", "--dir", str(self.place.path)]
         with (self.around.folder / "serve.log").open("ab") as log:
             command += ["--config", str(self.config), "--set", f"resizing.seed={self.outcome.seed}"]
+            command += options
             return subprocess.Popen(command, stdout=log, stderr=log)
 
     def keep_up(self) -> None:

@@ -92,7 +92,8 @@ def patch() -> None:
     commit, note, start = Journal.commit, Transactions._note, Connections.__init__
 
     def slow_commit(self: Journal) -> None:
-        if not self._pending:
+        if not (self._pending or self._executed):
+            commit(self)
             return
         around.reach("step before journal", endpoint)
         for fault in around.present("slow journal"):

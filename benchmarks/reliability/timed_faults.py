@@ -129,7 +129,11 @@ def check_second(
 
 
 def damage(service: Service, fault: Fault) -> None:
-    """Kill the service, damage its journal, and start it; restore a journal that is refused."""
+    """Kill the service, damage its journal, and start it.
+
+    If the journal is refused, the loss is accepted in every other round. If that is refused, too,
+    and in the other rounds, the journal is restored.
+    """
     assert service.process is not None
     service.process.kill()
     service.process.wait()
@@ -144,7 +148,23 @@ def damage(service: Service, fault: Fault) -> None:
         if path.stat().st_size:
             with path.open("r+b") as file:
                 _damage(file, path.stat().st_size, int(fault.amount), numbers)
+    if _is_up(service):
+        return
+    if service.outcome.seed % 2 == 0:
+        service.outcome.notes.append("the damaged journal is refused; its loss is accepted")
+        if _is_up(service, "--accept-loss"):
+            return
+    service.outcome.notes.append("the damaged journal is refused; it is restored")
+    for path in journal.parent.glob("journal.db*"):
+        path.unlink()
+    for path in saved.iterdir():
+        shutil.copy(path, journal.parent)
     service.start()
+
+
+def _is_up(service: Service, *options: str) -> bool:
+    """Start the service; return whether it answers, or else let it have ended."""
+    service.start(*options)
     assert service.process is not None
     end = time.monotonic() + 8
     while time.monotonic() < end and service.process.poll() is None:
@@ -152,16 +172,11 @@ def damage(service: Service, fault: Fault) -> None:
         if isinstance(info, m.Info) and service.jobs() is not None:
             if info.unreadable:
                 service.outcome.notes.append(f"{len(info.unreadable)} records are unreadable")
-            return
+            return True
         time.sleep(0.1)
-    service.outcome.notes.append("the damaged journal is refused; it is restored")
     service.process.kill()
     service.process.wait()
-    for path in journal.parent.glob("journal.db*"):
-        path.unlink()
-    for path in saved.iterdir():
-        shutil.copy(path, journal.parent)
-    service.start()
+    return False
 
 
 def _damage(file: Any, size: int, bits: int, numbers: random.Random) -> None:

@@ -59,6 +59,8 @@ from scheduler.model.events import (
 from scheduler.model.orders import Expand
 from scheduler.node.directory import ServiceDirectory
 from scheduler.replay.compare import settings_of
+from scheduler.replay.journal_reader import RECORD, SUBMISSION, SUMMARY
+from scheduler.replay.seals import seal, unseal
 from scheduler.service.components.admission import Admission
 from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.journal import Journal
@@ -184,9 +186,9 @@ def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int, failing: in
     failing : as of `write` (a remainder by 0 is NULL).
     """
     columns = {
-        "jobs": "job+:n, token, submission",
+        "jobs": "job+:n, token, moved_submission(submission, token, job, job+:n)",
         "records": "job+:n, CASE WHEN (job+:k)%:failing=0 THEN 'FAILED' ELSE state END, user, name,"
-        " submitted_at+:t, ended_at+:t, batch, record",
+        " submitted_at+:t, ended_at+:t, batch, moved_record(record, job, job+:n)",
         "summaries": "job+:n, summary",
         "events": "NULL, batch, job+:n, kind, event",
         "orders": 'NULL, batch, job+:n, kind, at+:t, "order"',
@@ -194,6 +196,8 @@ def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int, failing: in
         "sums": f"job+:n, size, points+(size={MOST})*{more},"
         f" iteration_s+(size={MOST})*{more * iteration_s(MOST)}, last_at+:t",
     }
+    db.create_function("moved_submission", 4, _moved_submission)
+    db.create_function("moved_record", 3, _moved_record)
     db.execute("PRAGMA synchronous=OFF")
     for k in range(1, -(-jobs // made)):
         db.execute("BEGIN")
@@ -215,12 +219,22 @@ def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int, failing: in
     _renumber(db, made)
 
 
+def _moved_submission(blob: bytes, token: str, job: int, to: int) -> bytes:
+    """Seal the submission of a job for another number."""
+    return seal(SUBMISSION.format(to, token), unseal(SUBMISSION.format(job, token), blob))
+
+
+def _moved_record(blob: bytes, job: int, to: int) -> bytes:
+    """Seal the record of a job for another number."""
+    return seal(RECORD.format(to), unseal(RECORD.format(job), blob))
+
+
 def _renumber(db: sqlite3.Connection, made: int) -> None:
     """Give the descriptions and records of the copies their numbers and times."""
     decoder, encoder = msgspec.msgpack.Decoder(m.JobInfo), msgspec.msgpack.Encoder()
     templates: dict[int, m.JobInfo] = {}
     for number, summary in db.execute("SELECT job, summary FROM summaries WHERE job<=?", (made,)):
-        templates[number] = decoder.decode(summary)
+        templates[number] = decoder.decode(unseal(SUMMARY.format(number), summary))
 
     def copies() -> Iterator[tuple[bytes, int]]:
         rows = db.execute(
@@ -239,7 +253,7 @@ def _renumber(db: sqlite3.Connection, made: int) -> None:
                 started_at=(info.started_at or 0.0) + shift,
                 ended_at=ended_at,
             )
-            yield encoder.encode(info), number
+            yield seal(SUMMARY.format(number), encoder.encode(info)), number
 
     update = "UPDATE summaries SET summary=? WHERE job=?"
     rows = copies()

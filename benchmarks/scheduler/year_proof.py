@@ -229,6 +229,7 @@ def _rows(db: sqlite3.Connection, table: str, columns: str) -> Counter[str]:
 def _plain(value: Any) -> Any:
     """Decode a blob, and replace what differs between any two runs."""
     if isinstance(value, bytes):
+        value = value.partition(b"\nseal:")[0]
         decoder = msgspec.json if value.startswith(b"{") else msgspec.msgpack
         return _normal(decoder.decode(value))
     return _PAUSE.sub("", value) if isinstance(value, str) else value

@@ -13,7 +13,7 @@ with reshape.application() as app:
         rod.local[:] = np.exp(-(((where - n / 2) / 20) ** 2))
         app.state["hottest"] = []
         if app.comm.rank == 0:
-            print(f"a rod of {n} points", flush=True)
+            print(f"a rod of {n} points")
 
     for step in app.iterations(steps):
         comm, u = app.comm, rod.local

@@ -21,6 +21,8 @@ from reshape.errors import ReshapeError
 MANIFEST_FILE = "manifest.json"
 OWNER_FILE = "owner.json"
 RESTART_VARIABLE = "RESHAPE_RESTART_FROM"
+#: Variable with the folders of the service of a job, one a line.
+OWN_FOLDERS_VARIABLE = "RESHAPE_OWN_FOLDERS"
 _NAME = re.compile(r"iteration-(\d+)")
 
 
@@ -78,6 +80,19 @@ def checkpoints_to_restart_from(path: Path) -> list[Path]:
     return found
 
 
+def _refuse_own_folders(path: Path) -> None:
+    """Refuse a place in a folder of the service, after all links."""
+    real = path.resolve()
+    for own in os.environ.get(OWN_FOLDERS_VARIABLE, "").splitlines():
+        for folder in (real, *real.parents):
+            with suppress(OSError):  # one of them does not exist here
+                if folder.samefile(own):
+                    raise ReshapeError(
+                        f"{path} is in {own}, a folder of the service: choose another dir in"
+                        " app.checkpoint"
+                    )
+
+
 class CheckpointDirectory:
     """The directory in which a run keeps its checkpoints; used by one process at a time.
 
@@ -104,8 +119,10 @@ class CheckpointDirectory:
 
         Raises
         ------
-        ReshapeError : it belongs to another run, or cannot be created.
+        ReshapeError : it belongs to another run, cannot be created, or is in a folder of the
+            service.
         """
+        _refuse_own_folders(self.path)
         try:
             self.path.mkdir(0o755, parents=True, exist_ok=True)
             if self._create_owner():

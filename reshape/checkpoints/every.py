@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from operator import index
 from typing import NamedTuple
 
 from reshape.errors import ReshapeError
-
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_TIME = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|min|h|d)\s*")
+from reshape.times import parse_duration
 
 
 class Every(NamedTuple):
@@ -20,23 +17,23 @@ class Every(NamedTuple):
 
     @classmethod
     def parse(cls, every: int | str) -> Every:
-        """Read a number of iterations, or a time such as "10min".
+        """Read a number of iterations, or a time such as "10min" or "2:00:00".
 
         Raises
         ------
         ReshapeError : it is neither, or not above 0.
         """
-        if isinstance(every, str):
-            match = _TIME.fullmatch(every)
-            if match is not None and float(match["number"]) > 0:
-                return cls(seconds=float(match["number"]) * _UNITS[match["unit"]])
-        else:
-            try:
-                if not isinstance(every, bool) and index(every) >= 1:
-                    return cls(iterations=index(every))
-            except TypeError:
-                pass
+        try:
+            if isinstance(every, str):
+                # "10" would be minutes as a time, and 10 is a number of iterations
+                seconds = 0.0 if every.strip().isdecimal() else parse_duration(every)
+                if seconds > 0:
+                    return cls(seconds=seconds)
+            elif not isinstance(every, bool) and index(every) >= 1:
+                return cls(iterations=index(every))
+        except (TypeError, ValueError):
+            pass
         raise ReshapeError(
             f"app.checkpoint(every={every!r}): expected a number of iterations >= 1, or a time "
-            "such as '30s', '10min', '2h' or '1d'"
+            "such as '30s', '10min', '2h', '1d' or '1-12:00:00'"
         )

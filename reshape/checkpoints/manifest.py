@@ -20,7 +20,7 @@ from reshape.checkpoints.directory import MANIFEST_FILE
 from reshape.checkpoints.pieces import Piece, pieces_of
 from reshape.data.arrays import Declaration
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_file, open_folder, remove_file
+from reshape.files.private_folder import open_file, open_folder, remove_file
 from reshape.resizing.restart_point import SavedState
 
 FORMAT = 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from redistribution import Layout
 from reshape.checkpoints.checksums import BATCH_BYTES, chunk_ranges, extended
 from reshape.data.arrays import AllCuts, Declaration
-from reshape.private_folder import open_file, open_folder
+from reshape.files.private_folder import open_file, open_folder
 
 _ALIGNMENT = 4096
 

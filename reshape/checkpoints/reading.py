@@ -26,7 +26,7 @@ from reshape.data.arrays import Declaration, RaggedCuts
 from reshape.data.ragged import Ragged, cuts_at
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_file, open_folder
+from reshape.files.private_folder import open_file, open_folder
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +11,9 @@ from numpy.typing import NDArray
 from reshape.checkpoints.directory import CheckpointDirectory
 from reshape.checkpoints.manifest import FORMAT, Manifest
 from reshape.checkpoints.pieces import data_file, pieces_of, write_pieces
-from reshape.data.job_context import JobContext
+from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_folder
+from reshape.files.private_folder import open_folder
 from reshape.resizing.agree import RolledBackError, agree
 from reshape.resizing.ragged_moves import pack_all
 
@@ -45,7 +43,7 @@ def write_checkpoint(job: JobContext, directory: CheckpointDirectory, keep: int)
         folder, state, why = Path(), b"", ""
         if job.comm.rank == 0:
             try:
-                state = _pickled(job.state)
+                state = pickled_state(job.state)
                 folder = directory.begin(job.iteration)
             except _ERRORS as error:
                 why = str(error)
@@ -106,10 +104,3 @@ def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
 def _bytes_of_arrays(job: JobContext) -> dict[str, NDArray[np.uint8]]:
     """Local parts of all arrays as bytes in their memory order, without copies."""
     return {name: array.local.ravel(order="K").view(np.uint8) for name, array in job.arrays.items()}
-
-
-def _pickled(state: dict[str, Any]) -> bytes:
-    try:
-        return pickle.dumps(dict(state))
-    except Exception as error:  # pickling runs code of the user's classes
-        raise ReshapeError(f"app.state cannot be pickled: {error}") from None

@@ -11,13 +11,16 @@ from typing import Any, NamedTuple
 
 import click
 
+from reshape.cli.suggestions import unknown_word
 from reshape.collection import no_collection
 from reshape.errors import ReshapeError
+from reshape.hidden import check_found
 
 FAILED = 1
 INTERRUPTED = 130  # exit code of a command that SIGINT has ended, as in shells: 128 + 2
 DISK_FULL = frozenset((errno.ENOSPC, errno.EFBIG, errno.EDQUOT))
 STDOUT = 1  # file descriptor
+_PACKAGES = ("redistribution", "scheduler", "simulator")  # that commands import
 
 
 class Entry(NamedTuple):
@@ -57,6 +60,7 @@ class LazyGroup(click.Group):
         """Import the chosen subcommand."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in self.entries:
+            check_found(_PACKAGES, sys.path)
             command = _imported(self.entries[name].target)
         return name, command, rest
 
@@ -64,10 +68,16 @@ class LazyGroup(click.Group):
         """Run the subcommand; print an error that the user can fix in one line."""
         try:
             return super().invoke(ctx)
+        except (click.NoSuchOption, click.NoSuchCommand) as error:
+            raise click.UsageError(unknown_word(error), error.ctx) from None
         except ReshapeError as error:
             click.echo(f"reshape: error: {error}", err=True)
             ctx.exit(FAILED)
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not _is_in_a_directory():
+                why = "the current directory was deleted: change to another one"
+                click.echo(f"reshape: error: {why}", err=True)
+                ctx.exit(FAILED)
             if error.errno not in DISK_FULL:
                 raise
             where = error.filename or "the output"
@@ -77,6 +87,15 @@ class LazyGroup(click.Group):
             ctx.exit(FAILED)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+def _is_in_a_directory() -> bool:
+    """Whether the current directory exists."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _imported(target: str) -> click.Command:

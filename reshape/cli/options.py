@@ -7,6 +7,22 @@ from typing import Any
 
 import click
 
+from reshape.times import parse_duration
+
+#: Largest whole number of an option, which arrays and messages hold.
+MOST = 2**31 - 1
+
+
+class WholeRange(click.IntRange):
+    """A whole number within limits, at most `MOST`; the type of click has no largest number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the text of an option."""
+        number: int = super().convert(value, param, ctx)
+        if number > MOST:
+            self.fail(f"{number} is too large: at most {MOST}", param, ctx)
+        return number
+
 
 class FiniteRange(click.FloatRange):
     """A finite number within limits; the type of click accepts nan and inf."""
@@ -19,3 +35,31 @@ class FiniteRange(click.FloatRange):
         if not isfinite(number):
             self.fail(f"must be a finite number, got {value!r}", param, ctx)
         return number
+
+
+class Seconds(FiniteRange):
+    """A time above 0: a number of seconds, or with a unit or a colon such as 2h or 2:00:00."""
+
+    name = "seconds"
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the text of an option."""
+        if isinstance(value, str) and not _is_number(value):
+            try:
+                value = parse_duration(value)
+            except ValueError as error:
+                self.fail(f"{error}, or a number of seconds", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -46,6 +47,7 @@ class JobContext:
     topology : valid sizes, if the program or the submission names them.
     last : outcome of the last resize.
     warned_no_restart : whether the log says that there is no restart point.
+    warns_of_kept : whether the next resize point warns of communicators that variables keep.
     pace : decides at which resize points the job asks the service.
     checkpointed_at : monotonic time of the last checkpoint; at first that of the first iteration.
     """
@@ -66,6 +68,7 @@ class JobContext:
     topology: Topology | None = None
     last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
     warned_no_restart: bool = False
+    warns_of_kept: bool = False
     pace: Pace = field(default_factory=Pace)
     checkpointed_at: float = 0.0
 
@@ -83,6 +86,24 @@ class JobContext:
     def registered_bytes(self) -> int:
         """Bytes of all registered arrays over all processes, every copy counted; items do not."""
         return sum(array.total_bytes for array in self.arrays.values())
+
+
+def pickled_state(state: dict[str, Any]) -> bytes:
+    """Pickle `app.state`.
+
+    Raises
+    ------
+    ReshapeError : a value cannot be pickled; the message names its key.
+    """
+    try:
+        return pickle.dumps(dict(state))
+    except Exception as error:  # pickling runs code of the user's classes
+        for key, value in state.items():
+            try:
+                pickle.dumps(value)
+            except Exception as reason:
+                raise ReshapeError(f"app.state[{key!r}] cannot be pickled: {reason}") from None
+        raise ReshapeError(f"app.state cannot be pickled: {error}") from None
 
 
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_file, open_folder, remove_file
+from reshape.files.private_folder import open_file, open_folder, remove_file
 
 Order = Literal["C", "F"]
 

@@ -21,6 +21,7 @@ import msgspec
 
 from redistribution.copies import kernel
 from reshape.doctor.launcher import Launcher
+from reshape.hidden import hiding
 
 _SHARED = Path("/dev/shm")
 _SCARCE_BYTES = 1 << 30
@@ -32,6 +33,7 @@ _SAME_MPI = (
     "install both from one place, as 'pip install mpich mpi4py', or build mpi4py with the mpicc "
     "beside this mpiexec"
 )
+_PACKAGES = ("redistribution", "reshape", "scheduler", "simulator", "apps")
 _COMPILER = "install a C compiler (cc, or name it in CC), then install reshape again with pip"
 _OTHER_MPI = "use MPICH 4.1 or newer (pip install mpich)"
 
@@ -63,6 +65,16 @@ class Check(msgspec.Struct, frozen=True, rename={"fix": "mend"}):
 def check_python() -> Check:
     """Report the interpreter. Its version was checked at the installation."""
     return Check("python", "ok", f"{platform.python_version()}, {sys.executable}")
+
+
+def check_names() -> Check:
+    """Look for files in the current directory or on the path that hide packages of reshape."""
+    files = [hiding(package, [os.getcwd(), *sys.path]) for package in _PACKAGES]
+    if found := [file for file in files if file]:
+        meaning = "Python finds them in place of packages of reshape of the same names"
+        fix = "rename them, or start programs and commands from another folder"
+        return Check("names", "fault", ", ".join(found), meaning, fix)
+    return Check("names", "ok", "no file here hides a package of reshape")
 
 
 def check_cores() -> Check:

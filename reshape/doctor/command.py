@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import Seconds
 from reshape.doctor import checks
 from reshape.doctor.checks import Check
 from reshape.doctor.hosts import examine_hosts
@@ -68,6 +68,7 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis
         check.name: check
         for check in (
             checks.check_python(),
+            checks.check_names(),
             checks.check_cores(),
             checks.check_files(),
             checks.check_shared_memory(),
@@ -140,16 +141,16 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
 @click.option(
     "--limit",
     "limit_s",
-    type=FiniteRange(min=0, min_open=True),
+    type=Seconds(),
     default=LIMIT_S,
     show_default=True,
-    help="Time limit of each check in seconds; a slow machine or file system needs more.",
+    help="Time limit of each check, in seconds or such as 2min; a slow machine needs more.",
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
-    help="Check owners, modes and keys of this service directory instead.",
+    help="Check this service directory instead: files, keys, room, open files, listener, ports.",
 )
 @click.option(
     "--hosts",

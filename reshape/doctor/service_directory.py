@@ -1,25 +1,38 @@
-"""The checks of `reshape doctor --dir`: owners, modes and keys of a service directory."""
+"""The checks of `reshape doctor --dir`: the files of a service directory, and what it needs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from reshape.doctor.checks import Check
+import msgspec
+
+from reshape.doctor.checks import Check, check_files
+from reshape.doctor.service_resources import (
+    check_listener,
+    check_mpi_ports,
+    check_open_files,
+    check_room,
+)
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.access import key_fault, read_private
 from reshape.wire.access_file import AccessFile
-from reshape.wire.client import SERVER_FILE, endpoint_of
+from reshape.wire.client import SERVER_FILE, ServerFile, endpoint_of
 
 #: Files that hold a secret, if they exist.
-SECRETS = ("secret", "journal.db", "journal.db-wal", "journal.db-shm")
+SECRETS = ("secret", "journal.db", "journal.db-wal", "journal.db-shm", "journal.mark")
+#: Files with names that were drawn once.
+NAMES = ("memory-folder", "socket-folder")
+#: Files that a disk without room may have left empty.
+NEVER_EMPTY = ("secret", *NAMES, "journal.mark")
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 def check_service_directory(directory: Path) -> list[Check]:
-    """Check owners, modes and keys of a service directory.
+    """Check owners, modes and keys of a service directory, and what its service needs.
 
     Parameters
     ----------
@@ -36,14 +49,32 @@ def check_service_directory(directory: Path) -> list[Check]:
             )
         ]
     checks = [_private("directory", directory, 0o700)]
-    checks += [_private(name, directory / name) for name in SECRETS if (directory / name).exists()]
+    files = [name for name in (*SECRETS, *NAMES) if (directory / name).exists()]
+    checks += [_private(name, directory / name) for name in files]
     access = directory / "access"
     if access.is_dir():
         checks.append(_private("access", access, 0o700))
         checks += _check_keys(access)
     checks += _check_memory(directory)
     checks.append(_check_service(directory))
+    pid = _pid(directory)
+    checks.append(check_room(directory))
+    checks.append(check_open_files(pid) if pid else check_files())
+    with contextlib.suppress(ReshapeError):  # reported with the access files
+        keys = read_private(access / "server.json", dict[str, object])
+        checks.append(check_listener(str(keys.get("endpoint")), pid))
+    checks.append(check_mpi_ports(os.environ))
     return checks
+
+
+def _pid(directory: Path) -> int:
+    """Return the process of the service of a directory, 0 if it does not run."""
+    try:
+        endpoint_of(directory)
+        file = msgspec.json.decode((directory / SERVER_FILE).read_bytes(), type=ServerFile)
+    except (ReshapeError, OSError, msgspec.DecodeError):
+        return 0
+    return file.pid
 
 
 def _private(name: str, path: Path, mode: int = 0o600) -> Check:
@@ -58,6 +89,9 @@ def _private(name: str, path: Path, mode: int = 0o600) -> Check:
         result = f"mode {stat.S_IMODE(found.st_mode):04o}"
         meaning = "other users have access; replace its secrets if they had it before"
         return Check(name, "fault", result, meaning, f"chmod {mode:o} {path}")
+    if name in NEVER_EMPTY and not found.st_size:
+        fix = f"end the service, remove {path}, and start the service again"
+        return Check(name, "fault", "is empty", "agents and jobs cannot be served", fix)
     return Check(name, "ok", f"mode {stat.S_IMODE(found.st_mode):04o}", "only you have access")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import numpy as np
@@ -10,11 +11,14 @@ from mpi4py import MPI
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, wait_on_first_rank
+from reshape.resizing.kept_communicators import kept_communicators
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import contract, expand, join
 from reshape.topology import Topology
 from reshape.wire.link import Decision, Link
 from reshape.wire.messages import Abandon, Connect, Join, Leave, Proceed
+
+log = logging.getLogger(__name__)
 
 
 def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool | None) -> None:
@@ -33,6 +37,7 @@ def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool |
     welcome = job.comm.bcast(welcome, root=0)
     if welcome is None:
         return
+    job.warns_of_kept = welcome.resizable
     if verify is None:
         job.verify = welcome.verify
     if topology is None:
@@ -79,6 +84,9 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
     SystemExit : code 0, this process has left the job.
     """
     decision: Decision = Proceed()
+    if job.warns_of_kept:
+        job.warns_of_kept = False
+        _warn_of_kept_communicators(job)
     job.pace.passed(iteration_s)
     if job.comm.rank == 0 and job.pace.is_due():
         decision = link.ask(
@@ -108,6 +116,16 @@ def resize_point(job: JobContext, link: Link, iteration_s: float) -> None:
     # reports it unless it has left the job.
     if was_first if first_group in job.groups else job.comm.rank == 0:
         link.report(job.last)
+
+
+def _warn_of_kept_communicators(job: JobContext) -> None:
+    if job.comm.rank == 0:
+        for variable in kept_communicators(job.comm):
+            log.warning(
+                "variable %s holds a communicator that will not have the processes of the job "
+                "after a resize: derive it from app.comm in each iteration, and free it there",
+                variable,
+            )
 
 
 def tell(comm: MPI.Intracomm, decision: Decision) -> Decision:

@@ -11,7 +11,7 @@ on the rank's own host. A single file makes the commit of a resize one step for 
 
 The file is a MessagePack object. It holds `app.state` pickled, as segments hold work items, so it
 is read only from a folder and a file that belong to this user alone
-(`reshape.private_folder`).
+(`reshape.files.private_folder`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reshape.data.places import FolderPlace
 from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_file, open_folder, remove_file
+from reshape.files.private_folder import open_file, open_folder, remove_file
 
 RESTART_FILE = "restart.msgpack"
 _DRAFT = f"{RESTART_FILE}.new"

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from reshape.data.arrays import Declaration, difference
-from reshape.data.job_context import JobContext
+from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.places import place_of
 from reshape.data.segments import sweep
 from reshape.errors import ReshapeError
@@ -40,6 +40,7 @@ from reshape.resizing.restart_point import RestartPoint
 from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave
 from reshape.wire.outcome import ResizeOutcome
+from reshape.world import retire
 
 log = logging.getLogger(__name__)
 
@@ -156,8 +157,8 @@ def stop(job: JobContext) -> bytes:
 
     Raises
     ------
-    RolledBackError : `app.state` or an item cannot be pickled, or the restart point cannot be
-        written.
+    RolledBackError : a value of `app.state` or an item cannot be pickled, or the restart point
+        cannot be written.
     """
     if job.ragged:
         agree(job.comm, pack_all(job))
@@ -171,7 +172,7 @@ def stop(job: JobContext) -> bytes:
     state, why = b"", ""
     if job.comm.rank == 0:
         try:
-            state = pickle.dumps(dict(job.state))
+            state = pickled_state(job.state)
             if outlives and job.folder is not None:
                 cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
                 RestartPoint(
@@ -183,8 +184,8 @@ def stop(job: JobContext) -> bytes:
                     cuts=cuts,
                     places=places,
                 ).write(job.folder)
-        except Exception as error:  # pickling runs code of the user's classes
-            why = f"app.state or the restart point cannot be saved: {error}"
+        except Exception as error:  # rank 0 alone must not fail
+            why = f"the state cannot be saved: {error}"
         if not outlives and not job.warned_no_restart:
             job.warned_no_restart = True
             log.warning(
@@ -334,6 +335,7 @@ def commit(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], serial: 
         else:
             ragged.vacate(f"{ragged.declaration.kind} {ragged.name!r}: {LEFT}")
     job.epoch = serial
+    retire()
 
 
 def adopt(

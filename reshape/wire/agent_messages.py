@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from reshape.wire.access_file import AccessFile
 from reshape.wire.message_base import MessageBase
 
 # ---------------------------------------------------------------- agent -> service
+
+#: What the start of a group failed for: a reason of the job or of the node; "": not known.
+Fault: TypeAlias = Literal["", "job", "node"]
 
 
 class GroupStatus(msgspec.Struct):
@@ -16,6 +21,15 @@ class GroupStatus(msgspec.Struct):
     `pid` is the process of the group's mpiexec. `cpus` has the CPUs to which its ranks on the node
     were bound, by rank. `proxies` has the commands that start its processes
     on its further hosts, as soon as its mpiexec has named them.
+
+    Attributes
+    ----------
+    began : whether the program of a rank on the node has begun. (Agents of release 0.1.0 do not
+        tell it.)
+    rank : rank on the node that failed first, with `exit_code` or `signal`; -1: no rank failed by
+        itself, and they are those of mpiexec.
+    fault : see `Fault`, of a group with a rank that could not be started.
+    output_end : end of the output of a group that failed or was ended.
     """
 
     job: int
@@ -27,6 +41,10 @@ class GroupStatus(msgspec.Struct):
     why: str = ""
     proxies: list[list[str]] = []
     cpus: dict[int, list[int]] = {}
+    output_end: str = ""
+    began: bool = True
+    rank: int = -1
+    fault: Fault = ""
 
 
 class AgentHello(MessageBase):
@@ -43,6 +61,7 @@ class AgentHello(MessageBase):
         does.
     address : address under which other hosts of the service reach this host.
     ends : whether the agent ends after this report.
+    keeps_memory : whether it then leaves the shared memory of jobs to the next agent of the node.
     max_memory_mib : largest memory of the processes of each job on the node together, MiB.
     cores : CPUs of the host that the agent may use, by core.
     """
@@ -57,6 +76,7 @@ class AgentHello(MessageBase):
     incarnation: str = ""
     address: str = ""
     ends: bool = False
+    keeps_memory: bool = False
     max_memory_mib: dict[int, int] = {}
     cores: list[list[int]] = []
 
@@ -96,8 +116,8 @@ class StartGroup(MessageBase):
     rank_hosts : number of the host of each rank, if there are several.
     address : address under which the other hosts reach this one.
     truncate : whether the output file is emptied; otherwise the output is appended to it.
-    binds : whether ranks of the group are bound to CPUs, on this host or on others.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
+    own_folders : folders of the service; the output and the working directory must not be there.
     """
 
     job: int
@@ -111,14 +131,15 @@ class StartGroup(MessageBase):
     rank_hosts: list[int] = []
     address: str = ""
     truncate: bool = False
-    binds: bool = False
     cpus: dict[int, list[int]] = {}
+    own_folders: list[str] = []
 
 
 class StartProxy(MessageBase):
     """Start the processes of a group on this host, whose mpiexec is on another one.
 
     `cpus` has the CPUs of the ranks on this host, by rank; if it is empty, they are not bound.
+    `own_folders` has the folders of the service, in which the working directory must not be.
     """
 
     job: int
@@ -127,6 +148,7 @@ class StartProxy(MessageBase):
     command: list[str]
     cwd: str
     cpus: dict[int, list[int]] = {}
+    own_folders: list[str] = []
 
 
 class KillGroup(MessageBase):

@@ -80,6 +80,15 @@ class Facts(MessageBase):
     facts: dict[str, bool | int | float | str]
 
 
+class ProgramFault(MessageBase):
+    """The program of a group ends with an error, which `why` describes in one line."""
+
+    job: int
+    group: int
+    token: str
+    why: str
+
+
 class GroupReady(MessageBase):
     """A group waits for a port: it has registered its arrays and joins, or the job restarts."""
 
@@ -94,10 +103,14 @@ class GroupReady(MessageBase):
 
 
 class Welcome(MessageBase):
-    """Answer to Hello; `topology` is that of the submission, None if it has none."""
+    """Answer to Hello; `topology` is that of the submission, None if it has none.
+
+    `resizable` says whether the job was submitted as one that may be resized.
+    """
 
     topology: Topology | None = None
     verify: bool = False
+    resizable: bool = False
 
 
 class Proceed(MessageBase):

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +29,8 @@ from reshape.wire.codec import FRAME_FACTOR, MAX_ANSWER_BYTES, decode, encode
 from reshape.wire.messages import Failure, Message
 
 SERVER_FILE = "server.json"
+#: Requests that `Client.request_all` sends ahead of their answers.
+AHEAD = 64
 _REFUSED_KEY = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _FAILED = _REFUSED_KEY | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
@@ -44,8 +48,9 @@ def endpoint_of(directory: str | Path) -> str:
 
     Raises
     ------
-    ServiceUnavailable : no service was started there, or its process is gone.
-    ReshapeError : the file it left there cannot be read.
+    ServiceUnavailable : no service was started there, its process is gone, or the file that it left
+        there is damaged.
+    ReshapeError : the file cannot be read.
     """
     path = Path(directory) / SERVER_FILE
     fix = f"start it with 'reshape serve --dir {directory}', or name its directory with --dir"
@@ -56,7 +61,10 @@ def endpoint_of(directory: str | Path) -> str:
     except OSError as error:
         raise ReshapeError(f"cannot read {path}: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise ReshapeError(f"{path} is damaged ({error}): {fix}") from None
+        raise ServiceUnavailable(
+            f"{path} is damaged ({error}): a service that runs there writes it again within a few"
+            f" seconds; if none runs there, {fix}"
+        ) from None
     if server.endpoint.startswith("ipc:") and not _alive(server.pid):
         raise ServiceUnavailable(
             f"the scheduler service in {directory} (process {server.pid}) is gone: {fix}"
@@ -184,6 +192,39 @@ class Client:
                 raise ReshapeError(answer.message)
             if answer.id == number:
                 return answer
+
+    def request_all(self, messages: Iterable[Message], timeout: float) -> Iterator[Message]:
+        """Send messages, and yield their answers in the same order; a refusal is a `Failure`.
+
+        Some messages are sent ahead of the answers, so that the service handles them together.
+
+        Parameters
+        ----------
+        timeout : seconds for each answer.
+
+        Raises
+        ------
+        ServiceUnavailable : no answer in time. At most `AHEAD` messages were sent that have none.
+        ProtocolError : the service speaks another version.
+        """
+        numbers: deque[int] = deque()
+        answers: dict[int, Message] = {}
+        for message in messages:
+            numbers.append(self.send(message, timeout))
+            if len(numbers) == AHEAD:
+                yield self._answer_to(numbers.popleft(), answers, timeout)
+        while numbers:
+            yield self._answer_to(numbers.popleft(), answers, timeout)
+
+    def _answer_to(self, number: int, answers: dict[int, Message], timeout: float) -> Message:
+        """Wait for the answer to a request, and keep those to other requests in `answers`."""
+        until = time.monotonic() + timeout
+        while number not in answers:
+            answer = self.receive(until - time.monotonic())
+            if answer is None:
+                raise self._unavailable(timeout)
+            answers[answer.id] = answer
+        return answers.pop(number)
 
     def send(self, message: Message, timeout: float = 0.0) -> int:
         """Send a message without waiting for an answer; return the `id` set in it.

@@ -29,6 +29,13 @@ class _StartNumbers(msgspec.Struct, tag="StartGroup"):
     group: int
 
 
+class _Header(msgspec.Struct):
+    """The part of a message that pairs an answer with it."""
+
+    id: int = 0
+
+
+_header_decoder = msgspec.msgpack.Decoder(_Header)
 _start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -103,6 +110,14 @@ def _non_finite(value: Any, place: str = "") -> str:
 def is_other_release(frames: Sequence[bytes]) -> bool:
     """Whether frames are a message of this protocol in another version."""
     return len(frames) > 0 and frames[0].startswith(b"reshape/") and frames[0] != PROTOCOL
+
+
+def request_of(frames: Sequence[bytes]) -> int:
+    """Return the number of a request that cannot be decoded, 0 if it cannot be read."""
+    try:
+        return _header_decoder.decode(frames[1]).id
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        return 0
 
 
 def start_of(frames: Sequence[bytes]) -> tuple[int, int] | None:

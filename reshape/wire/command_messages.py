@@ -14,19 +14,22 @@ Placement: TypeAlias = Literal["block", "cyclic"]
 #: What happens to an output file that exists: it is emptied, or appended to.
 OpenMode: TypeAlias = Literal["truncate", "append"]
 
+#: Walltime of jobs that request none, in queues that do not set another one, seconds.
+DEFAULT_WALLTIME_S = 3600.0
+
 
 class Submission(msgspec.Struct, omit_defaults=True):
     """A job as a user submits it.
 
     Attributes
     ----------
-    walltime_s : run time limit, seconds.
+    walltime_s : run time limit, seconds; 0: the default of its queue, which the service fills in.
     priority : a number or a name of the service's configuration; None: the user's default.
     user : set by the service, from the connection on which the submission arrives.
     queue : name of a queue; "": the first of the service.
     placement : ranks of a group on several hosts: consecutive on each host, or dealt out in turn.
     bind : whether ranks may be bound to the CPUs of their processors.
-    output : path of the output file; it may contain %{JOB_ID}.
+    output : path of the output file, with placeholders (`scheduler.text.output_names`).
     open_mode : whether the first start of the job empties an output file that exists, or appends to
         it; further groups and restarts of the job always append.
     resources : amounts of resources besides processors, by name.
@@ -63,6 +66,12 @@ class Submission(msgspec.Struct, omit_defaults=True):
 
 class Submit(MessageBase):
     """Answered by Submitted once the job is durable."""
+
+    submission: Submission
+
+
+class CheckSubmission(MessageBase):
+    """Answered by Done if the submission would be accepted now; nothing is submitted."""
 
     submission: Submission
 
@@ -230,7 +239,11 @@ class JobInfo(msgspec.Struct):
     unbound : why ranks are not bound to CPUs, by node, where they could be.
     resize_count, pause_s : committed resizes, and the time for which they stopped the job, seconds.
     max_memory_mib : largest resident memory of its processes together, MiB; 0 if not measured.
-    requeues : how often it went back to the queue because its processes died.
+    requeues : how often it went back to the queue because its processes died or never began.
+    last_lines : last lines of its output, without characters that are not printable, if it failed
+        or was ended.
+    failed_resizes : the resizes that failed in succession, with the reason of the last one; empty
+        if there are none.
     """
 
     job: int
@@ -272,10 +285,12 @@ class JobInfo(msgspec.Struct):
     unbound: dict[str, str] = {}
     requeues: int = 0
     shared: dict[str, int] = {}
+    last_lines: str = ""
+    failed_resizes: str = ""
 
 
 class Jobs(MessageBase):
-    """Answer to ListJobs, by job number; `now` is the service's clock.
+    """Answer to ListJobs, by job number; `now` is the wall clock of the service.
 
     `before` is set if more ended jobs match: ask for those that ended before the job of this
     number.
@@ -329,6 +344,8 @@ class Info(MessageBase):
     refused : number of refused connections and messages by kind: "connection" (no or broken
         handshake), "key" (unknown, revoked or expired), "message" (malformed or too large),
         "permission".
+    halted : why the journal cannot be written, so that the service decides nothing; empty if it
+        can.
     """
 
     pid: int
@@ -348,6 +365,7 @@ class Info(MessageBase):
     awaited: dict[str, str] = {}
     refused: dict[str, int] = {}
     shared: dict[str, int] = {}
+    halted: str = ""
 
 
 class Stop(MessageBase):

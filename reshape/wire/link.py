@@ -12,7 +12,7 @@ import os
 import time
 from typing import TypeAlias
 
-from reshape.errors import ProtocolError, ServiceUnavailable
+from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.topology import Topology
 from reshape.wire.client import Client, connect
 from reshape.wire.codec import MAX_REQUEST_BYTES
@@ -31,6 +31,7 @@ from reshape.wire.messages import (
     Leave,
     Message,
     Proceed,
+    ProgramFault,
     ResizeReport,
     Welcome,
 )
@@ -42,6 +43,7 @@ HELLO_LIMIT_S = 2.0  # the service may just be restarting
 ANSWER_LIMIT_S = 0.25  # for an answer at a resize point, if the last request was answered
 ABSENT_LIMIT_S = 0.002  # for the same if the last request was not answered
 PORT_LIMIT_S = 2.0
+FAULT_LIMIT_S = 1.0  # the program ends with an error, whether the service learns of it or not
 CLOSE_LIMIT_S = 2.0  # at the end of the program, for messages without a confirmation
 READY_EVERY_S = 2.0
 
@@ -199,6 +201,16 @@ class Link:
     def facts(self, facts: dict[str, bool | int | float | str]) -> None:
         """Report facts of the job's result."""
         self._keep(Facts(job=self._who.job, token=self._who.token, facts=facts))
+
+    def fault(self, why: str) -> None:
+        """Report the error with which this process ends its group, once."""
+        message = ProgramFault(
+            job=self._who.job, group=self._who.group, token=self._who.token, why=why
+        )
+        try:
+            self._client.request(message, FAULT_LIMIT_S)
+        except ReshapeError as error:
+            log.debug("the error is not reported: %s", error)
 
     def wait_for_port(self, size: int) -> Connect | Abandon:
         """Report that this group is ready until the service answers with a port, or to end.

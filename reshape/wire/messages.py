@@ -4,16 +4,17 @@ The `type` of a message names its class (:mod:`reshape.wire.codec` encodes it). 
 `id`, which its answer repeats. The answer to a peer of another version, and to an unknown or
 malformed message, is :class:`Failure`.
 
-    from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts
+    from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts, ProgramFault
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
     to a node agent           StartGroup, StartProxy, KillGroup, ForgetGroups, ReportEnd, WatchJoin,
                               CancelAccept, SweepJob, AgentStop
-    from commands             Submit, RequestQuote, ForecastStarts, ForecastJob, Cancel, Withdraw,
-                              ReadSubmission, ListJobs, Explain, Wait, ServerInfo, ListNodes,
-                              ChangeNode, RemoveNode, CreateReservation, CancelReservation,
-                              ListReservations, AddPool, ListPools, ChangePool, Stop
+    from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
+                              Cancel, Withdraw, ReadSubmission, ListJobs, Explain, Wait, ServerInfo,
+                              ListNodes, ChangeNode, RemoveNode, CreateReservation,
+                              CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
+                              Stop
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ from reshape.wire.application_messages import (
     JoinPort,
     Leave,
     Proceed,
+    ProgramFault,
     ResizeReport,
     Welcome,
 )
 from reshape.wire.command_messages import (
     Cancel,
+    CheckSubmission,
     Explain,
     Explanation,
     ForecastJob,
@@ -119,6 +122,7 @@ Message: TypeAlias = (
     | JoinPort
     | ResizeReport
     | Facts
+    | ProgramFault
     | GroupReady
     | Welcome
     | Proceed
@@ -139,6 +143,7 @@ Message: TypeAlias = (
     | SweepJob
     | AgentStop
     | Submit
+    | CheckSubmission
     | Submitted
     | ForecastStarts
     | ForecastJob
@@ -182,6 +187,7 @@ __all__ = [
     "CancelReservation",
     "ChangeNode",
     "ChangePool",
+    "CheckSubmission",
     "Connect",
     "CreateReservation",
     "Done",
@@ -216,6 +222,7 @@ __all__ = [
     "PoolInfo",
     "PoolList",
     "Proceed",
+    "ProgramFault",
     "RankPlace",
     "ReadSubmission",
     "RecordedSubmission",

@@ -24,14 +24,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import getpass
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from reshape.durable_files import remove_drafts, write_durably
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.files.durable_files import remove_drafts, write_durably
+from scheduler.text.output_names import output_name
 
 #: Seconds between two removals of old jobs.
 REMOVAL_S = 86400.0
@@ -80,7 +82,8 @@ class BatchSiteJob(msgspec.Struct, frozen=True):
     @property
     def output_file(self) -> Path:
         """File that the job writes to."""
-        return Path(self.cwd) / self.output.replace("%{JOB_ID}", str(self.job))
+        user = getpass.getuser()  # of the client, who submits the batch job
+        return Path(self.cwd) / output_name(self.output, job=self.job, name=self.name, user=user)
 
 
 class JobRecords:

@@ -41,6 +41,8 @@ def check_submission(submission: Submission, processors: int, system: str) -> No
             f"the job asks for {submission.processors} processors and {system} gives a job at most"
             f" {processors}"
         )
+    if "%N" in submission.output.replace("%%", ""):
+        raise ReshapeError(f"%N in --output needs a service; {system} chooses the host later")
     bare = Submission(argv=[], processors=1, walltime_s=1.0)
     for name, option in _OF_SERVICE.items():
         if getattr(submission, name) != getattr(bare, name):

@@ -18,7 +18,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from pathlib import Path
 from types import TracebackType
@@ -128,6 +128,21 @@ class BatchSite:
                 raise ReshapeError(f"the batch system {self._batch.name} gives no quotes")
         kind = type(message).__name__
         raise ReshapeError(f"{kind} needs a service; {self._file} is a batch system's site")
+
+    def request_all(self, messages: Iterable[m.Message], timeout: float) -> Iterator[m.Message]:
+        """Answer messages one after another; a refusal is answered with a `Failure`.
+
+        Raises
+        ------
+        ServiceUnavailable : as in `request`.
+        """
+        for message in messages:
+            try:
+                yield self.request(message, timeout)
+            except ServiceUnavailable:
+                raise
+            except ReshapeError as error:
+                yield m.Failure(message=str(error))
 
     def _submit(self, submission: m.Submission) -> int:
         """Submit a job, or find it if it was submitted before; return its number.

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape.durable_files import write_durably
+from reshape.files.durable_files import write_durably
 
 #: Names of batch jobs, and so of folders.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,199}")

@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from reshape.durable_files import sync_folder
+from reshape.files.durable_files import sync_folder
 from scheduler.batch_systems.interface import (
     BatchRequest,
     BatchState,

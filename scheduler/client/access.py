@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError
 from reshape.wire.access_file import AccessRole
 from scheduler.client.options import Walltime, directory_option, json_option, parsable_option
@@ -29,6 +30,10 @@ _ROLES: dict[str, AccessRole] = {
 def access() -> None:
     """Create, list and revoke keys for a service that listens on TCP.
 
+    A service is for one account, or for people who share it: every job, submitted with whatever
+    key, runs as the account of the service and can read all of its keys. A role says what a key is
+    for; it keeps mistakes apart, not people.
+
     The commands change files of the service directory, so only its owner can use them. A running
     service follows at once. See docs/security.md.
     """
@@ -39,7 +44,13 @@ def access() -> None:
 @click.option(
     "--user", required=True, help="Name of the user to whom jobs submitted with the key belong."
 )
-@click.option("--role", type=click.Choice(list(_ROLES)), default="user", show_default=True)
+@click.option(
+    "--role",
+    type=click.Choice(list(_ROLES)),
+    default="user",
+    show_default=True,
+    help="What the key is for: submitting (user), operating (admin), agents, processes of jobs.",
+)
 @click.option(
     "--expires",
     type=Walltime(),
@@ -86,7 +97,7 @@ def list_keys(directory: Path, as_json: bool, parsable: bool) -> None:
 @access.command()
 @directory_option
 @click.option("--user", help="Revoke all keys of this user.")
-@click.argument("keys", nargs=-1, type=click.IntRange(min=1), metavar="KEY...")
+@click.argument("keys", nargs=-1, type=WholeRange(min=1), metavar="KEY...")
 @example("reshape access revoke 4", "reshape access revoke --user ann")
 def revoke(directory: Path, user: str | None, keys: tuple[int, ...]) -> None:
     """Revoke keys, by number or by user; a running service refuses them at once."""

@@ -7,6 +7,7 @@ site file, with which the batch system answers in place of a service.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -18,6 +19,8 @@ from scheduler.config.batch_site_file import is_batch_site_file
 
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
 ASK_AGAIN_S = 5.0
+#: Time limit of one answer to many requests, seconds.
+ANSWER_S = 30.0
 #: Stands for the number of the job that was submitted last.
 LAST = 0
 
@@ -38,6 +41,9 @@ class Connection(Protocol):
 
     def request(self, message: Message, timeout: float) -> Message:
         """Send a message and return its answer; raises the errors of `ask`."""
+
+    def request_all(self, messages: Iterable[Message], timeout: float) -> Iterator[Message]:
+        """Send messages and yield their answers in order; a refusal is a `Failure`."""
 
 
 def connect_to(directory: Path | str) -> Connection:
@@ -65,6 +71,18 @@ def ask(directory: Path | str, message: Message, timeout: float = 10.0) -> Messa
     """
     with connect_to(directory) as client:
         return client.request(message, timeout)
+
+
+def ask_all(directory: Path | str, messages: Iterable[Message]) -> Iterator[Message]:
+    """Send messages over one connection and yield their answers in order; a refusal is a `Failure`.
+
+    Raises
+    ------
+    ServiceUnavailable : there is no service, or it does not answer in time. What was sent last and
+        is not answered may have been accepted.
+    """
+    with connect_to(directory) as client:
+        yield from client.request_all(messages, ANSWER_S)
 
 
 def service_info(directory: Path | str, timeout: float = 10.0) -> Info:
@@ -117,18 +135,37 @@ def wait_for(directory: Path | str, job: int, until: float | None = None) -> Job
     Raises
     ------
     ServiceUnavailable : there is no service.
-    ReshapeError : there is no such job.
+    ReshapeError : there is no such job, or the key was revoked.
     """
-    with connect_to(directory) as client:
-        while True:
-            left = ASK_AGAIN_S if until is None else min(ASK_AGAIN_S, until - time.monotonic())
-            try:
-                answer = client.request(Wait(job=job), max(0.0, left))
-            except ServiceUnavailable:
-                if not is_access_file(directory):
-                    endpoint_of(directory)  # raises if the service has ended
-                if until is not None and time.monotonic() >= until:
-                    return None
-            else:
-                assert isinstance(answer, Jobs)
-                return answer.jobs[0]
+    while True:
+        with connect_to(directory) as client:
+            is_heard = True
+            while is_heard:
+                try:
+                    answer = client.request(Wait(job=job), _left_s(until))
+                except ServiceUnavailable:
+                    if not is_access_file(directory):
+                        endpoint_of(directory)  # raises if the service has ended
+                    if until is not None and time.monotonic() >= until:
+                        return None
+                    is_heard = _answers(client, _left_s(until))
+                else:
+                    assert isinstance(answer, Jobs)
+                    return answer.jobs[0]
+
+
+def _left_s(until: float | None) -> float:
+    """Seconds until a wait is requested again."""
+    return ASK_AGAIN_S if until is None else max(0.0, min(ASK_AGAIN_S, until - time.monotonic()))
+
+
+def _answers(client: Connection, timeout: float) -> bool:
+    """Whether a service answers this connection; it drops messages with a revoked key.
+
+    A new connection tells whether the key was revoked, since it begins with a handshake.
+    """
+    try:
+        client.request(ServerInfo(), timeout)
+    except ServiceUnavailable:
+        return False
+    return True

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
 from scheduler.client import tables
@@ -38,6 +39,7 @@ from scheduler.client.options import (
 )
 from scheduler.client.pool.commands import paused_sentences
 from scheduler.client.sites import actions
+from scheduler.text.plain import plain
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment
 
@@ -50,7 +52,7 @@ WATCH_S = 2.0
 @directory_option
 @click.option(
     "--processors",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Processors of the node 'local'; 0: all nodes are those of pools.",
 )
 @click.option(
@@ -63,7 +65,7 @@ WATCH_S = 2.0
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Configuration file (YAML); options override it.",
 )
-@click.option("--scenario", help="Scheduling scenario, such as easy or fcfs-pr.")
+@click.option("--scenario", help="Scheduling scenario, such as easy.  [default: steady]")
 @click.option(
     "--set",
     "parameters",
@@ -80,6 +82,12 @@ WATCH_S = 2.0
     help="Listen also on TCP, for clients with an access file; see docs/security.md.",
 )
 @click.option(
+    "--kill-wait",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="From SIGTERM to SIGKILL, for jobs that are cancelled or exceed their walltime (30).",
+)
+@click.option(
     "--background",
     is_flag=True,
     help="Return as soon as the service answers; its log is DIR/serve.log.",
@@ -89,9 +97,14 @@ WATCH_S = 2.0
     is_flag=True,
     help="Use the nodes of the Slurm allocation of this process; see docs/cluster.md.",
 )
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Start with a journal of which acknowledged records are missing; see docs/backup.md.",
+)
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @example(
-    "reshape serve --processors 8 --scenario fcfs-pr --background",
+    "reshape serve --processors 8 --background",
     "reshape serve --machine tree.yaml --scenario easy --set selection=tree",
     "salloc -N 4 --exclusive reshape serve --slurm",
 )
@@ -104,8 +117,10 @@ def serve(
     parameters: tuple[str, ...],
     verify: bool,
     listen: str | None,
+    kill_wait: float | None,
     slurm: bool,
     background: bool,
+    accept_loss: bool,
     log: Path | None,
 ) -> None:
     """Start the scheduler service.
@@ -127,14 +142,17 @@ def serve(
         given = "--processors" if machine is None else "--machine"
         raise click.UsageError(f"--slurm defines the nodes; remove {given}")
     nodes = {"processors": processors, "machine": machine}
-    options = {**nodes, "scenario": scenario, "verify": verify or None, "listen": listen}
+    options: dict[str, object] = {**nodes, "scenario": scenario, "listen": listen}
+    options |= {"verify": verify or None, "kill_wait_s": kill_wait}
     if slurm:
         options |= allocated_options(directory)
     settings = with_ends(load_config(config, os.environ, {**options, "set": parameters}))
     if background:
-        kept = {**nodes, "config": config, "scenario": scenario, "listen": listen}
+        kept: dict[str, object] = {**nodes, "config": config, "scenario": scenario}
+        kept |= {"listen": listen, "kill-wait": kill_wait}
         same = [str(word) for word in _serve_options(kept, parameters)]
-        same += [flag for flag, is_set in (("--verify", verify), ("--slurm", slurm)) if is_set]
+        flags = {"--verify": verify, "--slurm": slurm, "--accept-loss": accept_loss}
+        same += [flag for flag, is_set in flags.items() if is_set]
         process = start(directory, same)
         click.echo(f"service of {directory} is up, process {process.pid}")
         return
@@ -142,7 +160,7 @@ def serve(
         log_to_file(log)
     else:
         logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
-    run(ServiceDirectory(directory), settings)
+    run(ServiceDirectory(directory), settings, accept_loss=accept_loss)
 
 
 def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:
@@ -242,7 +260,7 @@ def info(directory: Path, as_json: bool, job: int | None) -> None:
 @click.option("--name", help="List jobs of this name.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1000),
+    type=WholeRange(1, 1000),
     default=500,
     show_default=True,
     help="Largest number of jobs to list; those that ended last are listed.",
@@ -327,9 +345,12 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
         return
     click.echo(f"job {answer.job}")
     for line in answer.lines:
-        click.echo(f"{format_moment(line.at)}  {line.at - answer.lines[0].at:+9.3f} s  {line.text}")
+        after = f"{line.at - answer.lines[0].at:+9.3f} s"
+        click.echo(f"{format_moment(line.at)}  {after}  {plain(line.text)}")
     for text in [] if found is None else waiting_lines(found):
         click.echo(text)
+    if told := tables.last_lines_text(list_jobs(directory, job=answer.job).jobs[0]):
+        click.echo(told)
 
 
 @click.command()
@@ -357,20 +378,6 @@ def wait(
     pairs = zip(places, numbers, strict=True)
     ended = [wait_until(place, number, until) for place, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
-
-
-@click.command()
-@service_option
-@sites_option
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=actions.SiteJobText())
-@example("reshape cancel 3 4", "reshape cancel --sites sites.yaml left:3")
-def cancel(directory: Path, sites: Path | None, jobs: tuple[actions.SiteJob, ...]) -> None:
-    """Cancel jobs, queued or running."""
-    places = [actions.place_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(place, job.job) for place, job in zip(places, jobs, strict=True)]
-    for place, number, job in zip(places, numbers, jobs, strict=True):
-        ask(place, m.Cancel(job=number))
-        click.echo(f"cancelled job {job._replace(job=number)}")
 
 
 @click.command()
@@ -403,9 +410,11 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
         echo_json(jobs)
     for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
         if not as_json:
-            why = f" ({job.reason})" if job.reason else ""
+            why = f" ({plain(job.reason)})" if job.reason else ""
             name = actions.SiteJob(site, job.job)
             click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
+            if told := tables.last_lines_text(job):
+                click.echo(told)
     sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
 
 

@@ -100,7 +100,7 @@ def _forecast(
 
 def bare_submission(
     processors: int,
-    walltime_s: float,
+    walltime_s: float | None,
     max_processors: int | None,
     topology: Topology | None,
     priority: float | str | None,
@@ -111,7 +111,7 @@ def bare_submission(
     return m.Submission(
         argv=["true"],
         processors=processors,
-        walltime_s=walltime_s,
+        walltime_s=walltime_s or 0.0,
         max_processors=max_processors,
         topology=topology,
         priority=priority,

@@ -1,4 +1,4 @@
-"""The commands `reshape journal`: show, export, compact and prune the journal of a service."""
+"""The commands `reshape journal`: show, check, copy, export, compact and prune a journal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError
 from scheduler.client.options import Moment, json_option
 from scheduler.model.events import JobSubmitted
@@ -30,7 +32,7 @@ directory_argument = click.argument(
 
 @click.group()
 def journal() -> None:
-    """Show, export, compact and prune the journal of a service.
+    """Show, check, copy, export, compact and prune the journal of a service.
 
     DIR is the directory of the service. 'compact' and 'prune' need a service that has ended; a
     running service removes by itself what its setting journal does not keep.
@@ -87,7 +89,7 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
 @journal.command()
 @click.option(
     "--keep-resize-points",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=200_000,
     show_default=True,
     help="Number of latest events whose resize points are kept.",
@@ -128,21 +130,59 @@ def prune(directory: Path, before: float) -> None:
 @example("reshape journal export ~/.reshape > journal.jsonl")
 def export(directory: Path) -> None:
     """Print a journal as JSON lines: jobs that have ended, then all events and orders it holds."""
-    from scheduler.replay.journal_reader import reading
+    from scheduler.replay.journal_reader import SUMMARY, reading
+    from scheduler.replay.seals import unseal
     from scheduler.service.record.descriptions import decode_summary
 
     encode = msgspec.json.Encoder().encode
     with reading(directory) as reader:
         known = {name for (name,) in reader.rows("SELECT name FROM sqlite_master")}
         if "summaries" in known:
-            for (summary,) in reader.rows("SELECT summary FROM summaries ORDER BY job"):
-                _print_line(encode({"job": decode_summary(summary)}))
+            for job, summary in reader.rows("SELECT job, summary FROM summaries ORDER BY job"):
+                described = decode_summary(unseal(SUMMARY.format(job), summary))
+                _print_line(encode({"job": described}))
         for name in ("event", "order"):
             rows = reader.rows(f'SELECT batch, kind, "{name}" FROM {name}s ORDER BY seq')
             for batch, kind, blob in rows:
                 if kind == JobSubmitted.__name__:
                     blob = _with_all_fields(blob)
                 _print_line(encode({"batch": batch, "kind": kind, name: msgspec.Raw(blob)}))
+
+
+@journal.command()
+@directory_argument
+@example("reshape journal check ~/.reshape")
+def check(directory: Path) -> None:
+    """Check that a journal, or a copy, is complete and undamaged; the service may run.
+
+    A large journal takes about a minute for each million jobs. A service checks its journal when it
+    starts, too, for at most half a second.
+    """
+    from scheduler.service.record.high_water_mark import HighWaterMark
+    from scheduler.service.record.opening import missing_from
+
+    path = directory / "journal.db"
+    mark = HighWaterMark(path)  # before the journal, which may grow
+    missing, _ = missing_from(path, mark, inf)
+    if missing:
+        raise ReshapeError(f"the journal {path} lacks {missing}")
+    unmarked = "" if mark.mark else ", as far as can be told without journal.mark"
+    click.echo(f"{path}: complete and undamaged{unmarked}")
+
+
+@journal.command()
+@directory_argument
+@click.argument("copy", type=click.Path(path_type=Path))
+@example("reshape journal backup ~/.reshape /backup/reshape-2026-11-23")
+def backup(directory: Path, copy: Path) -> None:
+    """Copy the journal, keys and names of a service to the new folder COPY; the service may run.
+
+    COPY is as private as the directory, and is a service directory itself; see docs/backup.md.
+    """
+    from scheduler.service.record.backup import back_up
+
+    last = back_up(directory, copy)
+    click.echo(f"{copy}: complete and undamaged, up to job {last}")
 
 
 def _with_all_fields(blob: bytes) -> bytes:

@@ -12,15 +12,16 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from reshape.cli.options import MOST, WholeRange
 from reshape.key_values import amounts
+from reshape.times import parse_duration
 from reshape.topology import FORMS, Topology
 from scheduler.client.asking import LAST
 from scheduler.model.resources import checked
-from scheduler.text.times import parse_walltime
 
 
 class Walltime(click.ParamType[float]):
-    """A positive time in the notation of Slurm, converted to seconds."""
+    """A positive time such as 2h or 2:00:00, converted to seconds."""
 
     name = "TIME"
 
@@ -31,12 +32,12 @@ class Walltime(click.ParamType[float]):
         if isinstance(value, int | float):
             return float(value)
         try:
-            seconds = parse_walltime(value)
+            seconds = parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if seconds == 0:
             self.fail(f"must be above 0, got {value!r}", param, ctx)
-        return float(seconds)
+        return seconds
 
 
 class Priority(click.ParamType[float | str]):
@@ -144,7 +145,7 @@ class JobNumber(click.ParamType[int]):
             number = int(value)
         except ValueError:
             number = -1
-        if number <= LAST:
+        if not LAST < number <= MOST:
             self.fail(f"{value!r} is not a job: give a job number or 'last'", param, ctx)
         return number
 
@@ -213,8 +214,8 @@ def service_option(command: _Command) -> _Command:
 _REQUEST = (
     click.option(
         "--max",
-        "maximum",
-        type=click.IntRange(min=1),
+        "max_processors",
+        type=WholeRange(min=1),
         help="Largest number of processors.  [default: as -n]",
     ),
     click.option(
@@ -224,10 +225,10 @@ _REQUEST = (
     ),
     click.option(
         "--walltime",
+        "walltime_s",
         type=Walltime(),
-        default="1:00:00",
-        show_default=True,
-        help="Limit of the run time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.",
+        help="Limit of the run time: 90s, 30min, 2h or 1d, or as in Slurm M, M:S, H:M:S, D-H, D-H:M"
+        " or D-H:M:S.  [default: that of the queue, usually 1h]",
     ),
     click.option(
         "--priority",
@@ -237,7 +238,6 @@ _REQUEST = (
     ),
     click.option(
         "--queue",
-        "queue_name",
         default="",
         metavar="NAME",
         help="Queue.  [default: the first one of the service]",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from reshape.cli.helptext import example
-from reshape.topology import Topology
+from reshape.cli.options import WholeRange
 from scheduler.client.forecasting import bare_submission, quote_of, quote_text
 from scheduler.client.options import (
     Walltime,
@@ -21,12 +22,12 @@ from scheduler.client.options import (
 @click.command()
 @service_option
 @click.option(
-    "-n", "processors", type=click.IntRange(min=1), required=True, help="Processors to start with."
+    "-n", "processors", type=WholeRange(min=1), required=True, help="Processors to start with."
 )
 @request_options
 @click.option(
     "--futures",
-    type=click.IntRange(0, 1000),
+    type=WholeRange(0, 1000),
     default=0,
     metavar="N",
     help="Also show P10, P50 and P90 over N forecasts with drawn run times.",
@@ -38,7 +39,7 @@ from scheduler.client.options import (
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=0,
     show_default=True,
     help="Seed of the drawn run times.",
@@ -48,27 +49,19 @@ from scheduler.client.options import (
 @example("reshape quote -n 16 --walltime 2:00:00 --json")
 def quote(
     directory: Path,
-    processors: int,
-    maximum: int | None,
-    topology: Topology | None,
-    walltime: float,
-    priority: float | str | None,
-    queue_name: str,
-    resources: dict[str, int] | None,
     futures: int,
     arrivals: bool,
     seed: int,
     horizon: float | None,
     as_json: bool,
+    **request: Any,
 ) -> None:
     """Show when a job would start and end if it were submitted now.
 
     Running jobs are expected to run for their estimates; jobs to come are left out. The slowdown
     is the time from now to the end divided by the run time. Nothing is submitted.
     """
-    submission = bare_submission(
-        processors, walltime, maximum, topology, priority, queue_name, resources
-    )
+    submission = bare_submission(**request)
     if arrivals and not futures:
         raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
     answer = quote_of(

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, nearest
 from reshape.wire import messages as m
 from scheduler.client.asking import ask
@@ -18,6 +19,7 @@ from scheduler.client.options import (
     parsable_option,
     service_option,
 )
+from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time
 
@@ -37,7 +39,7 @@ def reserve() -> None:
 @click.option(
     "--name", default="", help="Name of the reservation.  [default: your user name and a number]"
 )
-@click.option("--processors", type=click.IntRange(min=1), help="Number of processors.")
+@click.option("--processors", type=WholeRange(min=1), help="Number of processors.")
 @click.option("--nodes", metavar="LIST", help="Nodes, with all their processors: n1,n2.")
 @click.option(
     "--start",
@@ -45,7 +47,10 @@ def reserve() -> None:
     help="Local date and time, or a time from now on such as now+1:00:00.  [default: now]",
 )
 @click.option(
-    "--duration", type=Walltime(), required=True, help="Duration: M, M:S, H:M:S, D-H or D-H:M."
+    "--duration",
+    type=Walltime(),
+    required=True,
+    help="Duration, such as 90min, 2h or 1-12:00:00 (D-H:M:S).",
 )
 @click.option(
     "--users",
@@ -181,4 +186,4 @@ def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
             "queued jobs": ",".join(map(str, each.queued)) or "-",
         }
         for label, value in lines.items():
-            click.echo(f"{label:<14}{value}")
+            click.echo(f"{label:<14}{plain(value)}")

@@ -15,6 +15,9 @@ from reshape.wire.identity import IDENTITY_VARIABLES
 from reshape.wire.messages import OpenMode, Placement, Submission
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
+from scheduler.launchers.own_folders import folder_around, in_own_folder
+from scheduler.node.job_folders import MEMORY
+from scheduler.text.output_names import check_output_name
 
 OUTPUT = "reshape-%{JOB_ID}.out"
 
@@ -23,12 +26,12 @@ def prepare(
     argv: Sequence[str],
     processors: int,
     *,
-    walltime_s: float,
+    walltime_s: float | None = None,
     max_processors: int | None = None,
     topology: Topology | None = None,
     name: str = "",
     output: str = OUTPUT,
-    open_mode: OpenMode = "truncate",
+    open_mode: OpenMode | None = None,
     priority: float | str | None = None,
     queue: str = "",
     resources: Mapping[str, int] | None = None,
@@ -47,10 +50,13 @@ def prepare(
     Parameters
     ----------
     argv : program and arguments.
-    open_mode : whether the start of the job empties an output that exists, or appends to it.
+    walltime_s : run time limit, seconds; None: the default of the queue.
+    open_mode : whether the start of the job empties an output that exists, or appends to it. None:
+        it appends to the default output, since several services number their jobs from 1 on, and
+        empties another one, as in Slurm.
     environment : environment of the job; that of this process if None. The directory of the
         running interpreter is put first on its PATH, so that `python` is this interpreter.
-    cwd : working directory of the job; that of this process if None.
+    cwd : working directory of the job, relative to that of this process; the same if None.
     bind : whether ranks may be bound to the CPUs of their processors.
     requeue : whether the job goes back to the queue when its processes die.
     reservation : advance reservation in which the job runs; "": none.
@@ -61,7 +67,7 @@ def prepare(
     ReshapeError : the program, a size, the walltime or the path of the output is invalid, or there
         is no checkpoint to restart from.
     """
-    cwd = Path.cwd() if cwd is None else cwd
+    cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
     if restart_from is not None:
         restart_from = (cwd / restart_from).absolute()
@@ -70,22 +76,24 @@ def prepare(
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
     check_arguments([*argv, output, str(cwd)], environment)
+    check_output_name(output)
     _check_program(argv[0], cwd, environment)
     _check_sizes(processors, max_processors, topology)
-    if not walltime_s > 0:
+    if walltime_s is not None and not walltime_s > 0:
         raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
     folder = (cwd / output).parent
     if not folder.is_dir():
         raise ReshapeError(f"the output's directory {folder} does not exist: create it first")
-    if not os.access(folder, os.W_OK):
-        raise ReshapeError(f"the output's directory {folder} is not writable: choose another one")
     path = cwd / output
-    if path.exists() and not path.is_file() and str(path) != os.devnull:
+    if path.exists() and not path.is_file() and str(path.resolve()) != os.devnull:
         raise ReshapeError(f"the output {path} is not a regular file: choose another one")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        what = f"output {path}" if path.exists() else f"output's directory {folder}"
+        raise ReshapeError(f"the {what} is not writable: choose another one")
     return Submission(
         argv=list(argv),
         processors=processors,
-        walltime_s=walltime_s,
+        walltime_s=walltime_s or 0.0,
         max_processors=max_processors,
         topology=topology,
         name=name or plain_name(argv),
@@ -94,7 +102,7 @@ def prepare(
         cwd=str(cwd),
         environment=environment,
         output=output,
-        open_mode=open_mode,
+        open_mode=open_mode or ("append" if output == OUTPUT else "truncate"),
         resources=dict(resources or {}),
         placement=placement,
         bind=bind,
@@ -103,6 +111,35 @@ def prepare(
         shared=dict(shared or {}),
         reservation=reservation,
     )
+
+
+def check_places(submission: Submission, directory: Path) -> None:
+    """Refuse places in the folders of the service of a directory, wherever their names lead.
+
+    Raises
+    ------
+    ReshapeError : the output, the working directory or the directory to restart from is there.
+    """
+    try:
+        memory = MEMORY / (directory / "memory-folder").read_text().strip()
+    except OSError:  # there is no service
+        return
+    own = [str(directory), str(memory)]
+    places = {
+        "output": os.path.join(submission.cwd, submission.output),
+        "working directory": submission.cwd,
+        "directory to restart from": submission.environment.get(RESTART_VARIABLE, ""),
+    }
+    for what, path in places.items():
+        if path and (folder := folder_around(path, own)):
+            raise ReshapeError(in_own_folder(what, path, folder))
+
+
+def earlier_outputs(submission: Submission) -> set[Path]:
+    """Return the files that exist with default names, to which a job might append."""
+    if submission.output != OUTPUT:
+        return set()
+    return {*Path(submission.cwd).glob(OUTPUT.replace("%{JOB_ID}", "*"))}
 
 
 def job_environment(environment: Mapping[str, str]) -> dict[str, str]:

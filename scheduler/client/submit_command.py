@@ -1,17 +1,21 @@
-"""``reshape submit``: submit a job to a service, or to the best of several."""
+"""``reshape submit``: submit a job to a service or to the best of several, or many jobs at once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TextIO, TypeVar
 
 import click
 
 from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, WholeRange
 from reshape.speedup import FORMS
-from reshape.topology import Topology
 from reshape.wire import messages as m
+from reshape.wire.client import is_access_file
+from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from scheduler.client.asking import ask
+from scheduler.client.bulk.submission_file import ranges, read_submissions, submit_all
 from scheduler.client.commands import echo_json, end_with, wait_until
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.options import (
@@ -24,66 +28,117 @@ from scheduler.client.options import (
 )
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
-from scheduler.client.submission import OUTPUT, prepare
+from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.job import JobState
+from scheduler.text.counts import noun
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_SUBMISSION = (
+    click.option("-n", "processors", type=WholeRange(min=1), help="Processors to start with."),
+    request_options,
+    click.option("--name", default="", help="Name of the job.  [default: name of the program]"),
+    click.option(
+        "--output",
+        default=OUTPUT,
+        show_default=True,
+        help="File for the output of the job; %j stands for its number, %x for its name, %u for"
+        " its user, %N for the host, as in Slurm.",
+    ),
+    click.option(
+        "--open-mode",
+        type=click.Choice(["truncate", "append"]),
+        help="Whether the start of the job empties an existing output file, or appends to it."
+        "  [default: append with the default of --output, else truncate]",
+    ),
+    click.option(
+        "--chdir",
+        "cwd",
+        metavar="FOLDER",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Working directory of the job.  [default: the current one]",
+    ),
+    click.option(
+        "--reservation",
+        default="",
+        metavar="NAME",
+        help="Run in this advance reservation; see reshape reserve.",
+    ),
+    click.option(
+        "--placement",
+        type=click.Choice(["block", "cyclic"]),
+        default="block",
+        show_default=True,
+        help="Placement of ranks on several hosts: consecutive on each host, or dealt out in turn.",
+    ),
+    click.option(
+        "--bind/--no-bind",
+        "bind",
+        default=True,
+        show_default=True,
+        help="Bind ranks to the CPUs of their processors where the service does that.",
+    ),
+    click.option(
+        "--requeue",
+        is_flag=True,
+        help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
+    ),
+    click.option(
+        "--restart-from",
+        "restart_from",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Restart the program from the checkpoints of another run in DIR.",
+    ),
+    click.option(
+        "--performance",
+        default="",
+        metavar="MODEL",
+        help="Performance model, which predicts the speed on sizes that were not measured:"
+        f" {FORMS}, or module:Class,KEY=VALUE if the service allows it.  [default: a fit to the"
+        " measurements]",
+    ),
+    click.option(
+        "--demand",
+        "shared",
+        type=ResourceAmounts("memory_bandwidth=2000"),
+        help="Demand of each process for the shared resources of its node; see docs/sharing.md.",
+    ),
+    click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED),
+)
+
+
+def submission_options(command: _Command) -> _Command:
+    """Add the options that describe a job, and its program."""
+    for option in reversed(_SUBMISSION):
+        command = option(command)
+    return command
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, add_help_option=False)
+@submission_options
+def line(**fields: Any) -> m.Submission:
+    """Read the words of one line of a submission file."""
+    return _submission(fields)
+
+
+def _submission(fields: Mapping[str, Any]) -> m.Submission:
+    if fields["processors"] is None:
+        raise click.UsageError("Missing option '-n'.")
+    if not fields["argv"]:
+        raise click.UsageError("Missing argument 'PROGRAM [ARGS]...'.")
+    return prepare(**fields)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @service_option
-@click.option("-n", "processors", type=click.IntRange(min=1), help="Processors to start with.")
-@request_options
-@click.option("--name", default="", help="Name of the job.  [default: name of the program]")
-@click.option("--output", default=OUTPUT, show_default=True, help="File for the output of the job.")
+@submission_options
 @click.option(
-    "--open-mode",
-    type=click.Choice(["truncate", "append"]),
-    default="truncate",
-    show_default=True,
-    help="Whether the start of the job empties an existing output file, or appends to it.",
-)
-@click.option(
-    "--reservation",
-    default="",
-    metavar="NAME",
-    help="Run in this advance reservation; see reshape reserve.",
-)
-@click.option(
-    "--placement",
-    type=click.Choice(["block", "cyclic"]),
-    default="block",
-    show_default=True,
-    help="Placement of ranks on several hosts: consecutive on each host, or dealt out in turn.",
-)
-@click.option(
-    "--bind/--no-bind",
-    "bind",
-    default=True,
-    show_default=True,
-    help="Bind ranks to the CPUs of their processors where the service does that.",
-)
-@click.option(
-    "--requeue",
-    is_flag=True,
-    help="Queue the job again if its processes die or a node is lost; see docs/checkpoints.md.",
-)
-@click.option(
-    "--restart-from",
-    "restart_from",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Restart the program from the checkpoints of another run in DIR.",
-)
-@click.option(
-    "--performance",
-    default="",
-    metavar="MODEL",
-    help=f"Performance model, which predicts the speed on sizes that were not measured: {FORMS},"
-    " or module:Class,KEY=VALUE if the service allows it.  [default: a fit to the measurements]",
-)
-@click.option(
-    "--demand",
-    type=ResourceAmounts("memory_bandwidth=2000"),
-    help="Demand of each process for the shared resources of its node; see docs/sharing.md.",
+    "--from",
+    "file",
+    metavar="FILE",
+    type=click.File(encoding="utf-8"),
+    help="Submit a job for each line of FILE (-: standard input), which has the options and the"
+    " program; options beside --from hold for all lines that do not have them.",
 )
 @click.option(
     "--wait",
@@ -111,31 +166,15 @@ from scheduler.model.job import JobState
     help="With --sites: repeat the submission with this key; without PROGRAM.",
 )
 @json_option
-@click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
 @example(
     "reshape submit -n 2 --max 6 --topology nearly-square --walltime 10:00 \\",
     "    -- python -m apps.lu --n 1024 --block 64 --repeat 20",
     "reshape submit --sites sites.yaml --metric cost --max-cost 20 -n 4 -- python solve.py",
+    "reshape submit --from cases.txt --walltime 20:00",
 )
 def submit(
     directory: Path,
-    processors: int | None,
-    maximum: int | None,
-    topology: Topology | None,
-    walltime: float,
-    name: str,
-    output: str,
-    open_mode: m.OpenMode,
-    priority: float | str | None,
-    queue_name: str,
-    reservation: str,
-    resources: dict[str, int] | None,
-    placement: m.Placement,
-    bind: bool,
-    requeue: bool,
-    restart_from: Path | None,
-    performance: str,
-    demand: dict[str, int] | None,
+    file: TextIO | None,
     waits: bool,
     test_only: bool,
     sites: Path | None,
@@ -144,47 +183,33 @@ def submit(
     key: str | None,
     retry: str | None,
     as_json: bool,
-    argv: tuple[str, ...],
+    **fields: Any,
 ) -> None:
     """Submit a job that runs PROGRAM under mpiexec on -n processors.
 
     The job runs in the current directory with the current environment. The directory of the Python
     that runs reshape is put first on PATH, so that 'python' and 'mpiexec' match.
 
+    With --from, each line of FILE is a submission, such as '-n 2 -- python solve.py 7'. Nothing is
+    submitted if a line is invalid.
+
     With --sites, all services that FILE names are asked, and the best one by --metric gets the job;
     see docs/sites.md. Exit code 3: no site takes it; 4: it is not known whether the site accepted
     it, and --retry KEY finds out.
     """
     _check_sites_options(sites)
+    if file is not None:
+        given = {"--sites": sites, "--test-only": test_only, "PROGRAM": fields["argv"]}
+        _submit_file(directory, file, given, waits, as_json)
+        return
     if retry is not None and sites is not None:
-        if argv or processors is not None:
+        if fields["argv"] or fields["processors"] is not None:
             raise click.UsageError("--retry repeats a submission: leave out -n and PROGRAM")
         _accepted(actions.retry_job(sites, retry), waits, as_json)
         return
-    if processors is None:
-        raise click.UsageError("Missing option '-n'.")
-    if not argv:
-        raise click.UsageError("Missing argument 'PROGRAM [ARGS]...'.")
-    submission = prepare(
-        argv,
-        processors,
-        walltime_s=walltime,
-        max_processors=maximum,
-        topology=topology,
-        name=name,
-        output=output,
-        open_mode=open_mode,
-        priority=priority,
-        queue=queue_name,
-        reservation=reservation,
-        resources=resources,
-        placement=placement,
-        bind=bind,
-        requeue=requeue,
-        restart_from=restart_from,
-        performance=performance,
-        shared=demand,
-    )
+    if sites is not None and fields["walltime_s"] is None:
+        fields["walltime_s"] = DEFAULT_WALLTIME_S  # sites are compared with one walltime
+    submission = _submission(fields)
     if sites is not None:
         accepted = actions.submit_job(
             sites, submission, metric, max_cost, key, test_only=test_only, as_json=as_json
@@ -199,14 +224,43 @@ def submit(
         else:
             click.echo(quote_text(quoted))
         return
+    if not is_access_file(directory):
+        check_places(submission, directory)
+    earlier = earlier_outputs(submission)
     answer = ask(directory, m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)
     if as_json and not waits:
         echo_json({"job": answer.job})
     elif not as_json:
         click.echo(f"submitted job {answer.job}")
+        printed = Path(submission.cwd) / OUTPUT.replace("%{JOB_ID}", str(answer.job))
+        if printed in earlier:
+            click.echo(f"its output is appended to {printed}, which exists")
     if waits:
         end_with([wait_until(directory, answer.job, None)], as_json)
+
+
+def _submit_file(
+    directory: Path, file: TextIO, excluded: Mapping[str, object], waits: bool, as_json: bool
+) -> None:
+    """Submit the lines of a file, and wait for the ends of the jobs if asked to.
+
+    Parameters
+    ----------
+    excluded : what a submission of a file cannot have, by name.
+    """
+    for name, value in excluded.items():
+        if value:
+            raise click.UsageError(f"--from submits the lines of a file: leave out {name}")
+    context = click.get_current_context()
+    given = {name: value for name, value in context.params.items() if is_given(context, name)}
+    jobs = submit_all(directory, read_submissions(file, line, given))
+    if as_json and not waits:
+        echo_json({"jobs": jobs})
+    elif not as_json:
+        click.echo(f"submitted {noun(len(jobs), 'job')} {ranges(jobs)}")
+    if waits:
+        end_with([wait_until(directory, job, None) for job in jobs], as_json)
 
 
 def _check_sites_options(sites: Path | None) -> None:

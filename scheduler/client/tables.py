@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 
 from reshape.wire.messages import Info, JobInfo, ResizeInfo
 from scheduler.model.procset import ProcSet
 from scheduler.text.counts import counted
+from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time
 
@@ -59,7 +61,7 @@ def history_table(jobs: Sequence[JobInfo], now: float) -> Table:
                 format_time(running_s(job, now)),
                 sizes_text(job),
                 memory_text(job),
-                job.reason,
+                "; ".join(filter(None, (job.reason, job.failed_resizes))),
             )
             for job in jobs
         ],
@@ -72,13 +74,17 @@ def memory_text(job: JobInfo) -> str:
 
 
 def resize_table(job: JobInfo) -> Table:
-    """List all resizes of one job, phases in milliseconds; the job computes during `START`."""
+    """List all resizes of one job, phases in milliseconds; the job computes during `START`.
+
+    AT is the time since the first start, also of a job that was queued again.
+    """
+    began = job.sizes[0][0] if job.sizes else job.submitted_at
     return Table(
         ["RESIZE", "AT", "SIZE", "START", "JOIN", "PLAN", "MOVE", "RESUME", "MIB", "OUTCOME"],
         [
             (
                 str(resize.serial),
-                f"+{resize.at - (job.started_at or job.submitted_at):.1f}s",
+                f"+{resize.at - began:.1f}s",
                 f"{resize.old}-{resize.new}",
                 *(f"{1000 * seconds:.1f}" for seconds in phases_s(resize)),
                 f"{resize.moved_bytes / 2**20:.2f}",
@@ -132,6 +138,7 @@ def exit_status(job: JobInfo) -> int:
 
 def job_text(job: JobInfo, now: float) -> str:
     """Describe one job in full, as ``scontrol show job`` does."""
+    resizes = f"{job.resize_count}, paused for {job.pause_s:.3f} s in all"
     most = f" (to {job.max_processors})" if job.max_processors else ""
     lines = {
         "Job": f"{job.job} {job.name}",
@@ -155,14 +162,25 @@ def job_text(job: JobInfo, now: float) -> str:
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
         "Restarts": f"{job.restarts}, requeued {counted(job.requeues, 'time')}",
         "Held": held_text(job),
-        "Resizes": f"{job.resize_count}, paused for {job.pause_s:.3f} s in all",
+        "Resizes": "; ".join(filter(None, (resizes, job.failed_resizes))),
         "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "-",
         "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
         "Command": " ".join(job.argv),
         "Output": job.output,
     }
-    text = "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
-    return f"{text}\n\n{render(resize_table(job))}" if job.resizes else text
+    text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines.items())
+    table = render(resize_table(job)) if job.resizes else ""
+    return "\n\n".join(filter(None, (text, table, last_lines_text(job))))
+
+
+def last_lines_text(job: JobInfo) -> str:
+    """Write the last lines of the output of a job that failed or exceeded its time, and its path.
+
+    A job that was cancelled was ended on purpose; its lines are in the JSON of `reshape info`.
+    """
+    if not job.last_lines or job.state == "CANCELLED":
+        return ""
+    return f"Last lines of {plain(job.output)}:\n{indent(job.last_lines, '    ')}"
 
 
 def ranks_text(job: JobInfo) -> str:
@@ -212,13 +230,15 @@ def service_text(info: Info) -> str:
         "Shared": f"{amounts_text(info.shared)} a node" if info.shared else "-",
         "Jobs": f"{info.queued} queued, {info.running} running, {info.ended} ended",
     }
+    if info.halted:
+        lines["Halted"] = f"{info.halted}; nothing is decided until there is room"
     if info.unreadable:
         lines["Unreadable"] = "; ".join(info.unreadable)
     if info.refused:
         lines["Refused"] = ", ".join(
             counted(number, f"{kind} error") for kind, number in sorted(info.refused.items())
         )
-    text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
+    text = "\n".join(f"{name + ':':<13}{plain(value)}" for name, value in lines.items())
     nodes = [(name, str(processors), state) for name, processors, state in info.nodes]
     table = Table(("NODE", "PROCS", "STATE"), [*nodes], left=frozenset({"NODE", "STATE"}))
     return f"{text}\n\n{render(table)}"

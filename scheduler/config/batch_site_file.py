@@ -22,7 +22,7 @@ import msgspec
 from scheduler.text.located import Located
 
 SUFFIXES = (".yaml", ".yml")
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 #: Longer than clients repeat a submission (`scheduler.client.sites.records.RETRIED_S`), so that no
 #: repetition comes after the key was removed.
 KeptDays = Annotated[float, msgspec.Meta(ge=31)]

@@ -25,7 +25,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.text.located import Located
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 

@@ -44,6 +44,12 @@ def check(tree: Located, config: ServeConfig) -> None:
             _build_scenario(tree, place, queue.scenario, queue.parameters)
         else:
             _apply_parameters(tree, place, base, queue.parameters)
+        usual_s, longest_s = queue.usual_walltime_s, queue.max_walltime_s
+        if longest_s is not None and usual_s > longest_s:
+            tree.fail(
+                (*place, "default_walltime_s"),
+                f"is {usual_s:g} s, above max_walltime_s, {longest_s:g} s: choose a shorter one",
+            )
         if queue.users == ():
             tree.fail(
                 (*place, "users"),

@@ -41,7 +41,7 @@ from scheduler.text.counts import counted
 from scheduler.text.located import Located
 
 Launcher: TypeAlias = Literal["local", "ssh", "slurm", "none"]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1)]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from reshape.errors import ConfigError, nearest
+from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from scheduler.config.machine_file import Launcher
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Network
@@ -21,7 +22,7 @@ from scheduler.sites.two_groups import TwoGroupSite
 
 Value: TypeAlias = bool | int | float | str | None
 Binding: TypeAlias = Literal["hosts", "all", "none"]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 #: File names contain the names of nodes.
@@ -112,6 +113,8 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority : added to the user-assigned priority of its jobs; a number, or a name of `priorities`.
     max_processors : largest number of processors of a job, at its start and after expansions.
     max_walltime_s : longest walltime of a job, in seconds.
+    default_walltime_s : walltime of jobs that request none, in seconds; None: one hour, or
+        `max_walltime_s` if that is shorter.
     users : users who may submit to the queue; None: all users.
     scenario : name of the scenario whose queue order and resizing policy apply; None: that of the
         service. Backfilling and processor selection are always those of the service, because the
@@ -122,9 +125,15 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: float | str = 0.0
     max_processors: Count | None = None
     max_walltime_s: Positive | None = None
+    default_walltime_s: Positive | None = None
     users: tuple[str, ...] | None = None
     scenario: str | None = None
     parameters: dict[str, Value] = {}
+
+    @property
+    def usual_walltime_s(self) -> float:
+        """Walltime of jobs that request none, in seconds."""
+        return self.default_walltime_s or min(DEFAULT_WALLTIME_S, self.max_walltime_s or inf)
 
 
 class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,6 +146,8 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scenario : name of a registered scenario.
     parameters : values for the scenario's fields, by dotted name.
     kill_at_walltime : whether to end jobs that exceed their walltime.
+    kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
+        walltime.
     priorities : named user-assigned priorities, such as gold and platinum (PRIO 4.4).
     users : highest priority of the jobs of each user, a number or a name. It applies unless a
         submission requests a lower one. Users who are not listed have 0. If the mapping is empty,
@@ -156,9 +167,10 @@ class ServeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     nodes: tuple[NodeConfig, ...]
-    scenario: str = "fcfs-pr"
+    scenario: str = "steady"
     parameters: dict[str, Value] = {}
     kill_at_walltime: bool = True
+    kill_wait_s: Positive = 30.0
     verify: bool = False
     deadlines: Deadlines = Deadlines()
     priorities: dict[str, float] = msgspec.field(default_factory=CLASSES.copy)

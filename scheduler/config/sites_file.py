@@ -25,9 +25,9 @@ from typing import Annotated
 
 import msgspec
 
+from reshape.times import seconds_of
 from scheduler.config.batch_site_file import is_batch_site_file, read_batch_site
 from scheduler.text.located import Located
-from scheduler.text.times import parse_walltime
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -44,7 +44,7 @@ class SiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     units_per_hour: NotNegative = 1.0
     cost_per_unit: NotNegative = 0.0
     max_processors: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    max_walltime: str | int | None = None
+    max_walltime: str | Positive | None = None
 
 
 class SitesFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,7 +125,7 @@ def read_sites(file: Path) -> SitesFile:
         longest = inf
         if each.max_walltime is not None:
             try:
-                longest = float(parse_walltime(str(each.max_walltime)))
+                longest = seconds_of(each.max_walltime)
             except ValueError as error:
                 tree.fail((*place, "max_walltime"), str(error))
         found.append(

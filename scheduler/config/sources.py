@@ -16,21 +16,22 @@ An example of a file (every field is optional):
     queues:
       main:
       express: {priority: gold, max_processors: 4, max_walltime_s: "10:00", scenario: max-b-pr}
-    scenario: fcfs-pr
+    scenario: steady
     parameters: {backfill.reservations: 1}
     redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
     verify: true
     listen: 0.0.0.0:7077      # TCP with CURVE besides the socket in the service directory
     ssh: ssh                  # command that starts agents on nodes with the launcher ssh
+    kill_wait_s: 30
     deadlines: {start_s: 60, join_s: "0:15"}
     journal: {keep_resize_points: 200000, keep_days: null}
     passes: {max_jobs: 1000, longest_s: 0.05}
     performance_models: ["my_models:Stencil"]   # classes that submissions may name
 
 The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,
-RESHAPE_LISTEN, RESHAPE_KILL_AT_WALLTIME, RESHAPE_DEADLINES_JOIN_S and likewise for the other
-deadlines. Their values, and those of ``--set``, are parsed as YAML. The path of a machine file in a
-configuration file is relative to the configuration file.
+RESHAPE_LISTEN, RESHAPE_KILL_AT_WALLTIME, RESHAPE_KILL_WAIT_S, RESHAPE_DEADLINES_JOIN_S and likewise
+for the other deadlines. Their values, and those of ``--set``, are parsed as YAML. The path of a
+machine file in a configuration file is relative to the configuration file.
 """
 
 from __future__ import annotations
@@ -45,20 +46,21 @@ import yaml
 
 from reshape.errors import ConfigError
 from reshape.key_values import key_value
+from reshape.times import parse_duration
 from scheduler.config.checks import check
 from scheduler.config.machine_file import Platform
 from scheduler.config.machine_file import read as read_platform
 from scheduler.config.settings import Deadlines, ServeConfig, Value
 from scheduler.model.resources import checked
 from scheduler.text.located import FieldPath, Located, Origin
-from scheduler.text.times import parse_walltime
 
 #: Fields that define the nodes; a configuration uses one of them.
 _NODE_FIELDS = ("processors", "machine", "nodes")
 #: Name of the node that `processors: 8` defines.
 LOCAL = "local"
-_DURATIONS: tuple[FieldPath, ...] = tuple(
-    ("deadlines", name) for name in Deadlines.__struct_fields__ if name.endswith("_s")
+_DURATIONS: tuple[FieldPath, ...] = (
+    ("kill_wait_s",),
+    *(("deadlines", name) for name in Deadlines.__struct_fields__ if name.endswith("_s")),
 )
 _ENVIRONMENT: dict[str, FieldPath] = {
     "RESHAPE_PROCESSORS": ("processors",),
@@ -67,6 +69,7 @@ _ENVIRONMENT: dict[str, FieldPath] = {
     "RESHAPE_VERIFY": ("verify",),
     "RESHAPE_LISTEN": ("listen",),
     "RESHAPE_KILL_AT_WALLTIME": ("kill_at_walltime",),
+    "RESHAPE_KILL_WAIT_S": ("kill_wait_s",),
     **{f"RESHAPE_DEADLINES_{n.upper()}": ("deadlines", n) for n in Deadlines.__struct_fields__},
 }
 
@@ -104,7 +107,7 @@ def load_config(
             _override(tree, place, _scalar(environment[variable], origin), origin)
     for name, value in options.items():
         if name not in ("set", "own_address") and value is not None:
-            option = "slurm" if name == "nodes" else name.replace("_", "-")
+            option = "slurm" if name == "nodes" else name.removesuffix("_s").replace("_", "-")
             _override(tree, (name,), value, Origin(f"option --{option}"))
     for text in options.get("set") or ():
         origin = Origin(f"option --set {text}")
@@ -208,6 +211,8 @@ def _expand_processors(tree: Located) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         tree.fail(place, f"must be a whole number >= 0, got {count!r}")
     origin = tree.origin(place)
+    if count >= 2**31:
+        tree.fail(place, f"must be below 2**31, got {count}")
     nodes = [{"name": LOCAL, "processors": count}] if count else []
     tree.override(("nodes",), nodes, origin)
 
@@ -216,15 +221,19 @@ def _read_durations(tree: Located) -> None:
     """Convert times written as 10:00 to seconds."""
     queues = tree.values.get("queues")
     named = queues if isinstance(queues, dict) else ()
-    longest = [("queues", queue, "max_walltime_s") for queue in named]
-    for place in (*_DURATIONS, *longest):
+    limits = [
+        ("queues", queue, name)
+        for queue in named
+        for name in ("max_walltime_s", "default_walltime_s")
+    ]
+    for place in (*_DURATIONS, *limits):
         value = tree.get(place)
         if isinstance(value, str):
             try:
                 seconds = float(value)
             except ValueError:
                 try:
-                    seconds = parse_walltime(value)
+                    seconds = parse_duration(value)
                 except ValueError as error:
                     tree.fail(place, f"{error}, or a number of seconds")
             tree.override(place, seconds, tree.origin(place))

@@ -11,9 +11,10 @@ from typing import Any
 
 from scheduler.core import reservations
 from scheduler.core.alarms import Alarms
-from scheduler.core.requeueing import is_death, reason_to_requeue
+from scheduler.core.requeueing import HOLD_S, reason_of_death, reason_to_requeue
 from scheduler.core.resizing import Resizes
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -35,7 +36,7 @@ from scheduler.model.job import ACTIVE, COMPLETED, RESIZING, Job, JobState
 from scheduler.model.orders import Kill, Reason, Refuse, Requeue
 from scheduler.model.procset import ProcSet
 from scheduler.predictions.predictor import Predictor
-from scheduler.state.exclusions import Exclusion, expiry_of
+from scheduler.state.exclusions import Exclusion, expiry_of, hold_of
 from scheduler.state.scheduler_state import SchedulerState
 
 S = JobState
@@ -190,7 +191,10 @@ class EventHandlers:
         if job is not None and _is_under_way(job, event.serial):
             order = self._resizes.roll_back(job, event)
             if isinstance(order, Kill):
-                if job.spec.requeue and self._requeue(job, order.reason.sentence, 0):
+                most, why = self._resizes.scenario.max_restarts, order.reason.sentence
+                reason = reason_of_death(job, why, 0, most) if job.spec.requeue else None
+                if reason is not None:
+                    self._requeue(job, reason)
                     return
                 self.finish(job, S.FAILED)
             if order is not None:
@@ -201,9 +205,13 @@ class EventHandlers:
         job = self.state.live.get(event.job)
         if job is None:
             return
-        died = event.died and is_death(job, event)  # most jobs do not die
-        if died and self._requeue(job, job.why or event.why, event.checkpoint):
-            return
+        if event.died or not event.began:  # most jobs end well
+            reason = reason_to_requeue(job, event, self._resizes.scenario.max_restarts)
+            if reason is not None:
+                self._requeue(job, reason)
+                if event.at_fault:
+                    self._hold(event.at_fault)
+                return
         final = COMPLETED
         if event.exit_code or event.signal:
             job.exit_code, job.signal = event.exit_code, event.signal
@@ -212,19 +220,26 @@ class EventHandlers:
             job.why = event.why
         self.finish(job, job.cause or final)
 
-    def _requeue(self, job: Job, why: str, checkpoint: int) -> bool:
-        """Queue a job again, where it keeps its place; False if it has died too often."""
+    def _requeue(self, job: Job, reason: Reason) -> None:
+        """Queue a job again, where it keeps its place."""
         state = self.state
-        reason = reason_to_requeue(job, why, checkpoint, self._resizes.scenario.max_restarts)
-        if reason is None:
-            return False
         state.vacate(job)
         job.requeue(state.now, reason.sentence)
         self.set_demand(job)
         state.queue.add_again(job, state.now)
         state.request_pass()
         state.orders.append(Requeue(job.id, reason))
-        return True
+
+    def _hold(self, name: str) -> None:
+        """Start nothing for some time on the free processors of a node that failed to start a job.
+
+        Otherwise the job would be started there again at once. Jobs that run there stay.
+        """
+        node = self.state.machine.nodes.get(name)
+        free = ProcSet() if node is None else node.processors & self.state.machine.free
+        if free:
+            now = self.state.now
+            self.exclude(Exclusion(hold_of(name), free, now, now + HOLD_S))
 
     def on_job_cancelled(self, event: JobCancelled) -> None:
         """Remove a queued job; end a live one."""
@@ -345,6 +360,12 @@ class EventHandlers:
         """Make the processors of an advance reservation available to all jobs."""
         self.include(event.name)
 
+    def on_clock_set(self, event: ClockSet) -> None:
+        """Move the exclusions, whose times are those of the wall clock."""
+        if self.state.exclusions.move(-event.by_s, self.state.now):
+            self.state.exclusions_changed()
+            self._exclusions_changed()
+
     def on_wakeup(self, event: Wakeup) -> None:
         """End overdue jobs, extend predictions, ask for the next wake-up."""
         if self.alarms.wake():
@@ -364,6 +385,7 @@ def _is_under_way(job: Job, serial: int) -> bool:
 
 #: Type of an event -> method; resize points are handled after the pass of their instant.
 HANDLERS: dict[type[Event], Callable[[EventHandlers, Any], None]] = {
+    ClockSet: EventHandlers.on_clock_set,
     DepthChanged: EventHandlers.on_depth_changed,
     DrainChanged: EventHandlers.on_drain_changed,
     JobSubmitted: EventHandlers.on_job_submitted,

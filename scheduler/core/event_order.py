@@ -3,7 +3,8 @@
 Events are handled in this order, equal ones by job number, then as they came: nodes, ends, resizes
 that are done or failed, starts, advance reservations, submissions, cancellations, wake-ups; then
 one scheduling pass; then resize points. So a job that is submitted may use the processors of one
-that ends in the same second. A change of the depth of passes comes with the nodes.
+that ends in the same second. Changes of the depth of passes and of the wall clock come with the
+nodes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -31,6 +33,7 @@ from scheduler.model.events import (
 from scheduler.model.job import Job
 
 _RANK: dict[type[Event], int] = {
+    ClockSet: 0,
     DepthChanged: 0,
     DrainChanged: 0,
     NodeJoined: 0,
@@ -56,6 +59,7 @@ _KNOWN = (
     ReservationCancelled,
     ReservationRequested,
     Wakeup,
+    ClockSet,
     DepthChanged,
     DrainChanged,
 )

@@ -19,6 +19,7 @@ from scheduler.model.orders import (
     Contract,
     Expand,
     Facts,
+    GiveUp,
     Kill,
     Reason,
     Start,
@@ -30,6 +31,7 @@ from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import View, larger_size, topology_fault
+from scheduler.text.counts import noun
 
 #: Called with the event, the policy and its exception; returns a sentence for the reason.
 PolicyErrorHandler: TypeAlias = Callable[[ResizePoint, Resizing, Exception], str]
@@ -283,24 +285,36 @@ class Resizes:
         job.become(JobState.RUNNING)
         state.expect(job)
 
-    def roll_back(self, job: Job, event: ResizeFailed) -> Start | Kill | None:
+    def _give_up(self, job: Job, resize: Resize) -> GiveUp | None:
+        """Try no further resize of this kind if too many have failed in succession."""
+        failures, most = job.history.failures_towards(resize.new), self.scenario.max_failures
+        if failures.count < most:
+            return None
+        failures.given_up = True
+        facts: Facts = {"count": failures.count, "max_failures": most, "why": failures.why}
+        kind = "expansion" if resize.expands else "contraction"
+        text = f"{{count}} {noun(failures.count, kind)} in succession failed; the last: {{why}}"
+        return GiveUp(job.id, Reason("max_failures", text, facts))
+
+    def roll_back(self, job: Job, event: ResizeFailed) -> Start | Kill | GiveUp | None:
         """Return to the old configuration.
 
         Returns
         -------
-        None if the job continues; if its processes are gone, its restart, or `Kill` after too many
-        restarts. A restarted job has as many groups as before, so that it can contract.
+        None if the job continues, or `GiveUp` after too many failures; if its processes are gone,
+        its restart, or `Kill` after too many restarts. A restarted job has as many groups as
+        before, so that it can contract.
         """
         state, resize = self._state, job.resize
         assert resize is not None
         state.end_resize(job)
-        job.history.failed(resize.new)
+        job.history.failed(resize.new, event.at, event.why)
         if resize.group is not None:
             state.release_group(job, resize.group)
         if not event.restart:
             job.become(JobState.RUNNING)
             state.expect(job)
-            return None
+            return self._give_up(job, resize)
         most = self.scenario.max_restarts
         facts: Facts = {"why": event.why, "restarts": job.restarts, "max_restarts": most}
         if job.restarts >= most:

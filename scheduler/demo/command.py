@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ConfigError
 from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import RunMetrics, measure
@@ -26,13 +27,13 @@ from scheduler.dispatch.metrics import METRICS
 from scheduler.policies.scenarios import scenario as find_scenario
 
 STATIC = "easy"
-RESIZABLE = "fcfs-pr"
+RESIZABLE = "steady"
 
 
 @click.command()
 @click.option(
     "--processors",
-    type=click.IntRange(min=FEWEST_PROCESSORS),
+    type=WholeRange(min=FEWEST_PROCESSORS),
     default=8,
     show_default=True,
     help="Number of virtual processors; with --sites, of the largest site.",
@@ -44,13 +45,13 @@ RESIZABLE = "fcfs-pr"
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=0,
     show_default=True,
     help="Seed of the workload.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=JOBS, show_default=True, help="Number of jobs."
+    "--jobs", type=WholeRange(min=1), default=JOBS, show_default=True, help="Number of jobs."
 )
 @click.option(
     "--out",
@@ -61,7 +62,7 @@ RESIZABLE = "fcfs-pr"
 )
 @click.option(
     "--sites",
-    type=click.IntRange(min=2, max=MOST_SITES),
+    type=WholeRange(min=2, max=MOST_SITES),
     help="Send one workload of rigid jobs to this many services instead, by each --metric.",
 )
 @click.option(

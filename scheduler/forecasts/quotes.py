@@ -220,6 +220,7 @@ def waiting(
     arrivals: bool = False,
     workers: int = 1,
     limit_s: float = inf,
+    ahead_s: float = 0.0,
 ) -> Waiting:
     """Describe what a queued job waits for, when it will start, and what would change that.
 
@@ -227,6 +228,7 @@ def waiting(
     ----------
     horizon_s, futures, seed, arrivals, workers, limit_s : see `quote`; the forecasts of other
         requests look no further ahead than the first one either.
+    ahead_s : wall clock minus the clock of the state, seconds, for the moments of the reason.
 
     Raises
     ------
@@ -256,7 +258,7 @@ def waiting(
     return Waiting(
         job=number,
         now=state.now,
-        reason=site.reason_pending(number).sentence,
+        reason=site.reason_pending(number).dated(ahead_s).sentence,
         before=before[:LISTED],
         before_count=len(before),
         forecast=expected,

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from reshape.errors import ReshapeError
 
+#: Limits of execve(2), bytes: of one text with its final null character, and of all.
+LONGEST_TEXT, MOST_TEXT = 128 << 10, 6 << 20
+
 
 def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     """Raise an error if a program cannot be started (execve(2)).
@@ -17,8 +20,10 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
 
     Raises
     ------
-    ReshapeError : a text contains a null character, or a variable has an invalid name.
+    ReshapeError : a text contains a null character, a variable has an invalid name, or there is
+        more than the system passes to a program.
     """
+    _check_size(argv, environment)
     names = "".join(environment)
     text = "".join((*argv, names, *environment.values()))
     is_text = "\0" not in text and (text.isascii() or _is_encodable(text))
@@ -34,6 +39,21 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
             )
         _check_text(name, f"the name of the environment variable {name!r}")
         _check_text(value, f"the value of the environment variable {name}")
+
+
+def _check_size(argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Check the limits of Linux: an argument, or a variable with its value, and all together."""
+    sizes = [*map(len, argv), *(len(n) + 1 + len(value) for n, value in environment.items())]
+    if max(sizes, default=0) >= LONGEST_TEXT:
+        raise ReshapeError(
+            f"an argument or variable has {max(sizes)} characters, and the system passes at most"
+            f" {LONGEST_TEXT - 1} to a program: put it into a file"
+        )
+    if (size := sum(sizes)) > MOST_TEXT:
+        raise ReshapeError(
+            f"arguments and environment have {size} characters, and the system passes at most"
+            f" {MOST_TEXT} to a program: put them into a file"
+        )
 
 
 def _check_text(text: str, what: str) -> None:

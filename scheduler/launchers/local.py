@@ -17,10 +17,11 @@ from typing import NamedTuple
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.launchers.prctl import die_with_parent
+from scheduler.launchers.rank_reports import RankReports
 
 _STARTER = str(Path(__file__).with_name("starter.py"))
 _SPANNING = str(Path(__file__).with_name("spanning.py"))
-_BIND = str(Path(__file__).with_name("bind.py"))
+_RANK = str(Path(__file__).with_name("rank.py"))
 
 
 class OutputFile(NamedTuple):
@@ -40,9 +41,9 @@ class OutputFile(NamedTuple):
         return "truncate" if self.truncate else "append"
 
 
-def bound(argv: Sequence[str]) -> list[str]:
-    """Return a command that binds a rank as the variable RESHAPE_CPUS says, then runs another."""
-    return [sys.executable, "-I", "-S", _BIND, *argv]
+def rank_command(argv: Sequence[str]) -> list[str]:
+    """Return the command by which hydra runs a program as a rank, bound and with a report."""
+    return [sys.executable, "-I", "-S", _RANK, *argv]
 
 
 class MpiexecStart:
@@ -51,11 +52,13 @@ class MpiexecStart:
     Attributes
     ----------
     process : becomes mpiexec when its output is open and its working directory is entered.
+    ranks : what its ranks on this host report.
     proxies_end : file descriptor from which the commands of proxies on other hosts are read.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], status: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], status: int, ranks: RankReports) -> None:
         self.process = process
+        self.ranks = ranks
         self.proxies_end: int | None = None
         self._status = status
         self._text = b""
@@ -69,10 +72,11 @@ class MpiexecStart:
         return not self._is_decided
 
     @property
-    def failure(self) -> str:
-        """Reason why mpiexec could not be started; empty if there is none."""
+    def failure(self) -> tuple[str, str]:
+        """Whose reason ("job" or "node"), and why mpiexec could not be started; empty if it was."""
         self._read()
-        return self._text.decode(errors="replace")
+        whose, _, why = self._text.decode(errors="replace").partition(": ")
+        return whose, why
 
     @property
     def proxies(self) -> list[list[str]]:
@@ -95,13 +99,17 @@ class MpiexecStart:
                 return
             self._text += part
             if not part:
-                self.close()
+                self._decide()
 
     def close(self) -> None:
-        """Stop waiting for the outcome of the start."""
+        """Stop waiting for the outcome of the start, and for reports of ranks."""
+        self.ranks.close()
         if self.proxies_end is not None:
             os.close(self.proxies_end)
             self.proxies_end = None
+        self._decide()
+
+    def _decide(self) -> None:
         if not self._is_decided:
             self._is_decided = True
             os.close(self._status)
@@ -135,8 +143,8 @@ def start_mpiexec(
     ValueError : an argument or a variable contains a null character, or the name of a variable
         contains "=".
     """
-    command = [_mpiexec(), "-launcher", "fork", "-n", str(size), *argv]
-    return _start(clean_environment(environment), cwd, output, command)
+    command = [_mpiexec(), "-launcher", "fork", "-n", str(size), *rank_command(argv)]
+    return _start(clean_environment(environment), cwd, output, command, size)
 
 
 def start_spanning_mpiexec(
@@ -163,12 +171,14 @@ def start_spanning_mpiexec(
     counts = [f"{name}:{rank_hosts.count(host)}" for host, name in enumerate(hosts)]
     command = [_mpiexec(), "-launcher", "manual", "-localhost", address]
     command += ["-hosts", ",".join(counts), "-rankmap", ",".join(map(str, rank_hosts))]
-    command += ["-n", str(len(rank_hosts)), *argv]
+    command += ["-n", str(len(rank_hosts)), *rank_command(argv)]
+    size = rank_hosts.count(0)
     read, write = os.pipe()
     os.set_blocking(read, False)
     variables = clean_environment(environment)
     try:
-        start = _start(variables, cwd, output, [str(write), *command], write, script=_SPANNING)
+        command = [str(write), *command]
+        start = _start(variables, cwd, output, command, size, write, script=_SPANNING)
     except BaseException:
         os.close(read)
         raise
@@ -179,13 +189,14 @@ def start_spanning_mpiexec(
 
 
 def start_proxy(
-    environment: Mapping[str, str], command: Sequence[str], *, cwd: str = ""
+    environment: Mapping[str, str], size: int, command: Sequence[str], *, cwd: str = ""
 ) -> MpiexecStart:
     """Start the proxy of a group whose mpiexec is on another host; it dies with this process.
 
     Parameters
     ----------
     environment : variables for the processes of this host alone.
+    size : number of processes on this host.
     command : one of `MpiexecStart.proxies`.
     cwd : working directory of the processes, which must exist here.
 
@@ -194,7 +205,12 @@ def start_proxy(
     OSError : no process can be started.
     """
     variables = clean_environment(os.environ) | dict(environment)
-    return _start(variables, cwd, None, list(command))
+    return _start(variables, cwd, None, list(command), size)
+
+
+def _ranks(argv: Sequence[str]) -> list[str]:
+    """Return the command that runs a program as a rank and reports its end."""
+    return [sys.executable, "-I", "-S", _RANK, *argv]
 
 
 def _mpiexec() -> str:
@@ -209,25 +225,32 @@ def _start(
     cwd: str,
     output: OutputFile | None,
     command: list[str],
+    size: int,
     *inherited: int,
     script: str = _STARTER,
 ) -> MpiexecStart:
-    """Start a command by a script; it inherits these file descriptors."""
+    """Start a command by a script, for so many ranks; it inherits these file descriptors."""
+    ranks: RankReports | None = None
     read, write = os.pipe()
     os.set_blocking(read, False)
     path, mode = ("", "append") if output is None else (output.path, output.mode)
     try:
+        ranks = RankReports(size)
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", script, str(write), cwd, mode, path, *command],
-            env=environment,
+            env=environment | ranks.variables,
             stdin=subprocess.DEVNULL,
-            pass_fds=[write, *inherited],
+            pass_fds=[write, ranks.writer, *inherited],
             start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
         )
     except BaseException:
         os.close(read)
+        if ranks is not None:
+            ranks.close()
         raise
     finally:
         os.close(write)
-    return MpiexecStart(process, read)
+        if ranks is not None:
+            ranks.was_inherited()
+    return MpiexecStart(process, read, ranks)

@@ -12,11 +12,13 @@ on their hosts. From then on it copies what mpiexec prints, which is the output 
 as mpiexec does.
 
 Hydra gives the environment of mpiexec to all processes of a job, on top of that of their proxy. The
-variables RESHAPE_AGENT and RESHAPE_CPUS differ between hosts, so only the proxies have them.
+variables RESHAPE_AGENT, RESHAPE_CPUS and RESHAPE_REPORT differ between hosts, so only the proxies
+have them.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -33,7 +35,7 @@ else:  # importing the package takes longer than all that is done here
     sys.path.append(os.path.dirname(__file__))
     from starter import fail, prepare
 
-_OF_HOST = ("RESHAPE_AGENT", "RESHAPE_CPUS")
+_OF_HOST = ("RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT")
 _LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
 #: Seconds that the proxy may take to end after mpiexec.
 _PROXY_S = 5.0
@@ -53,13 +55,13 @@ def main() -> None:
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
     except OSError as error:
-        fail(status, f"cannot start {command[0]}", error)
+        fail(status, f"cannot start {command[0]}", error, is_job=error.errno == errno.E2BIG)
     os.close(status)
     _forward_signals(mpiexec)
     commands = _proxy_commands(mpiexec)
     os.write(int(proxies), json.dumps(commands[1:]).encode())
     os.close(int(proxies))
-    proxy = subprocess.Popen(commands[0], stdin=subprocess.DEVNULL) if commands else None
+    proxy = _start_proxy(commands[0]) if commands else None
     _copy_output(mpiexec)
     code = mpiexec.wait()
     if proxy is not None:
@@ -82,6 +84,12 @@ def _proxy_commands(mpiexec: subprocess.Popen[bytes]) -> list[list[str]]:
         else:
             os.write(1, line)
     return commands
+
+
+def _start_proxy(command: list[str]) -> subprocess.Popen[bytes]:
+    """Start the proxy of this host, whose ranks report to the agent."""
+    report = int(os.environ["RESHAPE_REPORT"])
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[report])
 
 
 def _copy_output(mpiexec: subprocess.Popen[bytes]) -> None:

@@ -150,6 +150,9 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     `died` says that they did not end by themselves: a signal ended one of them, or a node was lost.
     `checkpoint` is the iteration of the last checkpoint that the job has reported; 0 if none.
+    `last_lines` are those of the output of a job that failed or was ended.
+    `began` says whether its program has begun since the job was queued last. `at_fault` is the node
+    on which a program that has not begun could not be started; "": its agent was lost or ended.
     """
 
     at: float
@@ -159,6 +162,9 @@ class JobEnded(msgspec.Struct, frozen=True, tag=True, gc=False):
     why: str = ""
     died: bool = False
     checkpoint: int = 0
+    last_lines: str = ""
+    began: bool = True
+    at_fault: str = ""
 
 
 class JobCancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -240,6 +246,17 @@ class DepthChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     jobs: int | None = None
 
 
+class ClockSet(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The wall clock was set forward by `by_s` seconds, or back if that is negative.
+
+    The driver's clock goes on as before, so that durations do not change. Advance reservations and
+    expiries of nodes are agreed on by wall clock: on the driver's clock they move by as much.
+    """
+
+    at: float
+    by_s: float
+
+
 class ReservationRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
     """An administrator or operator requests an advance reservation.
 
@@ -285,6 +302,7 @@ Event: TypeAlias = (
     | NodeLost
     | Wakeup
     | DepthChanged
+    | ClockSet
     | DrainChanged
     | NodeRemoved
     | ReservationRequested

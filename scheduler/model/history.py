@@ -23,8 +23,11 @@ import msgspec
 
 from reshape.speedup import speedup_by
 from reshape.wire.outcome import ResizeTimes
+from scheduler.text.counts import counted
 
 KEPT = 32  # iteration times kept per size: a long job must not grow the scheduler
+#: Longest pause after a resize that failed, s.
+MOST_PAUSE_S = 3600.0
 
 
 class Timing(msgspec.Struct, eq=False):
@@ -72,6 +75,30 @@ class Moves(msgspec.Struct, eq=False):
         return median(self.fixed_s) + data_bytes * median(self.byte_s or [0.0])
 
 
+class Failures(msgspec.Struct, eq=False):
+    """Expansions, or contractions, of a job that have failed in succession.
+
+    Parameters
+    ----------
+    count : how many they are.
+    at, why : time (s) and reason of the last one.
+    given_up : whether no further one is tried.
+    """
+
+    count: int = 0
+    at: float = -inf
+    why: str = ""
+    given_up: bool = False
+
+    @property
+    def retry_at(self) -> float:
+        """Time (s) before which no other one is tried: 2**count s after the last, from the second.
+
+        The cause of a single failure is often gone, such as a lost node.
+        """
+        return self.at + min(2.0 ** min(self.count, 32), MOST_PAUSE_S) if self.count > 1 else -inf
+
+
 class History(msgspec.Struct, eq=False):
     """Performance history of one job.
 
@@ -84,6 +111,7 @@ class History(msgspec.Struct, eq=False):
         after it, plus the iteration time expected on the present size.
     sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
     failures : size -> `points` when a resize to it last failed.
+    failed_expansions, failed_contractions : those since the last one that was committed.
     data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
     moves : measured costs of its resizes.
     performance : performance model of the job, as `reshape.speedup.named` reads it; "": none, so
@@ -96,6 +124,8 @@ class History(msgspec.Struct, eq=False):
     next_point_at: float = -inf
     sweet_spot: int | None = None
     failures: dict[int, int] = {}
+    failed_expansions: Failures = msgspec.field(default_factory=Failures)
+    failed_contractions: Failures = msgspec.field(default_factory=Failures)
     data_bytes: int = 0
     moves: Moves = msgspec.field(default_factory=Moves)
     performance: str = ""
@@ -108,6 +138,10 @@ class History(msgspec.Struct, eq=False):
     def configured(self, size: int, at: float) -> None:
         """Record the present size after a start, a restart or a resize."""
         if not self.visits or self.visits[-1] != size:
+            if self.visits and size > self.visits[-1]:
+                self.failed_expansions = Failures()
+            elif self.visits:
+                self.failed_contractions = Failures()
             self.visits.append(size)
         self.settled = 0
         self._look_ahead(at)
@@ -122,9 +156,26 @@ class History(msgspec.Struct, eq=False):
         self.points += 1
         self._look_ahead(at)
 
-    def failed(self, size: int) -> None:
+    def failed(self, size: int, at: float, why: str) -> None:
         """Record that a resize to this size failed."""
         self.failures[size] = self.points
+        failures = self.failures_towards(size)
+        failures.count, failures.at, failures.why = failures.count + 1, at, why
+
+    def failures_towards(self, size: int) -> Failures:
+        """Failed resizes in the direction of this size."""
+        return self.failed_expansions if size > self.visits[-1] else self.failed_contractions
+
+    def failures_text(self) -> str:
+        """Describe the resizes that have failed in succession; empty if there are none."""
+        kinds = (("expansion", self.failed_expansions), ("contraction", self.failed_contractions))
+        texts = []
+        for kind, failures in kinds:
+            if failures.count:
+                end = ", and no other is tried" if failures.given_up else ""
+                number = counted(failures.count, kind)
+                texts.append(f"{number} failed in succession{end}; the last: {failures.why}")
+        return "; ".join(texts)
 
     def time_s(self, size: int) -> float | None:
         """Typical iteration time on a size it ran on, s; None if it was not measured."""
@@ -144,7 +195,12 @@ class History(msgspec.Struct, eq=False):
         return None
 
     def contractions(self) -> list[int]:
-        """Sizes below the present one on which the job already ran, the largest first (PRIO 2)."""
+        """Sizes below the present one on which the job already ran, the largest first (PRIO 2).
+
+        There are none if contractions were given up.
+        """
+        if self.failed_contractions.given_up:
+            return []
         present = self.visits[-1]
         return sorted({size for size in self.visits if size < present}, reverse=True)
 

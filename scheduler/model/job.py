@@ -12,7 +12,8 @@
 
 A job in COMPLETING has been ordered to end and still holds its processors. A job that ends in order
 to be redirected then becomes PENDING again. So does a job with `requeue` whose processes died, from
-any state in which it holds processors. The names are those of Slurm.
+any state in which it holds processors, and a job whose program could not be started. The names are
+those of Slurm.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ class Job:
     queued_at, redirected_at : when it first entered the queue that it was in last; when it left
         the queue of the principal group to be redirected, None if it was not.
     first_group : number of the first group since it was redirected or requeued.
-    requeues, stalled : how often it was requeued; how often since its last new checkpoint.
+    requeues : how often it was requeued.
+    stalled : how often its processes died since its last new checkpoint, and it was requeued.
+    failed_starts : how often its program could not be started for a reason of a node.
     checkpoint : iteration of its last checkpoint when it was last requeued.
     requeued_why : why it was last requeued.
     """
@@ -144,10 +147,11 @@ class Job:
     redirected_at: float | None = None
     requeues: int = 0
     stalled: int = 0
+    failed_starts: int = 0
     checkpoint: int = 0
     requeued_why: str = ""
     _history: History | None = None
-    _smaller: tuple[tuple[int, int, int], tuple[int, ...]] | None = None  # (key, sizes)
+    _smaller: tuple[tuple[int, int, int, bool], tuple[int, ...]] | None = None  # (key, sizes)
 
     def __init__(self, id: int, spec: JobSpec, submitted_at: float) -> None:
         self.id = id
@@ -193,7 +197,6 @@ class Job:
         """Become PENDING again in the same queue, where it keeps its place."""
         self._wait_again(at)
         self.requeues += 1
-        self.stalled += 1
         self.requeued_why = why
 
     def _wait_again(self, at: float) -> None:
@@ -225,6 +228,7 @@ class Job:
         copy.resizes, copy.times = self.resizes, self.times
         copy._history = self._history
         copy.requeues, copy.stalled = self.requeues, self.stalled
+        copy.failed_starts = self.failed_starts
         copy.checkpoint, copy.requeued_why = self.checkpoint, self.requeued_why
         if self.state is PENDING:
             return copy
@@ -258,7 +262,8 @@ class Job:
         The job ran on them before, they are not below its starting size, and some of its groups
         make up the difference. The result is cached: a decision reads it for every running job.
         """
-        state = self.resizes, self.restarts, self.size
+        given_up = self.history.failed_contractions.given_up
+        state = self.resizes, self.restarts, self.size, given_up
         if self._smaller is None or self._smaller[0] != state:
             sizes = [to for to in self.history.contractions() if to >= self.processors]
             leave = (to for to in sizes if leaving_groups(self.groups, self.size - to) is not None)

@@ -9,8 +9,11 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.model.procset import ProcSet
+from scheduler.text.times import format_moment
 
 Facts: TypeAlias = Mapping[str, int | float | str]
+#: Facts that are times of the driver's clock, s.
+MOMENTS = ("at", "begin", "end", "earliest")
 #: Rule of a `Continue` while a resize of the job is under way.
 RESIZE_UNDER_WAY = "resize under way"
 #: The number 1 with a plural noun.
@@ -39,6 +42,17 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
         """The text with the facts filled in; a noun directly after the number 1 is singular."""
         text = self.text.format(**self.facts)
         return _ONE.sub(r"1 \1", text) if "1 " in text else text
+
+    def dated(self, ahead_s: float) -> Reason:
+        """Return the reason with the moments that it names as dates and times of day.
+
+        Parameters
+        ----------
+        ahead_s : wall clock minus the clock of the facts, seconds.
+        """
+        moments = {name: self.facts.get(name) for name in MOMENTS}
+        dates = {n: format_moment(at + ahead_s) for n, at in moments.items() if type(at) is float}
+        return msgspec.structs.replace(self, facts={**self.facts, **dates}) if dates else self
 
     def __str__(self) -> str:
         """The sentence, then the rule in brackets."""
@@ -108,6 +122,13 @@ class Requeue(msgspec.Struct, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
+class GiveUp(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """No further expansion, or no further contraction, of the job is tried: too many failed."""
+
+    job: int
+    reason: Reason
+
+
 class WakeAt(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Send a `Wakeup` at this time (s); only the earliest one asked for is needed."""
 
@@ -135,4 +156,6 @@ class Refuse(msgspec.Struct, frozen=True, tag=True, gc=False):
     reason: Reason
 
 
-Order: TypeAlias = Start | Expand | Contract | Continue | Kill | Requeue | WakeAt | Reserve | Refuse
+Order: TypeAlias = (
+    Start | Expand | Contract | Continue | Kill | Requeue | GiveUp | WakeAt | Reserve | Refuse
+)

@@ -73,6 +73,7 @@ class AccessKeys:
         self._server = self.folder / "server.json"
         self._read_state: tuple[int, int, int] | None = None
         self._granted: dict[str, GrantedKey] = {}
+        self._fault = ""  # why the list could not be read the last time
 
     def prepare(self, endpoint: str) -> ServerKeys:
         """Create the keys of the service and its own access files, or update their endpoint.
@@ -176,16 +177,27 @@ class AccessKeys:
         except OSError:
             return None
         if state != self._read_state:
-            self._read_state = state
             try:
                 self._granted = {key.public_key: key for key in self.granted()}
-            except ReshapeError as error:
-                log.error("no key is accepted: %s", error)
-                self._granted = {}
+                self._read_state = state
+                self._fault = ""
+            except ReshapeError as error:  # it may be readable again without a change
+                if str(error) != self._fault:
+                    log.error("no key is accepted: %s", error)
+                self._granted, self._fault = {}, str(error)
         key = self._granted.get(public_key)
         if key is not None and key.expires_at is not None and key.expires_at <= time.time():
             return None
         return key
+
+    def fault_of(self, public_key: str) -> str:
+        """Say why a key grants nothing."""
+        key = self._granted.get(public_key)
+        if self._fault:
+            return "the list of keys cannot be read"
+        if key is None:
+            return f"the key {public_key} was never granted, or is revoked"
+        return f"key {key.number}, of {key.user}, has expired"
 
     @contextmanager
     def _changing(self) -> Iterator[list[GrantedKey]]:

@@ -26,13 +26,14 @@ from types import FrameType
 import zmq
 
 from reshape.errors import ProtocolError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from reshape.wire import messages as m
 from reshape.wire.client import use_keys
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other_release, start_of
 from scheduler.launchers.cores import cores
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.groups.group_ends import never_began
 from scheduler.node.groups.node_groups import NodeGroups
 from scheduler.node.groups.processes import wake_on_child
 from scheduler.node.groups.stand_ins import STAND_IN_S
@@ -63,9 +64,10 @@ class Agent:
     node : name of this node.
     start_s : time limit in seconds for opening the files of a group.
     stand_in_s : time limit in seconds of a stand-in.
+    silence_s : see `RECONNECT_S`.
     address : address under which other hosts reach this one.
-    ends_by_signal : whether SIGTERM announces that the host is taken away, as in a Slurm job. The
-        agent then reports its end at once and ends its groups.
+    loses_host : whether SIGTERM announces that the host is taken away, as in a Slurm job. Otherwise
+        the shared memory of jobs stays for the next agent of the node.
 
     Raises
     ------
@@ -78,8 +80,9 @@ class Agent:
         node: str,
         start_s: float = START_S,
         stand_in_s: float = STAND_IN_S,
+        silence_s: float = RECONNECT_S,
         address: str = "",
-        ends_by_signal: bool = False,
+        loses_host: bool = False,
     ) -> None:
         self.directory = directory
         self.node = node
@@ -92,7 +95,7 @@ class Agent:
             self._heartbeat_s = self._remote.settings.heartbeat_s
             self._remote.write_job_access()
         self._is_terminated = False
-        self._ends_by_signal = ends_by_signal
+        self._loses_host, self._silence_s = loses_host, silence_s
         self._secret = directory.read_secret()
         self._heard = time.monotonic()
         self._refusals = RefusalLog(log)
@@ -122,7 +125,7 @@ class Agent:
         ZeroMQ does not connect again after a message that is larger than the limit.
         """
         now = time.monotonic()
-        if now - max(self._heard, self._connected) > max(RECONNECT_S, 3 * self._heartbeat_s):
+        if now - max(self._heard, self._connected) > max(self._silence_s, 3 * self._heartbeat_s):
             poller.unregister(self._socket)
             self._socket.close()
             self._connect()
@@ -140,8 +143,7 @@ class Agent:
         groups = self._groups
         groups.remove_leftovers()
         wake = wake_on_child()
-        if self._ends_by_signal:
-            signal.signal(signal.SIGTERM, self._note_termination)
+        signal.signal(signal.SIGTERM, self._note_termination)
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
@@ -153,12 +155,13 @@ class Agent:
             for ready, _event in poller.poll(groups.wait_ms()):
                 if ready == wake:
                     os.read(wake, 4096)
+            # First, since orders that have waited while this process was stopped are outdated.
+            self._reconnect_if_silent(poller)
             for _ in range(TURN):
                 if not self._socket.poll(0):
                     break
                 self._receive(self._socket.recv_multipart())
             groups.examine()
-            self._reconnect_if_silent(poller)
             if self._may_exit():
                 break
         if not self._is_terminated:
@@ -172,9 +175,15 @@ class Agent:
     def _stop_reporting_end(self) -> None:
         """Report the end of this agent, so that its node is lost now, and end all groups."""
         if not self._groups.stopping:
-            log.info("terminated by a signal: the host is taken away")
+            why = "its host is taken away" if self._loses_host else "its agent was ended"
+            log.info("terminated by a signal: %s", why)
             self._report(ends=True)
-            self._groups.stop("its host is taken away")
+            self._groups.stop(why)
+
+    @property
+    def _keeps_memory(self) -> bool:
+        """Whether this agent is to leave the shared memory of jobs, from which they may restart."""
+        return self._is_terminated and not self._loses_host
 
     def _may_exit(self) -> bool:
         if self._groups.is_busy:
@@ -202,6 +211,7 @@ class Agent:
             incarnation=self._incarnation,
             address=self._address,
             ends=ends,
+            keeps_memory=self._keeps_memory,
             max_memory_mib=groups.max_memory_mib(),
             cores=self._cores,
         )
@@ -223,15 +233,16 @@ class Agent:
         except Exception as error:
             log.exception("cannot carry out %s", type(message).__name__)
             if isinstance(message, m.StartGroup | m.StartProxy):
-                why = f"{type(error).__name__}: {error}"
-                self._groups.refuse_start(message.job, message.group, why)
+                end = never_began(f"{type(error).__name__}: {error}", "")
+                self._groups.refuse_start(message.job, message.group, end)
 
     def _refuse(self, frames: list[bytes], why: str) -> None:
         jobs = self._groups.running_jobs()
         self._refusals.add(f"{why}; jobs {jobs} continue" if jobs else why)
         self._other_release = is_other_release(frames)
         if (start := start_of(frames)) is not None:
-            self._groups.refuse_start(*start, f"its agent cannot read the start: {why}")
+            end = never_began(f"its agent cannot read the start: {why}", "job")
+            self._groups.refuse_start(*start, end)
 
     def _carry_out(self, message: m.Message) -> None:
         groups = self._groups
@@ -268,6 +279,8 @@ class Agent:
         """
         groups = self._groups
         groups.finish()
+        if self._keeps_memory:
+            return
         if groups.stopping and (self._remote is None or not self._remote.is_shared(self.node)):
             for job in self.directory.jobs_with_folder():
                 shutil.rmtree(self.directory.shm(job), ignore_errors=True)

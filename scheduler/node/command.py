@@ -13,11 +13,12 @@ import msgspec
 
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from reshape.wire.access import read_access, write_private
 from reshape.wire.access_file import AccessFile
 from scheduler.node.agent import Agent
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.hangup import survive_hangup
 from scheduler.node.host_place import arrive, own_address
 from scheduler.node.logs import FORMAT, log_to_file
 
@@ -59,6 +60,7 @@ def main(
     """
     if (directory is None) == (access is None):
         raise click.UsageError("name the service by --connect ACCESS-FILE")
+    survive_hangup()
     if directory is not None:
         _serve_local(ServiceDirectory(directory), node)
     else:
@@ -107,9 +109,14 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         if not stack.enter_context(place.agent_lock(node)):
             raise ReshapeError(f"an agent of {node} already runs on this host")
         if background:
-            log_file = log_file or Path.home() / ".reshape" / f"agent-{node}.log"
+            log_file = (log_file or Path.home() / ".reshape" / f"agent-{node}.log").absolute()
             log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.fork():  # the child inherits the lock
+            if child := os.fork():  # the child inherits the lock
+                print(
+                    f"agent of {node} serves {access.endpoint}, process {child}; its log is"
+                    f" {log_file}",
+                    flush=True,
+                )
                 os._exit(0)
             _detach(log_file)
         if log_file is not None:
@@ -118,7 +125,7 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         # Slurm sends SIGTERM before it takes the node away.
         in_slurm = "SLURM_JOB_ID" in os.environ
         address = own_address(access.endpoint)
-        Agent(place, node, address=address, ends_by_signal=in_slurm).run()
+        Agent(place, node, address=address, loses_host=in_slurm).run()
 
 
 def _detach(log_file: Path) -> None:

@@ -6,6 +6,7 @@
     socket-folder   name of the folder of the socket, if it is not in the directory itself (removed
                     when the service ends and no job continues)
     journal.db      the journal (SQLite)
+    journal.mark    how far the journal was written
     access/         keys and access files for TCP (scheduler.node.access_keys)
     lock            lock of the service; agent-NODE.lock is the lock of an agent
     *.log           logs of the service and of the agents
@@ -13,7 +14,7 @@
 Only its user can access the directory (mode 0700). It contains the ZeroMQ socket, unless the path
 would exceed the limit of the operating system (107 bytes). The socket is then in a folder below the
 system's temporary directory. Folders outside of the directory have random names, so that no other
-user can create them in advance; :mod:`reshape.private_folder` verifies them.
+user can create them in advance; :mod:`reshape.files.private_folder` verifies them.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reshape.errors import ReshapeError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from scheduler.node.job_folders import MEMORY, JobFolders
 
 _LONGEST_SOCKET_PATH = 100
+#: Sockets between a gate and its service: connections whose keys are verified at the same time.
+LANES = 32
 
 
 class ServiceDirectory(JobFolders):
@@ -60,7 +63,7 @@ class ServiceDirectory(JobFolders):
             self._write_once("memory-folder", f"reshape-{secrets.token_hex(8)}")
             if not self._socket_fits:
                 self._write_once("socket-folder", f"reshape-{secrets.token_hex(8)}")
-                make_private(self._socket.parent)
+                make_private(self.socket.parent)
         except OSError as error:
             raise ReshapeError(f"cannot use the directory {self.path}: {error.strerror}") from None
 
@@ -92,24 +95,36 @@ class ServiceDirectory(JobFolders):
         return len(os.fsencode(self.path / "socket")) <= _LONGEST_SOCKET_PATH
 
     @property
-    def _socket(self) -> Path:
+    def socket(self) -> Path:
+        """Socket of the service for processes of its user on this host."""
         if self._socket_fits:
             return self.path / "socket"
         return Path(tempfile.gettempdir()) / self._read("socket-folder") / "socket"
 
     def _read(self, name: str) -> str:
         try:
-            return (self.path / name).read_text().strip()
+            text = (self.path / name).read_text().strip()
         except OSError as error:
             raise ReshapeError(
                 f"cannot read {self.path / name}: {error.strerror}; start a service there with"
                 f" 'reshape serve --dir {self.path}'"
             ) from None
+        if not text:  # of the names of folders and of the secret, none may be empty
+            raise ReshapeError(
+                f"{self.path / name} is empty: end the service, remove this file, and start the"
+                " service again"
+            )
+        return text
 
     @property
     def endpoint(self) -> str:
         """ZeroMQ address of the service."""
-        return f"ipc://{self._socket}"
+        return f"ipc://{self.socket}"
+
+    @property
+    def lanes(self) -> list[Path]:
+        """Sockets of the service for its gate (scheduler.service.gate)."""
+        return [self.socket.with_name(f"gate-{lane}") for lane in range(LANES)]
 
     @property
     def owner(self) -> str:
@@ -137,8 +152,9 @@ class ServiceDirectory(JobFolders):
         """
         if not self._socket_fits:
             with suppress(OSError):  # another program has put a file there
-                self._socket.unlink(missing_ok=True)
-                self._socket.parent.rmdir()
+                for path in (self.socket, *self.lanes):
+                    path.unlink(missing_ok=True)
+                self.socket.parent.rmdir()
                 (self.path / "socket-folder").unlink()
 
     def log(self, name: str) -> Path:

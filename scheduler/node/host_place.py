@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from reshape.errors import ServiceUnavailable
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from reshape.wire import messages as m
 from reshape.wire.access import write_private
 from reshape.wire.access_file import AccessFile

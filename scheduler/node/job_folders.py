@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from reshape.errors import ReshapeError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 
 MEMORY = Path("/dev/shm")
 #: Name of the access file for the processes of jobs, in the folder `JobFolders.memory`.

@@ -7,6 +7,7 @@
 ``conservative``      static, every queued job holds a reservation
 ``rua``               EASY that starts jobs where shared nodes prolong them least (GUIM 7.4)
 ``static``            PRIO's baseline: EASY in the order of the aging priority, no job is resized
+``steady``            `fcfs-pr` that contracts a job only if a queued job can start as a result
 ``pba-pr``            PRIO 3.3 policy 1 scenario 1, performance-based allocation with priority
 ``fcfs-pr``           PRIO 3.3 policy 1 scenario 2, FCFS-Max-Benefit with priority
 ``max-b-pr``          PRIO 3.3 policy 2, Max-benefit with priority
@@ -23,7 +24,8 @@ An installed package offers its own under the entry point group ``reshape.polici
 The kind of a policy follows from its method: `decide` makes a resizing policy, `key` a queue order,
 `select` a processor selection and `predictor` a source of estimates; an instance of `Scenario` is a
 scenario. `assign` makes a task assignment policy, which chooses between sites (docs/sites.md). A
-name may also be written ``module:Class``, so that a single file on Python's path needs no package.
+name may also be written ``module:Class``, so that a single file in the current folder or on
+Python's path needs no package.
 The entry points are read when a name is neither built in nor registered.
 """
 
@@ -39,6 +41,7 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ConfigError, nearest
+from reshape.user_modules import user_module
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Sjf
@@ -137,6 +140,11 @@ _SCENARIOS: dict[str, Callable[[], Scenario]] = {
         "rua", backfill=Backfill(pick="penalty"), selection=_policy("selection", "rua")
     ),
     "static": lambda: Scenario("static", order=Aging()),
+    "steady": lambda: Scenario(
+        "steady",
+        order=Aging(),
+        resizing=_policy("resizing", "fcfs-pr", harvest="useful", grow_past="blocked"),
+    ),
     "pba-pr": lambda: Scenario("pba-pr", order=Aging(), resizing=_policy("resizing", "pba-pr")),
     "fcfs-pr": lambda: Scenario("fcfs-pr", order=Aging(), resizing=_policy("resizing", "fcfs-pr")),
     "max-b-pr": lambda: Scenario(
@@ -247,10 +255,10 @@ def _imported(kind: str, name: str) -> Any:
     """Class or scenario that ``module:Class`` names."""
     module, _, attribute = name.partition(":")
     try:
-        policy = getattr(import_module(module), attribute)
+        policy = getattr(user_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         missing = isinstance(error, ModuleNotFoundError)
-        fix = "; put its folder on PYTHONPATH" if missing else ""
+        fix = "; call the command in its folder, or put the folder on PYTHONPATH" * missing
         message = f"{kind} {name!r} cannot be imported: {error}{fix}"
         raise ConfigError(message, field=kind) from None
     found = _kind(name, policy)

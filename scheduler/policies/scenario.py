@@ -42,7 +42,10 @@ class Scenario(msgspec.Struct, frozen=True):
     resizing : resizing policy; None keeps every job at its starting size (static).
     selection : processor selection.
     max_restarts : number of restarts of a job whose processes died in a resize.
-    retry_after : resize points before an expansion that failed is tried again.
+    retry_after : resize points before a resize that failed is tried again.
+    max_failures : number of expansions, or of contractions, of a job that fail in succession and
+        after which no other one is tried. Before that, the second and each further one is followed
+        by a pause of 4, 8, 16 s and so on, up to one hour.
     redirection : rule of redirection; None: there is no redirection group.
     queues : rules of the named queues that have their own. Backfilling and processors are shared
         and the jobs of all queues are in one order, so that all orders must give priorities.
@@ -57,6 +60,7 @@ class Scenario(msgspec.Struct, frozen=True):
     selection: Selection = FirstFit()
     max_restarts: int = 3
     retry_after: int = 3
+    max_failures: int = 6
     redirection: Redirection | None = None
     queues: dict[str, QueueRules] = {}
 

@@ -147,11 +147,11 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     for field, part in _PARTS.items():
         if fields.get(field) is not None:
             fields[field] = converted(fields[field], part, field)
-    for number in ("max_restarts", "retry_after"):
+    for number, least in (("max_restarts", 0), ("retry_after", 0), ("max_failures", 1)):
         if number in fields:
             fields[number] = converted(fields[number], int, number)
-            if fields[number] < 0:
-                raise ConfigError(f"must be >= 0, got {fields[number]}", field=number)
+            if fields[number] < least:
+                raise ConfigError(f"must be >= {least}, got {fields[number]}", field=number)
     try:
         made = Scenario(**fields)
     except TypeError as error:
@@ -171,7 +171,10 @@ def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:
     for field, kind in _POLICIES.items():
         if isinstance(fields.get(field), Mapping):
             parameters = dict(fields[field])
-            cls = find(kind, str(parameters.pop("policy", "")))
+            try:
+                cls = find(kind, str(parameters.pop("policy", "")))
+            except ConfigError as error:
+                raise ConfigError(error.message, field=field) from None
             fields[field] = converted(parameters, cls, field)
     return fields
 

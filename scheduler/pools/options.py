@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from reshape.errors import nearest
-from scheduler.text.times import parse_walltime
+from reshape.times import parse_duration
 
 #: Characters of a pool's name: it is a part of the names of its nodes and of its batch jobs.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*", re.ASCII)
@@ -134,7 +134,7 @@ def parse_pool_options(values: Mapping[str, str]) -> PoolOptions:
             fields["min_nodes"], fields["max_nodes"] = parse_nodes(text)
         elif name in _TIMES:
             try:
-                fields[f"{name}_s"] = float(parse_walltime(text))
+                fields[f"{name}_s"] = parse_duration(text)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         elif name == "grow_running":

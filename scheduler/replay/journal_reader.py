@@ -28,6 +28,7 @@ from reshape.wire.messages import Submission
 from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.orders import Order, Reason, WakeAt
+from scheduler.replay.seals import unseal
 from scheduler.state.records import SiteRecord, decode_job, decode_site
 from scheduler.text.times import format_moment
 
@@ -35,15 +36,22 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Format that this release writes, and those that it reads. Format 1 has no records of states.
-FORMAT = 2
-READABLE = ("1", "2")
+#: Format that this release writes, and those that it reads. Format 1 has no records of states,
+#: format 2 no checksums.
+FORMAT = 3
+READABLE = ("1", "2", "3")
+#: What the checksums of records cover besides their bytes, as of `scheduler.replay.seals.seal`.
+SITE, SUBMISSION, RECORD, SUMMARY = "site", "submission {} {}", "record {}", "summary {}"
 #: The most frequent kinds of records, which few questions need; the indices leave them out.
 ROUTINE = "('ResizePoint', 'Continue')"
 #: Orders of one job that `orders_of` returns at most, the latest.
 ORDERS_LIMIT = 10_000
 #: Key in `meta` of the largest job number, for journals of which jobs were removed.
 LAST_JOB = "last job"
+#: Key in `meta` of the identity of the journal, which no other one has.
+IDENTITY = "journal"
+#: Key in `meta` of the number of transactions that the service has written.
+SEQUENCE = "sequence"
 #: Key in `meta` of the batch up to which the records of running jobs hold their measurements.
 MEASURED = "measured"
 #: Key in `meta` of the last batch of which retention has removed something.
@@ -135,14 +143,14 @@ class JournalReader:
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
-        self._db, self._path = db, path
+        self._db, self.path = db, path
         self.unreadable: list[str] = []
         with self._readable():
             row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
         found = row[0] if row else "none"
         if found not in READABLE:
             raise ReshapeError(
-                f"{path} has journal format {found}, this release reads {' and '.join(READABLE)}: "
+                f"{path} has journal format {found}, this release reads {', '.join(READABLE)}: "
                 "use the release that wrote it"
             )
 
@@ -196,7 +204,7 @@ class JournalReader:
         rows = self.rows("SELECT at FROM orders WHERE batch<=? ORDER BY seq DESC LIMIT 1", removed)
         moment = "".join(f" ({format_moment(at)})" for (at,) in rows)
         raise ReshapeError(
-            f"{self._path} cannot be replayed: of its events up to batch {removed}{moment} resize"
+            f"{self.path} cannot be replayed: of its events up to batch {removed}{moment} resize"
             " points or whole jobs were removed by the retention of the service, and a replay needs"
             " all events from the first on; journal.keep_resize_points sets how many are kept"
         )
@@ -227,17 +235,24 @@ class JournalReader:
                 numbers = [row[0] for row in self.rows("SELECT job FROM jobs ORDER BY job")]
             for job in numbers:
                 for token, blob in self.rows("SELECT token, submission FROM jobs WHERE job=?", job):
-                    name = f"the submission of job {job}"
-                    found = list(self._decoded([(name, blob)], _submission))
-                    yield job, token, found[0] if found else lost_submission()
+                    try:
+                        plain = unseal(SUBMISSION.format(job, token), blob)
+                        submission = _submission.decode(plain)
+                    except (msgspec.DecodeError, ValueError) as error:
+                        self.report_unreadable(f"the submission of job {job}", error)
+                        submission = lost_submission()
+                    yield job, token, submission
 
     def site_record(self) -> SiteRecord | None:
         """Return the recorded scheduler state; None if there is none or it cannot be read."""
         try:
             row = next(self.rows("SELECT record FROM site"), None)
-            return None if row is None else decode_site(row[0])
+            return None if row is None else decode_site(unseal(SITE, row[0]))
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
-            self.report_unreadable("the recorded scheduler state", error)
+            if self.is_compacted:
+                self.report_unreadable("the recorded scheduler state", error)
+            else:
+                log.error("the recorded scheduler state cannot be read: %s", error)
             return None
 
     @property
@@ -251,7 +266,7 @@ class JournalReader:
         query = "SELECT job, record FROM records WHERE ended_at IS NULL ORDER BY job"
         for number, record in self.rows(query):
             try:
-                jobs.append(decode_job(record))
+                jobs.append(decode_job(unseal(RECORD.format(number), record)))
             except msgspec.DecodeError as error:
                 self.report_unreadable(f"the record of job {number}", error)
         return jobs
@@ -270,14 +285,19 @@ class JournalReader:
         """
         where = {None: "", True: "WHERE ended_at IS NOT NULL", False: "WHERE ended_at IS NULL"}
         with self._readable():
-            query = f"SELECT record FROM records {where[ended]} ORDER BY job DESC LIMIT ?"
+            query = f"SELECT job, record FROM records {where[ended]} ORDER BY job DESC LIMIT ?"
             rows = self.rows(query, -1 if latest is None else latest)
-            return [decode_job(record) for (record,) in rows][::-1]
+            jobs = [decode_job(unseal(RECORD.format(n), record)) for n, record in rows]
+            return jobs[::-1]
 
     def last_job(self) -> int:
         """Return the number of the job that was submitted last, 0 if there was none."""
         (last,) = next(self.rows("SELECT max(job) FROM jobs"))
         return max(last or 0, int(self.meta(LAST_JOB) or 0))
+
+    def sequence(self) -> int:
+        """Return the number of the last transaction; 0 of a journal of release 0.1.0."""
+        return int(self.meta(SEQUENCE) or 0)
 
     def last_batch(self) -> int:
         """Return the number of the latest batch, 0 if there is none."""
@@ -403,7 +423,7 @@ class JournalReader:
             yield
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             raise DamagedJournalError(
-                f"{self._path} is not a readable journal ({error}): it is damaged, or no journal"
+                f"{self.path} is not a readable journal ({error}): it is damaged, or no journal"
             ) from None
 
 

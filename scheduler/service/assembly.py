@@ -30,10 +30,11 @@ from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transactions
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.pools.service_allocation import ServiceAllocation
-from scheduler.service.record.clock import Clock
+from scheduler.service.record.clock import Clock, noted_anchor
 from scheduler.service.record.journal import Journal
+from scheduler.service.record.opening import refusing_damage
 from scheduler.service.record.policy_errors import PolicyErrors
-from scheduler.service.recovery import recover
+from scheduler.service.recovery import go_on_without, recover
 from scheduler.sites.two_groups import TwoGroupSite
 
 #: Least time between two commands of a batch system, seconds.
@@ -89,30 +90,58 @@ class Components:
 
 
 def assemble(
-    directory: ServiceDirectory, config: ServeConfig, send: Callable[[bytes, m.Message], None]
+    directory: ServiceDirectory,
+    config: ServeConfig,
+    send: Callable[[bytes, m.Message], None],
+    *,
+    accept_loss: bool = False,
 ) -> Components:
     """Create all components, with the core as the journal of ``directory`` describes it.
 
+    Parameters
+    ----------
+    accept_loss : go on with a journal of which acknowledged records are missing.
+
     Raises
     ------
-    ReshapeError : see `scheduler.service.recovery.recover`.
+    ReshapeError : the journal cannot be used (`scheduler.service.record.opening.open_journal`), or
+        does not go with the configuration (`scheduler.service.recovery.recover`).
     """
-    journal = Journal(directory.journal)
+    journal = Journal(directory.journal, accept_loss=accept_loss)
+    try:
+        with refusing_damage(directory.journal):
+            return _assemble(journal, directory, config, send, accept_loss=accept_loss)
+    except BaseException:
+        journal.discard()
+        journal.close()
+        raise
+
+
+def _assemble(
+    journal: Journal,
+    directory: ServiceDirectory,
+    config: ServeConfig,
+    send: Callable[[bytes, m.Message], None],
+    *,
+    accept_loss: bool,
+) -> Components:
     errors = PolicyErrors()
     core, launches = recover(journal, config, errors.report)
-    clock = Clock(journal.clock_anchor(), core.now)
+    if journal.unreadable:
+        go_on_without(journal, core, launches, accept_loss=accept_loss)
+    clock = Clock(noted_anchor(journal), core.now)
     journal.note_clock_anchor(clock.anchor)
     monitor = SystemMonitor(
         directory, config.nodes, send, reserved(config), journal, config.deadlines, config.ssh
     )
-    startup = JobStartup(core, monitor, directory, launches, config.binding)
+    startup = JobStartup(core, monitor, directory, launches, config.binding, config.kill_wait_s)
     transactions = Transactions(journal, clock)
     ports = RestartPorts(journal, send, clock)
     remap = RemapScheduler(
         core, transactions, monitor, startup, config.deadlines, send, clock, ports
     )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
-    admission = Admission(config, errors.report)
+    admission = Admission(config, errors.report, (directory.path, directory.memory))
     applications = ApplicationScheduler(core, journal, remap, launches, clock, admission)
     systems = batch_systems(directory.path / "batch")
     pools = LivePools(core, monitor, journal, clock, admission, directory, systems)
@@ -130,7 +159,7 @@ def assemble(
         applications,
         errors,
         NodeStates(core, monitor),
-        AdvanceReservations(core),
+        AdvanceReservations(core, clock),
         pools,
         ServiceAllocation(core.principal, monitor, os.environ.get("SLURM_JOB_ID", ""), Slurm),
     )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -45,6 +46,7 @@ CHANGE_NO_PROCESSES = (
     JobSubmitted,
     ResizePoint,
     Wakeup,
+    ClockSet,
     DepthChanged,
     DrainChanged,
     NodeRemoved,
@@ -231,6 +233,7 @@ class Driver:
         """
         self.changed_jobs |= self._unsettled
         self.changed_jobs.update(self._next_to_recheck())
+        self._follow_wall_clock()
         now = self._clock()
         self._follow_removals()
         for event in self._monitor.on_tick(now, start_agents=start_agents, heard_all=heard_all):
@@ -247,6 +250,14 @@ class Driver:
         self._startup.forget_old()
         self._note_measurements()
 
+    def _follow_wall_clock(self) -> None:
+        """Tell the core if the wall clock was set; the journal notes the event with the change."""
+        by_s = self._clock.step()
+        if by_s:
+            log.warning("the wall clock was set by %+.3f s; durations do not change", by_s)
+            self._journal.note_clock_anchor(self._clock.anchor)
+            self.decide([ClockSet(at=self._clock(), by_s=by_s)])
+
     def _follow_removals(self) -> None:
         """Serve the nodes that the scheduler state has, and no removed ones."""
         for lost in self._nodes.follow_removals(self._clock()):
@@ -256,11 +267,9 @@ class Driver:
         """Report ended processes to the core; start and end processes as its state requires."""
         core = self._core
         compared = self.changed_jobs | self._monitor.changed_jobs
-        ended = [
-            event
-            for number in sorted(compared & core.live.keys())
-            for event in self._ends.examine(core.live[number])
-        ]
+        live = sorted(compared & core.live.keys())
+        ended = self._nodes.drain_failing(live, self._clock())
+        ended += (event for number in live for event in self._ends.examine(core.live[number]))
         if ended:
             self.decide(ended)
         compared |= self.changed_jobs

@@ -27,9 +27,11 @@ MAY_SEND: dict[type, frozenset[AccessRole]] = {
     m.ResizeReport: _JOB,
     m.Facts: _JOB,
     m.GroupReady: _JOB,
+    m.ProgramFault: _JOB,
     m.AgentHello: frozenset(("agent",)),
     m.AgentArrival: frozenset(("agent",)),
     m.Submit: _PEOPLE,
+    m.CheckSubmission: _PEOPLE,
     m.RequestQuote: _PEOPLE,
     m.ForecastStarts: _PEOPLE,
     m.ForecastJob: _PEOPLE,  # users: their own jobs
@@ -63,11 +65,13 @@ class Sender:
     ----------
     user : name of the user, as the connection proves it.
     roles : roles of the connection.
+    origin : where it comes from, for messages: address and key, or the service directory.
     is_remote : whether a key on TCP proves the identity, instead of the service directory.
     """
 
     user: str
     roles: frozenset[AccessRole]
+    origin: str = "the service directory"
     is_remote: bool = False
 
 

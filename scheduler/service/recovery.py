@@ -6,9 +6,9 @@ cannot change what has happened. Only a journal without such records (format 1),
 ones, is replayed from its events. (Of a journal that retention has compacted, a damaged record is
 left out instead: its events are not complete.)
 
-No record of the journal may keep the service from starting. A record that cannot be read, or a
-batch of events at which the core raises an exception, is left out, logged and listed in
-`Journal.unreadable`, which `reshape info` shows.
+A record that cannot be read, or a batch of events at which the core raises an exception, is left
+out, logged and listed in `Journal.unreadable`, which `reshape info` shows. A service that would
+have to leave something out starts only if its operator accepts the loss (`go_on_without`).
 """
 
 from __future__ import annotations
@@ -75,6 +75,27 @@ def recover(
     return core, launches
 
 
+def go_on_without(
+    journal: Journal, core: TwoGroupSite, launches: dict[int, Launch], *, accept_loss: bool
+) -> None:
+    """Record the state anew without the records that were left out, if their loss is accepted.
+
+    Raises
+    ------
+    ReshapeError : it is not accepted.
+    """
+    if not accept_loss:
+        raise ReshapeError(
+            f"the journal {journal.path} is damaged: {'; '.join(journal.unreadable)}. Restore the"
+            " latest copy (docs/backup.md), or go on without this by --accept-loss"
+        )
+    journal.forget_unreadable_jobs(core.jobs)
+    for number, job in core.jobs.items():
+        journal.note_job(job)
+        launch = launches[number]
+        journal.replace_submission(number, launch.token, launch.submission)
+
+
 def _report_changes(journal: Journal, core: TwoGroupSite) -> None:
     """Log in what the release or the policies differ from those of the last run."""
     noted = [*journal.settings().values()][-1:]
@@ -99,7 +120,7 @@ def _restored(journal: Journal, config: ServeConfig, report_error: Report) -> Tw
         )
         points = list(journal.points_after_records())
     except DamagedJournalError as error:
-        journal.report_unreadable("the recorded jobs", error)
+        log.error("the recorded jobs cannot be read, their events are replayed: %s", error)
         return None
     now = max(record.now, journal.latest_event_at())
     core.restore(msgspec.structs.replace(record, now=now), jobs, points)

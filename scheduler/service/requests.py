@@ -14,9 +14,10 @@ import msgspec
 from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
+from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode, request_of
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
+from scheduler.service import audit
 from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.components.remap_scheduler import wrong_size
@@ -56,7 +57,8 @@ class RequestHandler:
 
     Attributes
     ----------
-    started_at : Unix seconds.
+    started_at : on the clock of the service, Unix seconds.
+    halted : why the journal cannot be written, so that nothing is decided; empty if it can.
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
     relay : queues an encoded message for a peer.
@@ -78,6 +80,7 @@ class RequestHandler:
         )
         self.forecaster: DirectReader | ReaderLink = DirectReader(_no_forecast, self.relay)
         self.started_at = components.clock()
+        self.halted = ""
         self.stop_request: tuple[bytes, int] | None = None
 
     def _decode_and_send(self, peer: bytes, frames: list[bytes]) -> None:
@@ -96,14 +99,15 @@ class RequestHandler:
             message = decode(frames)
             request = message.id
             answer = self._answer(peer, message, sender)
+            audit.note(message, sender, answer)
         except PermissionDenied as error:
             self._refused["permission"] += 1
-            self._refusals.warning("refused a message: %s", error)
+            self._refusals.warning("refused a message from %s: %s", sender.origin, error)
             answer = m.Failure(message=str(error))
         except ProtocolError as error:
-            request = _request_of(frames)
+            request = request_of(frames)
             self._refused["message"] += 1
-            self._refusals.warning("refused a message: %s", error)
+            self._refusals.warning("refused a message from %s: %s", sender.origin, error)
             answer = m.Failure(message=str(error))
         except ReshapeError as error:
             answer = m.Failure(message=str(error))
@@ -121,7 +125,7 @@ class RequestHandler:
             if job.state in FINAL:
                 info = [self._applications.info(job)]
                 for peer, request in self._waits.pop(number):
-                    jobs = m.Jobs(id=request, now=self._components.clock(), jobs=info)
+                    jobs = m.Jobs(id=request, now=self._components.clock.wall(), jobs=info)
                     self._send(peer, jobs)
 
     def probe_waiting(self, is_connected: Callable[[bytes], bool]) -> None:
@@ -171,6 +175,9 @@ class RequestHandler:
                 job = check(message.job, message.token)
                 self._applications.add_facts(job, message.facts)
                 return m.Done()
+            case m.ProgramFault():
+                self._remap.startup.note_fault(check(message.job, message.token), message)
+                return m.Done()
             case _:
                 return self._on_command(peer, message, sender)
 
@@ -204,7 +211,11 @@ class RequestHandler:
             return m.Failure(message=wrong_size(hello.size, job, hello.group))
         if job.state is JobState.STARTING:
             self._driver.events.append(JobStarted(at=self._components.clock(), job=job.id))
-        return m.Welcome(topology=job.spec.topology, verify=self._components.config.verify)
+        return m.Welcome(
+            topology=job.spec.topology,
+            verify=self._components.config.verify,
+            resizable=job.spec.resizable,
+        )
 
     def _on_command(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
         apps = self._applications
@@ -212,8 +223,7 @@ class RequestHandler:
             check_user(sender, message.job, apps.job(message.job).spec.user)
         match message:
             case m.Submit():
-                submission = message.submission
-                submission.user = sender.user
+                submission = apps.received(message.submission, sender.user)
                 earlier = apps.submitted_before(submission)
                 if earlier is not None:
                     self._answer_later(peer, message.id, partial(m.Submitted, job=earlier))
@@ -222,6 +232,9 @@ class RequestHandler:
                 self._driver.events.append(event)
                 self._answer_later(peer, message.id, lambda: m.Submitted(job=event.job))
                 return None
+            case m.CheckSubmission():
+                apps.request_of(apps.received(message.submission, sender.user))
+                return m.Done()
             case m.RequestQuote():
                 self.forecaster.ask(peer, message.id, self._quote_question(message, sender))
                 return None
@@ -235,7 +248,7 @@ class RequestHandler:
                 self.forecaster.ask(peer, message.id, WaitingQuestion(message, now))
                 return None
             case m.Cancel():
-                self._driver.events.append(apps.cancel(message.job))
+                self._driver.events.append(apps.cancel(message.job, sender.user))
                 self._answer_later(peer, message.id, m.Done)
                 return None
             case m.Withdraw():
@@ -250,9 +263,8 @@ class RequestHandler:
                 self._list(peer, message)
                 return None
             case m.ListJobs(job=int(number)):
-                return m.Jobs(
-                    now=self._components.clock(), jobs=[apps.info_with_ranks(apps.job(number))]
-                )
+                info = apps.info_with_ranks(apps.job(number))
+                return m.Jobs(now=self._components.clock.wall(), jobs=[info])
             case m.Explain():
                 number = apps.job(message.job).id
                 question = ExplainQuestion(number, self._present(number))
@@ -277,16 +289,14 @@ class RequestHandler:
                 self._answer_later(peer, message.id, m.Done)
                 return None
             case m.CreateReservation():
-                now = self._components.clock()
-                request = self._components.reservations.requested(message, sender.user, now)
+                request = self._components.reservations.requested(message, sender.user)
                 orders = self._driver.decide([request])
-                return self._components.reservations.answer(request.name, orders, now)
+                return self._components.reservations.answer(request.name, orders)
             case m.CancelReservation(name=name):
-                now = self._components.clock()
-                self._driver.decide([self._components.reservations.cancelled(name, now)])
+                self._driver.decide([self._components.reservations.cancelled(name)])
                 return m.Done()
             case m.ListReservations():
-                return self._components.reservations.table(self._components.clock())
+                return self._components.reservations.table()
             case m.AddPool() | m.ChangePool() | m.ListPools():
                 answer = partial(self._answer_now, peer, message.id)
                 return answer_pool_message(self._components.pools, message, answer)
@@ -300,7 +310,7 @@ class RequestHandler:
 
     def _quote_question(self, message: m.RequestQuote, sender: Sender) -> QuoteQuestion:
         now = self._components.clock()
-        submission = msgspec.structs.replace(message.submission, user=sender.user)
+        submission = self._applications.received(message.submission, sender.user)
         try:
             return QuoteQuestion(message, now, self._applications.request_of(submission))
         except ReshapeError as error:
@@ -313,22 +323,26 @@ class RequestHandler:
         job = self._core.jobs.get(number)
         if job is not None and job.state is JobState.PENDING:
             texts += pool_sentences(self._components.pools, job)
-        lines += [m.Story(at=self._components.clock(), text=text) for text in texts if text]
+        now = self._components.clock.wall()
+        lines += [m.Story(at=now, text=text) for text in texts if text]
         return lines
 
     def _list(self, peer: bytes, message: m.ListJobs) -> None:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""
+        # Jobs whose end could not be written are listed with those that have not ended.
         jobs = self._applications.live() if message.live else []
+        if message.live and self.halted:
+            jobs = [*self._core.jobs.values()]
         rows: dict[int, msgspec.Raw] = {}
 
         def steps() -> Iterator[None]:
             for job in jobs:
-                if job.state not in FINAL:  # since the question came
+                if job.state not in FINAL or self.halted:  # it may have ended since the question
                     rows[job.id] = msgspec.Raw(_encode(self._applications.info(job)))
                 yield
 
         def finish() -> None:
-            question = ListQuestion(message, self._components.clock(), rows)
+            question = ListQuestion(message, self._components.clock.wall(), rows)
             if message.ended:
                 self.reader.ask(peer, message.id, question)
             else:
@@ -347,6 +361,7 @@ class RequestHandler:
         self._driver.events += [
             JobCancelled(at=now, job=job.id, why="the service was stopped") for job in unfinished
         ]
+        self._components.startup.end_soon()
         self.stop_request = (peer, message.id)  # answered when jobs and agents have ended
         return None
 
@@ -360,8 +375,8 @@ class RequestHandler:
         ]
         return m.Info(
             pid=os.getpid(),
-            started_at=self.started_at,
-            now=self._components.clock(),
+            started_at=self.started_at + self._components.clock.ahead_s,
+            now=self._components.clock.wall(),
             scenario=config.scenario,
             processors=sum(self._monitor.nodes.values()),
             free=machine.free_count,
@@ -376,6 +391,7 @@ class RequestHandler:
             shared=config.shared_per_node,
             unreadable=list(self._journal.unreadable),
             refused=dict(self._refused),
+            halted=self.halted,
         )
 
 
@@ -383,19 +399,4 @@ def _no_forecast(request: int, _question: object) -> list[bytes]:
     return encode(m.Failure(id=request, message="this service computes no forecasts"))
 
 
-class _Header(msgspec.Struct):
-    """The part of a message that pairs an answer with it."""
-
-    id: int = 0
-
-
 _encode = msgspec.msgpack.Encoder().encode
-_header = msgspec.msgpack.Decoder(_Header)
-
-
-def _request_of(frames: list[bytes]) -> int:
-    """Return the number of a request, 0 if it cannot be read."""
-    try:
-        return _header.decode(frames[1]).id
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
-        return 0

@@ -1,7 +1,8 @@
-"""A full disk: the service neither decides nor answers until its journal can be written again.
+"""A full disk: the service decides nothing until its journal can be written again.
 
 Messages of agents and applications are held and handled afterwards, so that no report is lost; jobs
-wait at their next resize point. Commands are refused with the reason.
+wait at their next resize point. Questions, which change nothing, are answered. Other commands are
+refused with the reason.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ _HELD = (
 )
 
 
+_QUESTIONS = (
+    m.ListJobs
+    | m.Explain
+    | m.Wait
+    | m.ServerInfo
+    | m.ListNodes
+    | m.ListReservations
+    | m.ListPools
+    | m.ReadSubmission
+    | m.RequestQuote
+    | m.ForecastStarts
+    | m.ForecastJob
+)
+
+
 #: Peer, frames and sender of a message.
 _Received: TypeAlias = tuple[bytes, list[bytes], Sender]
 
@@ -45,6 +61,11 @@ class RoomForJournal:
         """Whether the last attempt to write the journal failed."""
         return bool(self._reason)
 
+    @property
+    def reason(self) -> str:
+        """Why the last attempt to write the journal failed; empty if it did not."""
+        return self._reason
+
     def note_failure(self, reason: str) -> None:
         """Note that the journal could not be written."""
         if not self._reason:
@@ -60,6 +81,13 @@ class RoomForJournal:
     def retry_is_due(self) -> bool:
         """Whether it is time to try to write the journal again."""
         return time.monotonic() >= self._retry_at
+
+    def is_question(self, frames: list[bytes]) -> bool:
+        """Whether a message changes nothing, so that it can be answered meanwhile."""
+        try:
+            return isinstance(decode(frames), _QUESTIONS)
+        except ProtocolError:
+            return False
 
     def hold(self, peer: bytes, frames: list[bytes], sender: Sender) -> m.Message | None:
         """Hold a message, or return the refusal of a command."""

@@ -11,6 +11,7 @@ reads the journal (`scheduler.service.reading.reader_link`).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -29,15 +30,17 @@ from reshape.wire.client import ServerFile
 from reshape.wire.codec import encode
 from scheduler.config.settings import ServeConfig
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.hangup import survive_hangup
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender
 from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
-from scheduler.service.record.journal import JournalFullError
+from scheduler.service.record.opening import JournalFullError
 from scheduler.service.record.retention import Retention
 from scheduler.service.requests import RequestHandler
 from scheduler.service.room import RoomForJournal
+from scheduler.service.spare_files import raise_limit
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +60,16 @@ GARBAGE_THRESHOLDS = 20_000, 100, 100
 FAILURES, FAILURES_S = 5, 60.0
 
 
-def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
+def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False) -> None:
     """Run the service of a directory in the foreground until it is stopped.
 
     An unexpected exception discards the turn in which it was raised, of which nothing was written
-    or sent; the service recovers from its journal and continues.
+    or sent; the service recovers from its journal and continues. So does an error of the operating
+    system, except one that prevents the service from starting.
+
+    Parameters
+    ----------
+    accept_loss : go on with a journal of which acknowledged records are missing.
 
     Raises
     ------
@@ -74,14 +82,22 @@ def serve(directory: ServiceDirectory, config: ServeConfig) -> None:
                 f"a service runs in {directory.path} already: "
                 f"end it with 'reshape stop --dir {directory.path}', or choose another --dir"
             )
+        raise_limit()
         gc.set_threshold(*GARBAGE_THRESHOLDS)
         failures: list[float] = []
+        has_served = False
         while True:
+            service = None
             try:
-                Service(directory, config).run()
-            except (ReshapeError, OSError):
+                service = Service(directory, config, accept_loss=accept_loss)
+                accept_loss = False  # it is accepted once
+                service.run()
+            except ReshapeError:
                 raise
-            except Exception:
+            except Exception as error:
+                has_served |= service is not None and service.is_serving
+                if isinstance(error, OSError) and not has_served:
+                    raise
                 now = time.monotonic()
                 failures = [at for at in failures if now - at < FAILURES_S] + [now]
                 if len(failures) >= FAILURES:
@@ -97,20 +113,27 @@ class Service:
     Parameters
     ----------
     directory : created, and locked for this process.
+    accept_loss : go on with a journal of which acknowledged records are missing.
+
+    Attributes
+    ----------
+    is_serving : whether it has started.
     """
 
-    def __init__(self, directory: ServiceDirectory, config: ServeConfig) -> None:
+    def __init__(
+        self, directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False
+    ) -> None:
         self.directory, self.config = directory, config
         self._outbox: list[tuple[bytes, list[bytes]]] = []
         self._room = RoomForJournal()
-        self.components = assemble(directory, config, self.send)
+        self.components = assemble(directory, config, self.send, accept_loss=accept_loss)
         self.core = self.components.core
         self.driver = Driver(self.components)
         refused: Counter[str] = Counter()
         self.requests = RequestHandler(self.components, self.driver, refused)
         self._connections = Connections(directory, config.listen, refused)
         self.driver.register_nodes([node.name for node in config.nodes])
-        self._stop = self._interrupted = False
+        self.is_serving = self._stop = self._interrupted = False
         self._signals = 0  # received and not yet handled
         self._ticked = self._probed = 0.0
         self.reader = self.requests.reader = self._reader("reader")
@@ -118,7 +141,8 @@ class Service:
             "forecaster", patience_s=FORECAST_S, is_lazy=True
         )
         self.requests.relay = self._relay
-        self._retention = Retention(self.components.journal, config.journal, self.components.clock)
+        clock = self.components.clock
+        self._retention = Retention(self.components.journal, config.journal, clock.wall)
 
     def _reader(
         self, name: str, *, patience_s: float = PATIENCE_S, is_lazy: bool = False
@@ -155,6 +179,7 @@ class Service:
         """Serve until stopped; call it in the main thread, which receives signals."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note_signal)
+        survive_hangup()
         try:
             self._connections.bind()
         except (ReshapeError, OSError):
@@ -169,9 +194,10 @@ class Service:
             self.config.scenario,
             self.directory.endpoint,
         )
+        self.is_serving = True
         try:
             self._loop()
-        except (ReshapeError, OSError):
+        except ReshapeError:
             self._finish()
             raise
         except Exception:
@@ -209,17 +235,32 @@ class Service:
         self._commit()
 
     def _wait_for_room(self) -> None:
-        """Decide nothing while the journal cannot be written; continue as soon as it can."""
+        """Decide nothing while the journal cannot be written; continue as soon as it can.
+
+        Answers to questions leave at once; those of the turn that was not written are kept back.
+        """
+        kept_back, self._outbox = self._outbox, []
+        self.requests.halted = self._room.reason
         self._read_messages(self._hold)
+        self.requests.reads.advance()
+        for reader in (self.reader, self.forecaster):
+            reader.on_tick()
+            reader.forward()
+        self._send_outbox()
+        self._outbox = kept_back
         if self._is_ending:  # agents and jobs continue; the next service requests their reports
             self._stop = True
         if self._room.retry_is_due():
             self._commit()
         if not self._room.is_missing:
+            self.requests.halted = ""
             for received in self._room.held_messages():
                 self.requests.handle(*received)
 
     def _hold(self, identity: bytes, frames: list[bytes], sender: Sender) -> None:
+        if self._room.is_question(frames):
+            self.requests.handle(identity, frames, sender)
+            return
         answer = self._room.hold(identity, frames, sender)
         if answer is not None:
             self._send_now(identity, encode(answer))
@@ -247,6 +288,7 @@ class Service:
         if self._ticked - self._probed > PROBE_S:
             self._probed = self._ticked
             self.requests.probe_waiting(self._is_connected)
+            self._restore_server_file()
         self.reader.on_tick()
         self.forecaster.on_tick()
         self._retention.step()
@@ -278,9 +320,18 @@ class Service:
         self._room.note_success()
         self.reader.forward()
         self.forecaster.forward()
+        self._send_outbox()
+
+    def _send_outbox(self) -> None:
         outbox, self._outbox = self._outbox, []
         for identity, frames in outbox:
             self._send_now(identity, frames)
+
+    @property
+    def _server_file(self) -> bytes:
+        endpoint, started_at = self.directory.endpoint, self.requests.started_at
+        file = ServerFile(endpoint=endpoint, pid=os.getpid(), started_at=started_at)
+        return msgspec.json.encode(file)
 
     def _is_connected(self, identity: bytes) -> bool:
         """Find out whether a peer is there by sending a message that its client ignores."""
@@ -293,12 +344,20 @@ class Service:
         return True
 
     def _write_server_file(self) -> None:
-        file = ServerFile(
-            endpoint=self.directory.endpoint, pid=os.getpid(), started_at=self.requests.started_at
-        )
         draft = self.directory.server_file.with_suffix(".new")
-        draft.write_bytes(msgspec.json.encode(file))
+        draft.write_bytes(self._server_file)
         draft.replace(self.directory.server_file)
+
+    def _restore_server_file(self) -> None:
+        """Write the file with which clients find the service again if it was changed or removed."""
+        with contextlib.suppress(OSError):
+            if self.directory.server_file.read_bytes() == self._server_file:
+                return
+        try:
+            self._write_server_file()
+            log.warning("%s was damaged, and is written again", self.directory.server_file)
+        except OSError as error:
+            log.warning("cannot write %s: %s", self.directory.server_file, error.strerror)
 
     def _note_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._signals += 1

@@ -26,6 +26,7 @@ from scheduler.core.core import Core, EventOrder
 from scheduler.core.event_order import instant_order
 from scheduler.core.resizing import PolicyErrorHandler
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -53,6 +54,10 @@ from scheduler.state.records import SiteRecord
 from scheduler.text.counts import noun
 
 S = JobState
+
+
+#: Events that concern both groups.
+OF_BOTH_GROUPS = (Wakeup, NodeLost, NodeRemoved, ClockSet, DepthChanged, DrainChanged)
 
 
 class TwoGroupSite:
@@ -323,7 +328,7 @@ class TwoGroupSite:
         self, event: Event, mine: list[Event], theirs: list[Event], orders: list[Order]
     ) -> None:
         """Add an event to the events of the group or groups that it concerns."""
-        if isinstance(event, Wakeup | NodeLost | NodeRemoved | DepthChanged | DrainChanged):
+        if isinstance(event, OF_BOTH_GROUPS):
             mine.append(event)
             theirs.append(event)
             return

@@ -1,9 +1,10 @@
 """Exclusions: processors that are not available to all jobs from one time to another.
 
 An advance reservation admits the jobs that name it. A node that expires admits no job, and its
-exclusion has no end. No job starts on excluded processors if, by its estimate, it would still run
-when the exclusion begins; a job that is there then (because it exceeded its estimate, or the
-exclusion was added later) keeps its processors until it ends or contracts.
+exclusion has no end. What is free of a node that failed to start a job admits none for a short
+time. No job starts on excluded processors if, by its estimate, it would still run when the
+exclusion begins; a job that is there then (because it exceeded its estimate, or the exclusion was
+added later) keeps its processors until it ends or contracts.
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ def expiry_of(node: str) -> str:
     return f"expiry of node {node}"
 
 
+def hold_of(node: str) -> str:
+    """Name of the exclusion of a node that failed to start a job."""
+    return f"failed start on node {node}"
+
+
 class Exclusions:
     """Exclusions by name.
 
@@ -113,6 +119,18 @@ class Exclusions:
                 del self._by_name[exclusion.name]
         self._set_next_change(now)
         return True
+
+    def move(self, by_s: float, now: float) -> bool:
+        """Move all exclusions by some seconds; return whether there are any."""
+        moved = [
+            msgspec.structs.replace(old, begin=old.begin + by_s, end=old.end + by_s)
+            for old in self
+            if old.end + by_s > now
+        ]
+        was_empty = not self._by_name
+        self._by_name = {exclusion.name: exclusion for exclusion in moved}
+        self._set_next_change(now)
+        return not was_empty
 
     @property
     def next_change(self) -> float:

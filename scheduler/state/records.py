@@ -75,6 +75,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     stalled: int = 0
     checkpoint: int = 0
     requeued_why: str = ""
+    failed_starts: int = 0
     history: History | None = None
 
     @classmethod

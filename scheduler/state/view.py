@@ -88,6 +88,14 @@ class View:
             return machine.free_count
         return machine.free_count - (machine.free & self._state.kept_from(job)).count()
 
+    def has_resources(self, job: JobView) -> bool:
+        """Whether enough of all resources but processors is free for a queued job."""
+        state = self._state
+        if not state.multi_resource:
+            return True
+        assert isinstance(job, Job)
+        return state.free + state.quantity(job.processors) >= job.demand
+
     def helps(self, head: JobView, job: JobView, to: int) -> bool:
         """Whether the head can use any processors that a contraction of a job releases.
 
@@ -192,8 +200,15 @@ class View:
         return job.history.predict_pause_s(self._state.resize_costs)
 
     def failed_lately(self, job: JobView, size: int) -> bool:
-        """Whether a resize to this size failed fewer than `retry_after` resize points ago."""
+        """Whether a resize to this size is not to be tried (again) now, because resizes failed.
+
+        One to this size failed fewer than `retry_after` resize points ago, or several in its
+        direction failed in succession, so that there is a pause, or no other one is tried.
+        """
         assert isinstance(job, Job)
+        failures = job.history.failures_towards(size)
+        if failures.given_up or self._state.now < failures.retry_at:
+            return True
         failed = job.history.failures.get(size)
         return failed is not None and job.history.points - failed < self._retry_after
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from scheduler.text.plain import plain
+
 
 class Table(NamedTuple):
     """Headings and rows of text.
@@ -26,7 +28,7 @@ def render(table: Table, parsable: bool = False) -> str:
     ----------
     parsable : separate the fields with ``|``, as Slurm does, instead of aligning columns.
     """
-    lines = [table.headings, *table.rows]
+    lines = [table.headings, *([plain(field) for field in row] for row in table.rows)]
     if parsable:
         return "\n".join("|".join(field.replace("|", "/") for field in line) for line in lines)
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.headings))]

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from scheduler.policies.scenarios import scenario
 from scheduler.text.counts import counted
 from simulator.commands.options import seed_option, set_fields
@@ -22,13 +23,11 @@ from simulator.workloads.generate import PRIO, TraceRequest, make, prio
 
 @click.command()
 @click.argument("model", metavar="MODEL")
-@click.option(
-    "--jobs", type=click.IntRange(min=2), help="Number of jobs.  [default: 1000; prio: 120]"
-)
+@click.option("--jobs", type=WholeRange(min=2), help="Number of jobs.  [default: 1000; prio: 120]")
 @seed_option
 @click.option(
     "--processors",
-    type=click.IntRange(min=2),
+    type=WholeRange(min=2),
     help="Processors of the machine.  [default: 128; prio: 400]",
 )
 @click.option(
@@ -41,7 +40,7 @@ from simulator.workloads.generate import PRIO, TraceRequest, make, prio
 )
 @click.option(
     "--resources",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=0,
     show_default=True,
     help="Number of further resources.",
@@ -62,7 +61,7 @@ from simulator.workloads.generate import PRIO, TraceRequest, make, prio
 )
 @click.option(
     "--longest",
-    type=click.IntRange(min=LEAST_LONGEST_S),
+    type=WholeRange(min=LEAST_LONGEST_S),
     help="Largest requested time of that model, in seconds.  [default: 64800]",
 )
 @click.option(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import click
 import msgspec
 
+from reshape.cli.options import WholeRange
 from reshape.errors import ConfigError
 from reshape.key_values import key_value
 from scheduler.policies.scenario import Scenario
@@ -29,18 +30,18 @@ _HELP = {
 
 processors_option = click.option(
     "--processors",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     help="Processors of the machine.  [default: as the header of the trace says]",
 )
 first_option = click.option(
-    "--jobs", "first", type=click.IntRange(min=1), help="Take only the first jobs, by submission."
+    "--jobs", "first", type=WholeRange(min=1), help="Take only the first jobs, by submission."
 )
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Leave out malformed lines, and report their number."
 )
 seed_option = click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=1,
     show_default=True,
     help="Seed of all random draws.",
@@ -85,8 +86,15 @@ def set_fields(texts: Iterable[str]) -> dict[str, str]:
         raise click.UsageError(f"--set {error}") from None
 
 
-def scenario_of(base: Scenario | str, changes: Mapping[str, Any]) -> Scenario:
+def scenario_of(
+    base: Scenario | str, changes: Mapping[str, Any], options: Mapping[str, str] | None = None
+) -> Scenario:
     """Scenario, or that of a name, with fields changed as options say.
+
+    Parameters
+    ----------
+    options : field -> option that gave it, which messages name in place of the field; `scenario`
+        stands for the name.
 
     Raises
     ------
@@ -95,4 +103,6 @@ def scenario_of(base: Scenario | str, changes: Mapping[str, Any]) -> Scenario:
     try:
         return changed(scenario(base) if isinstance(base, str) else base, changes)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        option = (options or {}).get(error.field or "")
+        text = str(error) if option is None else f"{option}: {error.message}"
+        raise click.UsageError(text) from None

@@ -1,4 +1,4 @@
-"""``reshape plot``: pictures of the results of ``reshape simulate --out``."""
+"""``reshape plot``: pictures of the results of ``reshape simulate --out``, and of live runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError
 from scheduler.config import machine_file as platform
 from scheduler.model.procset import ProcSet
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
+#: The journal in the directory of a service.
+JOURNAL = "journal.db"
 
 
 @click.command()
@@ -35,7 +38,7 @@ FORMATS = ("png", "svg")
 )
 @click.option(
     "--processors",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     help="Processors of the machine.  [default: as metrics.json says]",
 )
 @click.option(
@@ -47,12 +50,13 @@ FORMATS = ("png", "svg")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Directory for the pictures.  [default: DIRECTORY]",
+    help="Directory for the pictures.  [default: DIRECTORY; the current one for a live run]",
 )
 @json_option
 @example(
     "reshape simulate trace.swf --select first-fit --out results",
     "reshape plot results --format png",
+    "reshape plot ~/.reshape --out pictures",
 )
 def plot(
     directory: Path,
@@ -68,37 +72,40 @@ def plot(
     drawn, too: jobs and samples. The Gantt chart shows individual processors if they were allocated
     (--select), else the number in use; --machine groups them by host. Any jobs.csv in the columns
     of Batsim can be drawn.
+
+    If DIRECTORY is that of a service, or a journal, the live run is drawn from the journal.
     """
     chosen = [form.strip().lower() for form in formats.split(",")]
     for form in chosen:
         if form not in FORMATS:
             raise click.UsageError(f"--format {form}: must be {' or '.join(FORMATS)}, or both")
-    jobs = jobs_csv.read(directory / jobs_csv.NAME)
-    metrics = _metrics(directory / "metrics.json")
-    size = processors or int(metrics.get("processors", jobs.machine()))
-    if processors is None and metrics.get("redirected"):  # a redirection group has further ones
-        size = max(size, jobs.machine())
+    if directory.is_file() or (directory / JOURNAL).is_file():
+        source, target = directory if directory.is_file() else directory / JOURNAL, out or Path()
+        jobs, size, policy, nodes = _live_run(directory)
+    else:
+        source, target = directory / jobs_csv.NAME, out or directory
+        jobs, size, policy, nodes = _simulation(directory)
+    size = processors or size
     if size < jobs.machine():
         raise ReshapeError(
-            f"{directory / jobs_csv.NAME}: a job held processor {jobs.machine() - 1}, the machine"
+            f"{source}: a job held processor {jobs.machine() - 1}, the machine"
             f" has {size}; give --processors {jobs.machine()} or more"
         )
-    about = [jobs.workload, str(metrics.get("policy", "")), f"{size} processors"]
-    target = out or directory
+    about = [jobs.workload, policy, f"{size} processors"]
     check_place(target / "gantt.png", make_parent=True)
 
     from scheduler.pictures.style import encode  # late: matplotlib is slow to load
     from simulator.results.pictures import PICTURES, Scene
 
     name = ", ".join(part for part in about if part)
-    scene = Scene(jobs, size, name, _hosts(machine_file, size))
+    scene = Scene(jobs, size, name, nodes if machine_file is None else _hosts(machine_file, size))
     # Each file gets a new figure: writing a figure changes its layout.
     files = {
         target / f"{name}.{form}": encode(draw(scene), form)
         for name, draw in PICTURES.items()
         for form in chosen
     }
-    for table, figure in _statistics(directory, name):
+    for table, figure in _statistics(source.parent, name):
         for form in chosen:
             files[target / f"{table}.{form}"] = encode(figure(), form)
     replace_all(files)
@@ -106,10 +113,35 @@ def plot(
     click.echo(json.dumps(result) if as_json else "\n".join(map(str, files)))
 
 
-def _hosts(machine_file: Path | None, processors: int) -> Mapping[str, ProcSet]:
-    """Processors of each node of a machine file; empty if there is none."""
-    if machine_file is None:
-        return {}
+class _Drawn(NamedTuple):
+    """Jobs to draw, the processors of the machine, the name of the policy, and the nodes."""
+
+    jobs: jobs_csv.JobTable
+    processors: int
+    policy: str
+    nodes: Mapping[str, ProcSet]
+
+
+def _simulation(directory: Path) -> _Drawn:
+    jobs = jobs_csv.read(directory / jobs_csv.NAME)
+    metrics = _metrics(directory / "metrics.json")
+    size = int(metrics.get("processors", jobs.machine()))
+    if metrics.get("redirected"):  # a redirection group has further ones
+        size = max(size, jobs.machine())
+    return _Drawn(jobs, size, str(metrics.get("policy", "")), {})
+
+
+def _live_run(place: Path) -> _Drawn:
+    from scheduler.replay.journal_reader import reading
+    from simulator.live_runs.pictured import pictured_run
+
+    with reading(place) as journal:
+        run = pictured_run(journal, f"live run of {place}")
+    return _Drawn(run.jobs, run.processors, "", run.nodes)
+
+
+def _hosts(machine_file: Path, processors: int) -> Mapping[str, ProcSet]:
+    """Processors of each node of a machine file."""
     machine = platform.read(machine_file)
     if machine.processors < processors:
         raise ReshapeError(

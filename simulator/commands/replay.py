@@ -13,6 +13,7 @@ import msgspec
 from click.core import ParameterSource
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
 from scheduler.policies.scenario import Scenario
@@ -99,7 +100,7 @@ class FormulaText(click.ParamType[Formula]):
 )
 @click.option(
     "--runs",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     default=50,
     show_default=True,
     help="Number of simulations that are averaged; each draws its costs from the measured ones.",

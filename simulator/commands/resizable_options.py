@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, WholeRange
 from reshape.errors import ConfigError
 from reshape.key_values import key_values
 from reshape.speedup import FORMS, Model, named, parse
@@ -84,7 +84,7 @@ def resizable_options(command: F) -> F:
             ),
             click.option(
                 "--iterations",
-                type=click.IntRange(min=1),
+                type=WholeRange(min=1),
                 default=10,
                 show_default=True,
                 help="Iterations of a resizable job, with a resize point between any two.",
@@ -118,7 +118,7 @@ def resizable_options(command: F) -> F:
             ),
             click.option(
                 "--seed",
-                type=click.IntRange(min=0),
+                type=WholeRange(min=0),
                 help="Seed that draws the resizable jobs, or the jobs of a generator.",
             ),
         )

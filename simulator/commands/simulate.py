@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from simulator.commands.usage import Usage
 from simulator.engine.sharing import Sharing
 from simulator.results import jobs_csv, paraver
 from simulator.results.metrics import OF_RESIZABLE
+from simulator.results.notes import notes
 from simulator.results.schedule import Schedule
 from simulator.run import predicts, rules_of_run, run
 from simulator.traces import swf
@@ -157,6 +158,13 @@ def simulate(trace: Path, **options: Any) -> None:
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
+    _echo_notes(schedule, chosen, is_rigid=True)
+
+
+def _echo_notes(schedule: Schedule, chosen: Scenario, *, is_rigid: bool) -> None:
+    """Print what the numbers do not show by themselves, beside the results."""
+    for note in notes(schedule, chosen, is_rigid=is_rigid):
+        click.echo(f"reshape: {note}", err=True)
 
 
 def _simulate_pools(trace: Path, options: dict[str, Any], usage: Usage) -> None:
@@ -231,6 +239,7 @@ def _simulate_resizable(trace: Path, options: dict[str, Any], usage: Usage) -> N
     replace_all(files)
     result |= usage.so_far(len(schedule.jobs))
     click.echo(json_text.dumps(result) if options["as_json"] else as_text(result, report))
+    _echo_notes(schedule, chosen, is_rigid=not any(job.spec.resizable for job in workload.jobs))
 
 
 def _made_resizable(
@@ -354,11 +363,13 @@ def swf_bytes(schedule: Schedule, trace: swf.Trace, policy: str) -> bytes:
 
 
 def as_text(result: dict[str, Any], report: CleaningReport | None) -> str:
-    """Result as text."""
+    """Result as text; a number that does not exist is "-"."""
     lines = [] if report is None else [report.sentence]
     apart = ("report", "statistics", "advance_reservations")
     shown = {name: value for name, value in result.items() if name not in apart}
     shown |= statistics_lines(result)
     for name, value in shown.items():
-        lines.append(f"{name:22} {f'{value:.10g}' if isinstance(value, float) else value}")
+        if isinstance(value, float):
+            value = "-" if isnan(value) else f"{value:.10g}"
+        lines.append(f"{name:22} {value}")
     return "\n".join(lines)

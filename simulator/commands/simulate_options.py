@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, Seconds, WholeRange
 from reshape.errors import nearest
 from scheduler.model.sharing import PenaltyRule, Windows
 from scheduler.policies.registry import known
@@ -60,7 +60,7 @@ _SCENARIO = (
     ),
     click.option(
         "--reservations",
-        type=click.IntRange(min=0),
+        type=WholeRange(min=0),
         help="Number of queued jobs that hold a reservation.",
     ),
     click.option("--queue-order", help="Queue order: fcfs, sjf, lxwf, priority or another name."),
@@ -174,10 +174,10 @@ _JOBS = (
     first_option,
     click.option(
         "--tau",
-        type=FiniteRange(min=0, min_open=True),
+        type=Seconds(),
         default=60.0,
         show_default=True,
-        help="Bound of the bounded slowdown, in seconds.",
+        help="Bound of the bounded slowdown, in seconds or such as 1min.",
     ),
 )
 _RESULTS = (
@@ -253,25 +253,28 @@ def chosen_scenario(options: dict[str, Any], rules: Rules) -> Scenario:
     click.UsageError : a wrong name or value, or options that contradict each other.
     """
     changes: dict[str, Any] = {}
+    named = {"scenario": "--policy"}
     for option, field in (
         ("reservations", "backfill.reservations"),
         ("queue_order", "order"),
         ("backfill_order", "backfill_order"),
+        ("select", "selection"),
     ):
-        if options[option] is not None:
+        if options[option] is not None and (option, options[option]) != ("select", COUNT):
             changes[field] = options[option]
-    if options["select"] != COUNT:
-        changes["selection"] = options["select"]
+            named[field] = f"--{option.replace('_', '-')}"
     if options["estimates"] is not None:
         name, names = options["estimates"], known("estimates")
         if name != EXACT and name not in names and ":" not in name:
             offered = nearest(name, (EXACT, *names))
             raise click.UsageError(f"unknown estimates {name!r}{offered}")
         changes["estimates"] = "user" if name == EXACT else name
+        named["estimates"] = "--estimates"
     if options["kill_at_reservation"]:
         changes["backfill.kill_at_reservation"] = True
-    base = scenario_of(options["policy"], {})
-    chosen = scenario_of(base, changes | set_fields(options["fields"]))
+    base, fields = scenario_of(options["policy"], {}, named), set_fields(options["fields"])
+    named = {field: option for field, option in named.items() if field not in fields}
+    chosen = scenario_of(base, changes | fields, named)
     _check_contradictions(options, rules, base, chosen)
     return chosen
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, Seconds
 from simulator.results.schedule import Schedule
+from simulator.workloads.workload_file import ENDINGS
 
 if TYPE_CHECKING:
     from simulator.statistics.job_variables import JobValues
@@ -29,9 +30,9 @@ def statistics_options(command: Command) -> Command:
         ),
         click.option(
             "--sample",
-            type=FiniteRange(min=0, min_open=True),
+            type=Seconds(),
             metavar="SECONDS",
-            help="Time between two samples of the machine.  [default: 3600]",
+            help="Time between two samples, in seconds or such as 1h.  [default: 3600]",
         ),
         click.option(
             "--statistic",
@@ -133,7 +134,10 @@ def job_values(
     """
     from simulator.statistics.job_variables import JobValues
 
-    names = {"selection": selection, "centre": machine.name.partition(".")[0]}
+    name = machine.name
+    for ending in (".gz", ".swf", *ENDINGS):
+        name = name.removesuffix(ending)
+    names = {"selection": selection, "centre": name}
     return JobValues(schedule, tau=options["tau"], names=names, price=options["price"])
 
 

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
+from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, nearest
 from scheduler.text.counts import counted
 from simulator.study.runner import (
@@ -70,7 +71,7 @@ WRITTEN = ("report.json", "report.txt")
 @click.option(
     "-j",
     "--workers",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     help="Number of processes.  [default: one for each CPU]",
 )
 @click.option("--mpi", is_flag=True, help="Run on the ranks of the enclosing mpiexec.")

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, WholeRange
 from scheduler.text import json_text
 from scheduler.text.counts import counted
 from simulator.commands.generate import generate
@@ -146,7 +146,7 @@ def convert(trace: Path, to: Path, lenient: bool) -> None:
 @click.option(
     "--weeks",
     "count",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     default=20,
     show_default=True,
     help="Largest number of weeks.",
@@ -222,7 +222,7 @@ def weeks(
 )
 @click.option(
     "--capacity",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     default=CAPACITY,
     show_default=True,
     help="Capacity of a node.",

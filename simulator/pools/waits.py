@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
-from scheduler.text.times import parse_walltime
+from reshape.times import parse_duration
 from simulator.traces import swf
 
 
@@ -49,7 +49,7 @@ def read_waits(text: str, *, lenient: bool = False) -> BatchWaits:
     path = Path(text)
     if not path.is_file():
         try:
-            return BatchWaits.constant(parse_walltime(text))
+            return BatchWaits.constant(parse_duration(text))
         except ValueError as error:
             raise ReshapeError(f"there is no file {text}, and {error}") from None
     waits = swf.read(path, fields=("wait",), lenient=lenient).columns["wait"]

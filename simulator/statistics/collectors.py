@@ -10,13 +10,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, nearest
+from reshape.user_modules import user_module
 from simulator.results.jobs_csv import job_names
 from simulator.statistics.estimators import OF_ALL, OF_NUMBERS, any_percentile, sum_by
 from simulator.statistics.job_variables import JOB_NUMBERS, JobValues
@@ -128,7 +128,7 @@ def own(target: str) -> Any:
     """
     module_name, _, name = target.partition(":")
     try:
-        return getattr(import_module(module_name), name)()
+        return getattr(user_module(module_name), name)()
     except Exception as error:  # anything that the module raises
         raise ConfigError(
             f"statistic {target}: cannot be created: {type(error).__name__}: {error}"

@@ -24,11 +24,11 @@ from typing import Annotated
 import msgspec
 
 from reshape.errors import ConfigError
+from reshape.times import seconds_of
 from scheduler.model.events import JobSpec, ReservationRequested
 from scheduler.model.orders import Refuse, Reserve
 from scheduler.model.procset import ProcSet
 from scheduler.text.located import Located
-from scheduler.text.times import parse_walltime
 from simulator.engine.jobs import SimJob, Submissions
 from simulator.traces.normalise import TraceJobs
 
@@ -118,8 +118,7 @@ def read(file: Path) -> list[PlannedReservation]:
             if value is not None and not isfinite(value):
                 tree.fail((*place, name), f"must be a finite number, got {value}")
         try:
-            duration = each.duration
-            duration_s = float(parse_walltime(duration) if isinstance(duration, str) else duration)
+            duration_s = seconds_of(each.duration)
         except ValueError as error:
             tree.fail((*place, "duration"), str(error))
         try:

@@ -17,27 +17,28 @@ from __future__ import annotations
 
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError
 from reshape.speedup import Model, Speedup, named, parse, written
+from reshape.times import seconds_of
 from reshape.topology import Topology
 from scheduler.model.events import JobSpec
 from scheduler.text.located import FieldPath, Located, converted
-from scheduler.text.times import parse_walltime
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.workloads.prio import PrioWorkload
 from simulator.workloads.workload import Workload
 
 ENDINGS = (".yaml", ".yml")
+Whole = Annotated[int, msgspec.Meta(lt=2**31)]
 
 
 class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job of the file; times in seconds, a walltime also as 10:00.
+    """A job of the file; times in seconds, a walltime also as 10:00 or 2h.
 
     Parameters
     ----------
@@ -50,11 +51,11 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """
 
     at: float
-    processors: int
+    processors: Whole
     walltime: float | str
     iteration_s: float
     iterations: int = 1
-    max_processors: int | None = None
+    max_processors: Whole | None = None
     topology: str | None = None
     speedup: str | None = None
     data_mib: float = 0.0
@@ -69,7 +70,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Contents of a workload file; see the module docstring."""
 
-    processors: int | None = None
+    processors: Whole | None = None
     jobs: list[JobLine] = []
     prio: dict[str, Any] = {}
     seed: int = 0
@@ -172,9 +173,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         except ValueError as error:
             tree.fail((*place, field), str(error))
 
-    walltime_s = line.walltime
-    if isinstance(walltime_s, str):
-        walltime_s = float(read_as("walltime", parse_walltime, walltime_s))
+    walltime_s = float(read_as("walltime", seconds_of, line.walltime))
     topology: Topology | None = None
     if line.topology is not None:
         topology = read_as("topology", Topology.parse, line.topology)

@@ -30,15 +30,15 @@ def test_first_application_by_itself(size: int) -> None:
 
 def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
     with Driver(tmp_path, [str(EXAMPLE)]) as driver:
-        driver.pace_s = 0.03
         driver.start(1, "first")
         assert driver.expand(2).ok
         assert driver.contract(0).ok
         assert driver.finish() == EXPECTED.read_text()
 
 
-def test_a_user_defined_policy() -> None:
-    example = EXAMPLES / "my_policy.py"
+@pytest.mark.parametrize("name", ["my_policy", "my_order"])
+def test_a_user_defined_policy(name: str) -> None:
+    example = EXAMPLES / f"{name}.py"
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, check=True
     )

@@ -18,7 +18,6 @@ STEPS = sorted((ROOT / "examples" / "step_by_step").glob("*.py"))
 PLAIN, APPLICATION, REGISTERED, SAFE = STEPS
 PAGE = (ROOT / "docs" / "make-it-resizable.md").read_text()
 HEADER = "a rod of 1000 points\n"
-SLOW_S = 0.1  # between two steps, so that 50 of them take longer than a group takes to start
 
 
 def expected(step: Path) -> str:
@@ -50,14 +49,11 @@ def test_application_without_iterations_is_of_fixed_size(tmp_path: Path) -> None
 
 def expand_between_50_and_100(driver: Driver, size: int) -> None:
     """Join a group after the second of the recorded steps and before the third."""
-    driver.pace_s = SLOW_S
     group = driver.ready(size)
-    driver.pace_s = 0.0
     driver.serve(lambda: driver.latest is not None and driver.latest.iteration > 50)
-    driver.pace_s = SLOW_S
     assert driver.join(group).ok
     assert driver.latest is not None
-    assert driver.latest.iteration < 100, "the machine was too slow for this test"
+    assert driver.latest.iteration < 100
 
 
 def test_what_is_not_registered_is_lost_as_the_page_shows(tmp_path: Path) -> None:
@@ -86,25 +82,22 @@ def test_last_step_is_right_through_resizes(tmp_path: Path) -> None:
 def test_last_step_is_right_after_a_restart(tmp_path: Path) -> None:
     """A process dies in a move; the others are killed and the job is restarted, as by an agent."""
     program = (
-        f"import sys; sys.path.insert(0, {str(SUPPORT)!r});"
-        "import resizable, runpy; resizable.inject_faults({});"
+        f"import os, sys; sys.path.insert(0, {str(SUPPORT)!r});"
+        "import resizable, runpy; resizable.inject_faults({}, int(os.environ['PMI_RANK']));"
         f"runpy.run_path({str(SAFE)!r})"
     )
     with Driver(tmp_path, ["-c", program]) as driver:
-        driver.pace_s = SLOW_S
         driver.start(2, "first")
         group = driver.ready(1, KILL="1:0:before:run")
-        driver.pace_s = 0.02
         driver.serve(lambda: driver.latest is not None and driver.latest.iteration > 50)
         serial = driver.order_join(group)
         driver.send_to(group, m.Connect(port=driver.ports[-1].port))
-        driver.serve(lambda: group.process.poll() is not None)
+        driver.serve(lambda: group.process.poll() is not None, still=True)
         assert serial not in [report.serial for report in driver.reports]
         assert RESTART_FILE in driver.segments
         for each in driver.groups.values():
             driver.kill(each)
         again = driver.start(2, "restart")
-        driver.pace_s = 0.0
         driver.serve(lambda: again.process.poll() is not None)
         assert again.process.returncode == 0, again.text
         assert driver.groups[0].text.startswith(HEADER)  # the rest is mpiexec's, on being killed

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import DTYPES, draw_layout, index_valued, local_part
 
@@ -55,14 +56,14 @@ def arrays(draw):
     return index_valued(shape, dtype), layouts, draw(st.sampled_from("CFsr"))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(arrays())
 def test_the_checksum_is_that_of_the_slow_reference_for_any_layout(drawn):
     array, layouts, kind = drawn
     assert {whole(layout, array, kind) for layout in layouts} == {slow_checksum(array)}
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(arrays(), st.data())
 def test_a_swap_or_a_lost_element_changes_the_checksum(drawn, data):
     array, (layout, _), _ = drawn

@@ -5,7 +5,8 @@ from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout
 
@@ -85,7 +86,7 @@ def test_even_cuts_differ_by_at_most_one(extent, nprocs):
     assert sizes[0] - sizes[-1] <= 1
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 5))
 def test_no_cuts_have_a_lighter_heaviest_part(weights, nprocs):
     layout = Cuts.by_weight(weights, nprocs)
@@ -139,7 +140,7 @@ def test_errors_name_bad_arguments(make, message):
         make()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
 def test_neighbours_own_the_adjacent_indices(inner):
     offsets = (0, *sorted(inner), 12)

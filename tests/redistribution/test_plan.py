@@ -4,7 +4,8 @@ import mmap
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
@@ -77,19 +78,19 @@ def check(case, limit=10**9):
         np.testing.assert_array_equal(b[rank], expected)
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(1500)
 @given(cases())
 def test_a_move_copies_every_element_to_its_place(case):
     check(case)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(cases(), st.integers(1, 40))
 def test_a_move_in_pieces(case, limit):
     check(case, limit)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(ranks=12, largest=90))
 def test_larger_moves(case):
     check(case)
@@ -97,14 +98,14 @@ def test_larger_moves(case):
 
 @pytest.mark.skipif(kernel.compiled is None, reason="there was no C compiler")
 @pytest.mark.parametrize("streamed", [0, 1 << 30], ids=["past the caches", "through caches"])
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(case=cases(largest=60))
 def test_the_kernel_copies_runs_of_any_length(case, streamed):
     with tuning.changed(kernel_run_bytes=1, streamed_bytes=streamed):
         check(case)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(cases(), st.integers(1, 40))
 def test_moves_without_the_kernel(case, limit):
     with tuning.changed(use_kernel=False):
@@ -112,7 +113,7 @@ def test_moves_without_the_kernel(case, limit):
         check(case, limit)
 
 
-@settings(max_examples=800, deadline=None)
+@examples(800)
 @given(cases(ranks=4, largest=60), st.integers(1, 40))
 def test_runs_as_fields_of_structured_elements(case, limit):
     """Thresholds with which small arrays are copied like large ones with irregular blocks."""
@@ -160,7 +161,7 @@ def test_nested_and_coprime_blocks_both_ways(before, after, grids):
             np.testing.assert_array_equal(b[process], expected)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_transfers_are_the_overlaps_counted_element_by_element(case):
     plan = case.plan
@@ -181,7 +182,7 @@ def test_transfers_are_the_overlaps_counted_element_by_element(case):
     assert not elements
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_both_sides_list_the_same_transfers(case):
     plan = case.plan

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import resizable
 from application_scripts import check_wrong_use, script
+from collective import divided
 from driver import Driver, run
-from paths import SUPPORT
+from mpi4py import MPI
 
-PROGRAM = SUPPORT / "resizable.py"
+import reshape
+from reshape.app import Application
+from reshape.errors import ReshapeError
+
+on_4_ranks = pytest.mark.mpi(min_size=4)
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_without_a_service_a_program_runs_on_its_mpi_world(size: int) -> None:
-    done = run(size, str(PROGRAM), "5", "0")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"sizes {size} right\n"
+@pytest.fixture
+def comm(request: pytest.FixtureRequest) -> Iterator[MPI.Intracomm]:
+    yield from divided(*request.param)
+
+
+@on_4_ranks
+@pytest.mark.parametrize("comm", [(4,), (2, 1, 1)], ids=["4", "2+1+1"], indirect=True)
+def test_without_a_service_a_program_runs_on_its_mpi_world(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(MPI, "COMM_WORLD", comm)
+    monkeypatch.setattr("sys.argv", ["resizable.py", "5", "0"])
+    with pytest.raises(SystemExit) as end:
+        resizable.main()
+    assert end.value.code == 0
+    assert capsys.readouterr().out == ("" if comm.rank else f"sizes {comm.size} right\n")
 
 
 def test_a_program_without_a_service_loads_no_sockets(tmp_path: Path) -> None:
@@ -32,58 +51,87 @@ def test_a_program_without_a_service_loads_no_sockets(tmp_path: Path) -> None:
     assert run(2, script(tmp_path, body)).stdout == "[False, False]\n"
 
 
-def test_arrays_and_their_layouts(tmp_path: Path) -> None:
-    body = """
+@on_4_ranks
+def test_arrays_and_their_layouts() -> None:
+    with reshape.application() as app:
         A = app.block_cyclic("A", shape=(10, 7), block=(3, 2))
         F = app.block_cyclic("F", (10, 7), (3, 2), dtype="f4", order="F")
         u = app.rows("u", (5, 3))
         v = app.rows("v", (5, 3), axis=1)
         p = app.replicated("p", [1, 2, 3])
-        assert app.is_fresh_start and app.comm.size == 4
+        assert app.is_fresh_start
+        assert app.comm.size == 4
         for array in (A, F, u, v, p):
             assert array.local.shape == array.layout.local_shape(app.comm.rank)
-        assert A.layout.grid == (2, 2) and A.local.dtype == np.float64 and not A.local.any()
-        assert F.local.flags.f_contiguous and F.local.dtype == np.float32
-        assert u.layout.offsets == (0, 2, 3, 4, 5) and u.local.shape[1] == 3
-        assert v.layout.offsets == (0, 1, 2, 3, 3) and v.local.shape[0] == 5
+        assert A.layout.grid == (2, 2)
+        assert A.local.dtype == np.float64
+        assert not A.local.any()
+        assert F.local.flags.f_contiguous
+        assert F.local.dtype == np.float32
+        assert u.layout.offsets == (0, 2, 3, 4, 5)
+        assert u.local.shape[1] == 3
+        assert v.layout.offsets == (0, 1, 2, 3, 3)
+        assert v.local.shape[0] == 5
         ends = [u.neighbours(rank) for rank in range(4)]
-        assert ends == [(None, 1), (0, 2), (1, 3), (2, None)] and v.neighbours(3) == (None, None)
-        assert p.local.tolist() == [1, 2, 3] and p.dtype == np.int64
+        assert ends == [(None, 1), (0, 2), (1, 3), (2, None)]
+        assert v.neighbours(3) == (None, None)
+        assert p.local.tolist() == [1, 2, 3]
+        assert p.dtype == np.int64
         assert (A.name, A.shape) == ("A", (10, 7))
-        if app.comm.rank == 0:
-            print("as expected")
-    """
-    done = run(4, script(tmp_path, body))
-    assert done.stdout == "as expected\n", done.stderr
 
 
-WRONG_USE = {
-    'app.rows("a", (3,)); app.rows("a", (3,))': "array 'a' is registered twice",
-    'app.rows("a/b", (3,))': "array name 'a/b': use 1 to 64 letters",
-    'app.rows("a", 3)': "array 'a': shape=3 must be whole numbers in tuples, such as (600,)",
-    'app.rows("a", (3.5,))': "array 'a': shape=(3.5,) must be whole numbers",
-    'app.block_cyclic("a", (4, 4), 2)': "array 'a': shape=(4, 4) and block=2 must be",
-    'app.rows("a", (3,), dtype=object)': "array 'a' has dtype object: Python objects cannot",
-    'app.rows("a", (3,), order="K")': "array 'a': order must be 'C' or 'F', got 'K'",
-    'app.rows("a", (3,), axis=1)': "array 'a': axis",
-    'app.block_cyclic("a", (3, 3), (2,))': "array 'a': shape, block and grid must have one",
-    'app.block_cyclic("a", (3, 3), (0, 1))': "array 'a': block must have entries >= 1",
-    'app.block_cyclic("a", (3,), (1,)).neighbours(0)': "block_cyclic 'a' (shape=(3,), block=(1,)",
-    'app.block_cyclic("a", (), ())': "array 'a' has no axes",
-    'app.replicated("a", 3.0)': "array 'a': shape must have at least one axis",
-    'app.iterations(3); app.rows("a", (3,))': "array 'a' is registered after app.iterations()",
-    "app.iterations(3); app.iterations(3)": "app.iterations() is called a second time",
-    "app.iterations(-1)": "app.iterations(-1): the number of iterations must be >= 0",
-    "app.report(x=[1])": "app.report(x=...): expected a bool, a number or a string, got [1]",
-    'app.report(x=float("nan"))': "app.report(x=...): expected a finite number (report a string if",
-    'import numpy; app.report(x=numpy.float32("inf"))': "app.report(x=...): expected a finite",
-    "app.report(x=2**64)": "app.report(x=...): expected an integer of at most 64 bits, got",
-    "reshape.application().comm": "use the application as 'with reshape.application() as app:'",
-}
+WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
+    (lambda a: (a.rows("a", (3,)), a.rows("a", (3,))), "array 'a' is registered twice"),
+    (lambda a: a.rows("a/b", (3,)), "array name 'a/b': use 1 to 64 letters"),
+    (
+        lambda a: a.rows("a", 3),
+        "array 'a': shape=3 must be whole numbers in tuples, such as (600,)",
+    ),
+    (lambda a: a.rows("a", (3.5,)), "array 'a': shape=(3.5,) must be whole numbers"),
+    (lambda a: a.block_cyclic("a", (4, 4), 2), "array 'a': shape=(4, 4) and block=2 must be"),
+    (
+        lambda a: a.rows("a", (3,), dtype=object),
+        "array 'a' has dtype object: Python objects cannot",
+    ),
+    (lambda a: a.rows("a", (3,), order="K"), "array 'a': order must be 'C' or 'F', got 'K'"),
+    (lambda a: a.rows("a", (3,), axis=1), "array 'a': axis"),
+    (lambda a: a.block_cyclic("a", (3, 3), (2,)), "array 'a': shape, block and grid must have one"),
+    (lambda a: a.block_cyclic("a", (3, 3), (0, 1)), "array 'a': block must have entries >= 1"),
+    (
+        lambda a: a.block_cyclic("a", (3,), (1,)).neighbours(0),
+        "block_cyclic 'a' (shape=(3,), block=(1,)",
+    ),
+    (lambda a: a.block_cyclic("a", (), ()), "array 'a' has no axes"),
+    (lambda a: a.replicated("a", 3.0), "array 'a': shape must have at least one axis"),
+    (
+        lambda a: (a.iterations(3), a.rows("a", (3,))),
+        "array 'a' is registered after app.iterations()",
+    ),
+    (lambda a: (a.iterations(3), a.iterations(3)), "app.iterations() is called a second time"),
+    (lambda a: a.iterations(-1), "app.iterations(-1): the number of iterations must be >= 0"),
+    (
+        lambda a: a.report(x=[1]),
+        "app.report(x=...): expected a bool, a number or a string, got [1]",
+    ),
+    (
+        lambda a: a.report(x=float("nan")),
+        "app.report(x=...): expected a finite number (report a string if",
+    ),
+    (lambda a: a.report(x=np.float32("inf")), "app.report(x=...): expected a finite"),
+    (lambda a: a.report(x=2**64), "app.report(x=...): expected an integer of at most 64 bits, got"),
+    (
+        lambda _: reshape.application().comm,
+        "use the application as 'with reshape.application() as app:'",
+    ),
+]
 
 
-def test_wrong_use_raises_an_error_of_one_sentence(tmp_path: Path) -> None:
-    check_wrong_use(tmp_path, WRONG_USE)
+@on_4_ranks
+@pytest.mark.parametrize(("use", "error"), WRONG_USE)
+def test_wrong_use_raises_an_error_of_one_sentence(
+    alone: None, use: Callable[[Application], object], error: str
+) -> None:
+    check_wrong_use(use, error)
 
 
 def test_an_array_cannot_be_used_after_the_block(tmp_path: Path) -> None:
@@ -92,10 +140,9 @@ def test_an_array_cannot_be_used_after_the_block(tmp_path: Path) -> None:
     assert "array 'a': the block 'with reshape.application()' is over" in run(1, program).stderr
 
 
-def test_an_unknown_topology_is_refused(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text("import reshape; reshape.application(topology='nearly-squared')")
-    assert "did you mean nearly-square?" in run(1, str(program)).stderr
+def test_an_unknown_topology_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"did you mean nearly-square\?"):
+        reshape.application(topology="nearly-squared")
 
 
 @pytest.mark.parametrize("where", ["before", "in", "after"])
@@ -118,7 +165,7 @@ def test_an_error_on_one_rank_ends_all(tmp_path: Path, where: str) -> None:
 
 
 def test_an_error_on_all_ranks_is_printed_once(tmp_path: Path) -> None:
-    done = run(4, script(tmp_path, 'app.rows("a b", (4, 4))'))
+    done = run(2, script(tmp_path, 'app.rows("a b", (4, 4))'))
     assert done.returncode != 0
     assert done.stderr.count("reshape: error: array name 'a b'") == 1
     assert "Traceback" not in done.stderr
@@ -141,27 +188,36 @@ def test_the_message_of_sys_exit_is_printed_once(tmp_path: Path) -> None:
     assert done.stderr.count("no such file") == 1
 
 
-def test_an_incomplete_environment_is_refused(tmp_path: Path) -> None:
-    program = script(tmp_path, "pass")
-    done = run(1, program, RESHAPE_JOB="5")
-    assert "environment: RESHAPE_ROLE: is not set although RESHAPE_JOB is" in done.stderr
-    done = run(1, program, RESHAPE_JOB="5", RESHAPE_ROLE="boss")
-    assert "RESHAPE_ROLE: expected one of first, join, restart, got 'boss'" in done.stderr
+@on_4_ranks
+@pytest.mark.parametrize(
+    ("role", "why"),
+    [
+        (None, "environment: RESHAPE_ROLE: is not set although RESHAPE_JOB is"),
+        ("boss", "RESHAPE_ROLE: expected one of first, join, restart, got 'boss'"),
+    ],
+)
+def test_an_incomplete_environment_is_refused(
+    alone: None, monkeypatch: pytest.MonkeyPatch, role: str | None, why: str
+) -> None:
+    monkeypatch.setenv("RESHAPE_JOB", "5")
+    if role is not None:
+        monkeypatch.setenv("RESHAPE_ROLE", role)
+    with pytest.raises(ReshapeError, match=why), reshape.application():
+        pass
 
 
 def test_data_cannot_be_used_before_the_group_has_joined(tmp_path: Path) -> None:
     """A missing `if app.is_fresh_start` is an error in the joining group, and only there."""
     body = """
-        import time
         a = app.rows("a", (4, 4))
         a.local[:] = 1
-        for step in app.iterations(60):
-            time.sleep(0.02)
+        for step in app.iterations(20):
+            pass
     """
     with Driver(tmp_path, [script(tmp_path, body)]) as driver:
         first = driver.start(1, "first")
         group = driver.start(2, "join")
-        driver.serve(lambda: group.process.poll() is not None)
+        driver.serve(lambda: group.process.poll() is not None, still=True)
         assert group.process.returncode == 1
         assert "array 'a' has no data yet in this process" in group.text
         assert "put the code that fills it below 'if app.is_fresh_start:'" in group.text
@@ -172,15 +228,15 @@ def test_data_cannot_be_used_before_the_group_has_joined(tmp_path: Path) -> None
 def test_leaving_processes_end_cleanly(tmp_path: Path) -> None:
     """Their ``finally`` clauses and exit handlers run, and no statement after the block."""
     body = """
-        import atexit, os, time
+        import atexit, os
         group = "group " + os.environ["RESHAPE_GROUP"]
         atexit.register(lambda: print(group, "exit handler", flush=True))
         a = app.rows("a", (4, 4))
         if app.is_fresh_start:
             app.state["note"] = {"many": [1, 2, 3]}
         try:
-            for step in app.iterations(80):
-                time.sleep(0.02)
+            for step in app.iterations(20):
+                pass
             print(group, "has done all", app.state["note"]["many"], flush=True)
         finally:
             print(group, "finally", flush=True)
@@ -200,10 +256,8 @@ def test_leaving_processes_end_cleanly(tmp_path: Path) -> None:
 
 def test_a_program_may_leave_the_loop_early(tmp_path: Path) -> None:
     body = """
-        import time
         u = app.rows("u", (4, 4))
         for step in app.iterations(10_000):
-            time.sleep(0.02)
             u.local[:] += 1
             if step >= 60: break
         assert (u.local == 61).all()
@@ -220,9 +274,8 @@ def test_a_program_may_leave_the_loop_early(tmp_path: Path) -> None:
 def test_an_error_in_a_group_that_joined_ends_that_group_alone(tmp_path: Path) -> None:
     """The others wait in a collective call until an agent ends them."""
     body = """
-        import os, time
+        import os
         for step in app.iterations(10_000):
-            time.sleep(0.02)
             if app.comm.size == 3 and os.environ["RESHAPE_GROUP"] == "1":
                 raise ValueError("no more")
             app.comm.Barrier()

@@ -99,7 +99,9 @@ def small(chosen: Scenario, **options: Any) -> Schedule:
     return run(swf.read(SMALL), 64, chosen, Rules(larger="cap"), **options)
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "easy", "sjbf", "conservative"])
+@pytest.mark.parametrize(
+    "policy", ["fcfs", "easy", "sjbf", pytest.param("conservative", marks=pytest.mark.long)]
+)
 def test_the_small_trace_equals_the_slow_schedulers(policy: str) -> None:
     chosen = scenario("easy", SJBF) if policy == "sjbf" else scenario(policy)
     schedule = small(chosen)

@@ -29,7 +29,8 @@ place = ServiceDirectory(sys.argv[1])
 log_to_file(place.log("agent-n1"))
 with place.agent_lock("n1") as locked:
     assert locked
-    agent.Agent(place, "n1", start_s=float(sys.argv[2]), stand_in_s=3.0).run()
+    start_s, silence_s = map(float, sys.argv[2:])
+    agent.Agent(place, "n1", start_s=start_s, stand_in_s=5.0, silence_s=silence_s).run()
 """
 
 
@@ -72,11 +73,10 @@ class AgentDriver:
         if error is not None:
             print(self.log())
 
-    def start_agent(self, start_s: float = 20.0) -> m.AgentHello:
+    def start_agent(self, start_s: float = 20.0, silence_s: float = 10.0) -> m.AgentHello:
         """Start an agent, and return its first report."""
-        agent = subprocess.Popen(
-            [sys.executable, "-c", _SCRIPT, str(self.place.path), str(start_s)]
-        )
+        limits = str(start_s), str(silence_s)
+        agent = subprocess.Popen([sys.executable, "-c", _SCRIPT, str(self.place.path), *limits])
         self.agents.append(agent)
         return self.until(lambda hello: hello.pid == agent.pid)
 

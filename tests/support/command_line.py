@@ -13,10 +13,14 @@ from waiting import LIMIT_S
 from reshape.__main__ import main
 
 
-def reshape(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+def reshape(
+    *arguments: object, code: int = 0, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run `reshape` and check its exit code; no traceback may appear on standard error."""
     command = [sys.executable, "-m", "reshape", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=cwd
+    )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -82,6 +83,7 @@ SCENARIOS = [
     scenario("fcfs-pr", {"selection": "contiguous"}),
     scenario("fcfs-pr", {"selection": "few-nodes"}),
     Scenario("chaos", resizing=Chaos(), selection=FewNodes()),
+    scenario("steady"),
     scenario("pba-pr"),
     scenario("pba", {"resizing.harvest": "useful", "order": "aging"}),
     scenario("max-b-pr", {"order.qfactor_weight": 0}),
@@ -231,6 +233,10 @@ class AnyLife(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["r", "s", "t"]))
     def cancel_reservation(self, name: str) -> None:
         self.waiting.append(ReservationCancelled(self.time, name))
+
+    @rule(by_s=st.sampled_from([-60.0, -5.0, 4.0, 100.0]))
+    def set_clock(self, by_s: float) -> None:
+        self.waiting.append(ClockSet(self.time, by_s))
 
     @rule(node=st.sampled_from([*sorted(NODES), "unknown"]), drains=st.booleans())
     def drain(self, node: str, drains: bool) -> None:

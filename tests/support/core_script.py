@@ -6,9 +6,10 @@ output expected. The first block sets up (``scenario NAME field=value ...``, ``m
 events of a block with the same time are handled together. An unknown word is an error.
 
     @TIME submit JOB n=N walltime=S [max=N] [topology=T] [priority=P] [performance=MODEL] [requeue]
-    @TIME started JOB | ended JOB [exit=N] [signal=N] [died] [checkpoint=N] | cancel JOB | wake
+    @TIME started JOB | cancel JOB | wake
+    @TIME ended JOB [exit=N] [signal=N] [died] [checkpoint=N] [unstarted] [fault=NODE]
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
-    @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS]
+    @TIME join NODE N [reserved=N] | lose NODE | depth [JOBS] | clock SECONDS
     @TIME drain NODE | resume NODE | remove NODE
     table | why JOB | forget JOB
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from reshape.topology import Topology
 from scheduler.core.core import Core
 from scheduler.model.events import (
+    ClockSet,
     DepthChanged,
     DrainChanged,
     Event,
@@ -109,13 +111,14 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
         {"n", "walltime", "max", "topology", "priority", "performance", "reservation"},
     ),
     "started": (set(), set()),
-    "ended": ({"died"}, {"exit", "signal", "checkpoint"}),
+    "ended": ({"died", "unstarted"}, {"exit", "signal", "checkpoint", "fault"}),
     "cancel": (set(), set()),
     "wake": (set(), set()),
     "point": (set(), {"topology"}),
     "done": (set(), set()),
     "failed": ({"restart"}, set()),
     "depth": (set(), set()),
+    "clock": (set(), set()),
     "join": (set(), {"reserved", "until"}),
     "lose": (set(), set()),
     "drain": (set(), set()),
@@ -151,6 +154,8 @@ def read_event(line: str) -> Event:
         return NodeJoined(time, node, int(processors), kept, until=until)
     if what == "depth":
         return DepthChanged(time, int(rest[0]) if rest else None)
+    if what == "clock":
+        return ClockSet(time, float(rest[0]))
     if what in ("drain", "resume"):
         (node,) = words
         return DrainChanged(time, node, what == "drain")
@@ -190,9 +195,11 @@ def read_event(line: str) -> Event:
             job,
             int(named.get("exit", 0)),
             int(named.get("signal", 0)),
-            "rank 1 was killed" if "died" in words else "",
+            "rank 1 was killed" if "died" in words else "no room" if "unstarted" in words else "",
             "died" in words,
             int(named.get("checkpoint", 0)),
+            began="unstarted" not in words,
+            at_fault=named.get("fault", ""),
         )
     if what == "failed":
         (serial,) = others

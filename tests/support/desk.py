@@ -1,12 +1,21 @@
-"""The service without sockets and processes: a request handler whose answers a test reads."""
+"""The service without agents and jobs: a request handler, called by a test or over a socket."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import zmq
+
 from reshape.wire import messages as m
+from reshape.wire.client import ServerFile
 from reshape.wire.codec import encode
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.directory import ServiceDirectory
@@ -19,23 +28,34 @@ OWNER = owner("root")
 
 
 class Desk:
-    """A request handler whose answers a test reads; no node is up, so that jobs wait.
+    """A request handler whose answers a test reads; a node is up when its agent has said hello.
 
     Parameters
     ----------
     folder : service directory.
+    nodes : nodes that the service has.
+    accept_loss : go on with a journal of which acknowledged records are missing.
     options : fields of the configuration besides `nodes`.
     """
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: Sequence[NodeConfig] = (NodeConfig("local", 4),),
+        *,
+        accept_loss: bool = False,
+        **options: Any,
+    ) -> None:
         self.sent: list[tuple[bytes, m.Message]] = []
         directory = ServiceDirectory(folder)
         directory.create()
-        config = ServeConfig(nodes=(NodeConfig("local", 4),), **options)
-        self.components = assemble(directory, config, lambda *sent: self.sent.append(sent))
+        config = ServeConfig(nodes=tuple(nodes), **options)
+        self.components = assemble(
+            directory, config, lambda *sent: self.sent.append(sent), accept_loss=accept_loss
+        )
         self.driver = Driver(self.components)
         self.handler = RequestHandler(self.components, self.driver, Counter())
-        self.driver.register_nodes(["local"])
+        self.driver.register_nodes([node.name for node in nodes])
 
     def ask(self, peer: bytes, message: m.Message, sender: Sender = OWNER) -> list[m.Message]:
         """Handle a message and the turn that follows; return the answers to the peer."""
@@ -46,13 +66,61 @@ class Desk:
 
     def turn(self) -> None:
         self.handler.answer_waiting(self.driver.run_turn())
-        self.handler.reads.advance()
+        while self.handler.reads.pending:  # one call may not be enough on a busy machine
+            self.handler.reads.advance()
         self.components.journal.commit()
 
-    def hello(self, groups: list[m.GroupStatus]) -> list[m.Message]:
-        """Report as the agent of the node; return what the service sends it."""
+    def hello(
+        self, groups: Sequence[m.GroupStatus] = (), node: str = "local", **fields: Any
+    ) -> list[m.Message]:
+        """Report as the agent of a node; return what the service sends it."""
         secret = self.components.directory.read_secret()
-        return self.ask(
-            b"agent",
-            m.AgentHello(node="local", pid=7, secret=secret, groups=groups, restart_points=[]),
+        report = m.AgentHello(
+            node=node, pid=7, secret=secret, groups=list(groups), restart_points=[], **fields
         )
+        return self.ask(f"agent {node}".encode(), report)
+
+
+@contextmanager
+def served_desk(folder: Path, sender: Sender = OWNER, **options: Any) -> Iterator[Path]:
+    """Serve a desk at the socket of a directory, for commands of this process.
+
+    Parameters
+    ----------
+    sender : the identity of all clients.
+    options : fields of the configuration.
+
+    Yields
+    ------
+    the directory.
+    """
+    ready, over = threading.Event(), threading.Event()
+
+    def serve() -> None:
+        desk = Desk(folder, **options)
+        directory = desk.components.directory
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+            socket.bind(directory.endpoint)
+            file = ServerFile(endpoint=directory.endpoint, pid=os.getpid(), started_at=time.time())
+            directory.server_file.write_bytes(msgspec.json.encode(file))
+            ready.set()
+            while not over.is_set():
+                if not socket.poll(10):
+                    continue
+                while socket.poll(0):
+                    peer, *frames = socket.recv_multipart()
+                    desk.handler.handle(peer, frames, sender)
+                desk.turn()
+                while desk.sent:
+                    to, answer = desk.sent.pop(0)
+                    socket.send_multipart([to, *encode(answer)])
+        desk.components.journal.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield folder
+    finally:
+        over.set()
+        thread.join()

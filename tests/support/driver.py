@@ -1,6 +1,7 @@
 """A small service and agent in one: it starts real mpiexec groups and exchanges real messages.
 
-It decides nothing itself: a test decides when the job expands and contracts.
+It decides nothing itself: a test decides when the job expands and contracts. The job waits at each
+resize point until the driver answers (`patient.py`), so it cannot end while a group starts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import TracebackType
 
 import psutil
 import zmq
-from waiting import LIMIT_S
+from paths import SUPPORT
 
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire import messages as m
@@ -24,6 +25,7 @@ from reshape.wire.codec import decode, encode
 from scheduler.node.groups import mpi_memory
 
 JOB, TOKEN = 7, "secret"
+TIMEOUT_S = 60.0
 
 
 class LibraryMemory:
@@ -49,7 +51,7 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
         text=True,
     )
     try:
-        out, err = process.communicate(timeout=LIMIT_S)
+        out, err = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.terminate()
         out, err = process.communicate()
@@ -84,14 +86,16 @@ class Driver:
     folder : folder for the socket and the output of the job.
     argv : the program, without the interpreter.
     shm : folder for shared memory; below /dev/shm if None.
+    patient : whether the job waits for answers at resize points as long as they take.
     """
 
-    def __init__(self, folder: Path, argv: Sequence[str], shm: Path | None = None) -> None:
-        self.folder, self.argv = folder, [sys.executable, *map(str, argv)]
+    def __init__(
+        self, folder: Path, argv: Sequence[str], shm: Path | None = None, patient: bool = True
+    ) -> None:
+        start = [sys.executable, str(SUPPORT / "patient.py")] if patient else [sys.executable]
+        self.folder, self.argv = folder, [*start, *map(str, argv)]
         self.shm = shm or Path("/dev/shm") / f"reshape-test-{os.getpid()}-{time.monotonic_ns()}"
         self.groups: dict[int, Group] = {}
-        self.environment: dict[str, str] = {}  # of all groups, besides that of each
-        self.stop_file = folder / "stop"  # created by `finish`
         self.welcome = m.Welcome()
         self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
         self.points = 0  # requests at resize points
@@ -99,11 +103,12 @@ class Driver:
         self.hellos: list[m.Hello] = []
         self.reports: list[m.ResizeReport] = []
         self.facts: dict[str, object] = {}
+        self.faults: list[m.ProgramFault] = []
         self.ports: list[m.JoinPort] = []
         self.answers_ports = True  # False: as a service that ends at this moment
-        self.pace_s = 0.0  # time of an answer, so that a resize has time between fast iterations
         self.confirms_reports = True
         self.report_count = 0
+        self._waiting: tuple[bytes, m.AtResizePoint] | None = None  # without an answer so far
         self._serial = 0
         self._endpoint = f"ipc://{folder}/socket"
         self._context = zmq.Context()
@@ -156,7 +161,7 @@ class Driver:
         with out.open("wb") as stream:
             process = subprocess.Popen(
                 [str(mpiexec_path()), "-n", str(size), *self.argv],
-                env=clean_environment(os.environ) | own | self.environment | environment,
+                env=clean_environment(os.environ) | own | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -190,7 +195,7 @@ class Driver:
             env=clean_environment(os.environ),
             stdin=subprocess.DEVNULL,
             check=True,
-            timeout=LIMIT_S,
+            timeout=30,
         )
 
     @property
@@ -213,12 +218,17 @@ class Driver:
         """Open a socket on the same endpoint, as a service that starts again."""
         self._listen()
 
-    def serve(self, until: Callable[[], bool], timeout: float = LIMIT_S) -> None:
-        """Answer the job until a condition holds."""
+    def serve(
+        self, until: Callable[[], bool], timeout: float = TIMEOUT_S, still: bool = False
+    ) -> None:
+        """Answer the job until a condition holds; let it wait at its resize point if `still`."""
         deadline = time.monotonic() + timeout
         while not until():
             assert time.monotonic() < deadline, f"the condition did not hold within {timeout} s"
-            if self._socket.poll(20):
+            if self._waiting is not None and not still:
+                (peer, point), self._waiting = self._waiting, None
+                self._send(peer, self.decide(point) or m.Proceed(), point.id)
+            elif self._socket.poll(20):
                 peer, *frames = self._socket.recv_multipart()
                 self._on(peer, decode(frames))
 
@@ -230,9 +240,7 @@ class Driver:
             answer = self.welcome
         elif isinstance(message, m.AtResizePoint):
             self.points, self.latest = self.points + 1, message
-            answer = self.decide(message)
-            if not self._socket.poll(0):  # else the job has continued without the answer
-                time.sleep(self.pace_s)
+            self._waiting, answer = (peer, message), None
         elif isinstance(message, m.GroupReady):
             self.groups[message.group].peer = peer
             answer = None
@@ -246,6 +254,8 @@ class Driver:
                 self.reports.append(message)
         elif isinstance(message, m.Facts):
             self.facts.update(message.facts)
+        elif isinstance(message, m.ProgramFault):
+            self.faults.append(message)
         if answer is not None:
             self._send(peer, answer, message.id)
 
@@ -260,9 +270,9 @@ class Driver:
         self._send(group.peer, message)
 
     def ready(self, size: int, **environment: str) -> Group:
-        """Start a joining group, and answer the job until the group is ready."""
+        """Start a joining group; the job waits until the group is ready."""
         group = self.start(size, "join", **environment)
-        self.serve(lambda: group.peer != b"" or group.process.poll() is not None)
+        self.serve(lambda: group.peer != b"" or group.process.poll() is not None, still=True)
         assert group.peer, f"the group ended with {group.process.returncode}: {group.text}"
         return group
 
@@ -274,7 +284,7 @@ class Driver:
         self.decide = lambda _: m.Proceed()
         return serial
 
-    def await_report(self, serial: int, timeout: float = LIMIT_S) -> m.ResizeReport:
+    def await_report(self, serial: int, timeout: float = TIMEOUT_S) -> m.ResizeReport:
         """Answer the job until it reports this resize."""
         self.serve(lambda: serial in [r.serial for r in self.reports], timeout)
         return next(r for r in self.reports if r.serial == serial)
@@ -303,17 +313,12 @@ class Driver:
         if report.ok:
             for number in groups:
                 process = self.groups[number].process
-                self.serve(lambda process=process: process.poll() is not None)
+                self.serve(lambda process=process: process.poll() is not None, still=True)
                 assert process.returncode == 0, self.groups[number].text
         return report
 
-    def finish(self, timeout: float = LIMIT_S) -> str:
-        """Answer the job until all groups have ended with success; return their output.
-
-        A job that iterates until there is `stop_file` ends now.
-        """
-        self.stop_file.touch()
-        self.pace_s = 0.0
+    def finish(self, timeout: float = TIMEOUT_S) -> str:
+        """Answer the job until all groups have ended with success; return their output."""
         for group in self.groups.values():
             self.serve(lambda group=group: group.process.poll() is not None, timeout)
         codes = {g.number: g.process.returncode for g in self.groups.values()}

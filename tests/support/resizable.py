@@ -1,7 +1,8 @@
 """A program for the tests of the runtime: it registers data of every kind and verifies all of it.
 
 The data must be exact after any sequence of resizes. The arguments are the number of iterations and
-the seconds of an iteration. Environment variables inject faults and change the runtime:
+the seconds of an iteration; with `told.ENDLESS` iterations the program goes on until the test tells
+it to end. Environment variables inject faults and change the runtime:
 
     KILL        group:rank:when:function; kills that process before or after a function of the
                 runtime is called
@@ -12,10 +13,9 @@ the seconds of an iteration. Environment variables inject faults and change the 
     HOSTS       host of each rank of the group, as "1 1 2": each has its own shared memory
     RELABEL     the order of the ranks is optimized for any number of bytes
     REVERSE     the order of the ranks is reversed at each resize
-    STOP_FILE   path of a file that ends the loop
-    PROGRESS    path of a file that gets a byte for each iteration
     SMALLER     the first array has another shape
-    CHECK_STALE the communicator and array of before a resize are used after it
+    CHECK_STALE the communicator and array of before a resize are used after it, and
+                MPI.COMM_WORLD at the begin of the block
     CHECKPOINT  every:directory of its checkpoints
     DIE_AT      rank:iteration; kills that process within the iteration, unless it has restarted
 """
@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
+from told import ENDLESS, may_end
 
 import reshape
 
@@ -64,13 +65,11 @@ def kill_self(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def inject_faults(state: dict[str, Any]) -> None:
-    from mpi4py import MPI
-
+def inject_faults(state: dict[str, Any], rank: int) -> None:
+    """Inject the faults of this process, which has this rank in its group."""
     from reshape.data import segments
     from reshape.resizing import move, rank_order
 
-    rank = MPI.COMM_WORLD.rank
     if "KILL" in os.environ:
         group, victim, when, name = os.environ["KILL"].split(":")
         if (GROUP, rank) == (int(group), int(victim)):
@@ -177,10 +176,6 @@ def ragged_data_is_right(comm: Any, s: Any, x: Any, t: Any, done: int) -> bool:
     return bool(right) and [item for own in items for item in own] == expected
 
 
-def stopped(comm: Any) -> bool:
-    return bool(comm.bcast(os.path.exists(os.environ.get("STOP_FILE", "")), root=0))
-
-
 def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
     """Check that communicator and array of before a resize cannot be used."""
     from mpi4py import MPI
@@ -196,17 +191,20 @@ def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
 
 def main() -> None:
     total, seconds = int(sys.argv[1]), float(sys.argv[2])
-    if "HOSTS" in os.environ:
-        from mpi4py import MPI
+    from mpi4py import MPI
 
-        host = os.environ["HOSTS"].split()[MPI.COMM_WORLD.rank]
+    world_rank = MPI.COMM_WORLD.rank
+    if "HOSTS" in os.environ:
+        host = os.environ["HOSTS"].split()[world_rank]
         os.environ["RESHAPE_SHM"] += f"-{host}"
         os.makedirs(os.environ["RESHAPE_SHM"], 0o700, exist_ok=True)
     with reshape.application(topology="arbitrary", verify=True) as app:
         if "CHECKPOINT" in os.environ:
             every, directory = os.environ["CHECKPOINT"].split(":")
             app.checkpoint(every=int(every) if every.isdecimal() else every, dir=directory)
-        inject_faults(app.state)
+        inject_faults(app.state, world_rank)
+        if "CHECK_STALE" in os.environ and MPI.COMM_WORLD == MPI.COMM_NULL:
+            print("COMM_WORLD is retired", flush=True)
         shape = (SHAPE[0] - 1, SHAPE[1]) if "SMALLER" in os.environ else SHAPE
         a = app.block_cyclic("a", shape, BLOCK)
         f = app.block_cyclic("f", SHAPE, (3, 7), dtype=np.int32, order="F")
@@ -241,10 +239,7 @@ def main() -> None:
                 item["done"] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
             done = step + 1
-            if "PROGRESS" in os.environ and app.comm.rank == 0:
-                with open(os.environ["PROGRESS"], "a") as stream:
-                    stream.write(".")
-            if "STOP_FILE" in os.environ and stopped(app.comm):
+            if total == ENDLESS and may_end(app.comm):
                 break
         rank = app.comm.rank
         right = all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))

@@ -20,6 +20,7 @@ of the script::
     @TIME job point ITERATION seconds=S [epoch=N] [bytes=N]
     @TIME job port PORT serial=N | port PORT group=N
     @TIME job committed SERIAL | rolled-back SERIAL [WORD ...]
+    @TIME job fault GROUP WORD ...        the program of a group ends with this error
     @TIME group GROUP ready [n=N]
     @TIME tick                            deadlines are checked, commands without effect repeated
     @TIME restart                         the service ends, and another one recovers the journal
@@ -62,6 +63,7 @@ from scheduler.service.requests import RequestHandler
 JOB = 1
 #: Fields that output lines do not show.
 HIDDEN = {"truncate", "id", "at", "job", "times", "argv", "cwd", "environment", "output", "spec"}
+HIDDEN |= {"own_folders"}
 #: Speaker and word of a line -> names that it may give values to.
 NAMES = {
     "submit": {"n", "max", "walltime"},
@@ -277,6 +279,10 @@ class Script:
                 )
             case ["job", "committed", serial]:
                 return "job", m.ResizeReport(job=JOB, token=token, serial=int(serial), ok=True)
+            case ["job", "fault", group, *why]:
+                return "job", m.ProgramFault(
+                    job=JOB, group=int(group), token=token, why=" ".join(why)
+                )
             case ["job", "rolled-back", serial, *why]:
                 return "job", m.ResizeReport(
                     job=JOB, token=token, serial=int(serial), ok=False, why=" ".join(why)

@@ -22,7 +22,7 @@ from scheduler.text.times import format_moment, format_time
 DRY_RUN_S = 120.0
 _HELP = {
     "nodes": "Least and largest number of nodes of the pool, as MIN-MAX or MAX.",
-    "time_limit": "Time limit of an allocation: M, M:S, H:M:S, D-H, D-H:M.",
+    "time_limit": "Time limit of an allocation, such as 2h or 1-12:00:00 (D-H:M:S).",
     "processors": "Number of processors of each node.  [default: 1]",
     "backlog": "Largest number of allocations that are queued at a time.  [default: 1]",
     "idle_timeout": "Time after which an idle allocation is released.  [default: 5:00]",

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
-from reshape.cli.options import FiniteRange
+from reshape.cli.options import FiniteRange, WholeRange
 from scheduler.client.forecasting import duration
 from scheduler.client.options import Walltime, json_option
 from scheduler.client.sites.actions import NOT_KNOWN
@@ -55,7 +55,7 @@ from scheduler.text.times import format_moment
 )
 @click.option(
     "--depth",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     default=20,
     show_default=True,
     help="Jobs of each site that are examined, those that start first.",

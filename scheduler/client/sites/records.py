@@ -30,8 +30,8 @@ from pathlib import Path
 
 import msgspec
 
-from reshape.durable_files import remove_drafts, write_durably
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import remove_drafts, write_durably
 from reshape.wire.messages import Submission
 
 VARIABLE = "RESHAPE_SUBMISSIONS"

@@ -47,7 +47,10 @@ class EndedJobs:
     def ended(self, job: int, groups: Sequence[GroupProcesses]) -> None:
         """Keep how the last groups of a job ended."""
         start, token = self._starts.pop(job, None), self._tokens.pop(job, "")
-        ends = [replace(group, tree=ProcessTree({}), kill_at=None, cpus={}) for group in groups]
+        ends = [
+            replace(group, tree=ProcessTree({}), kill_at=None, cpus={}, tail=None)
+            for group in groups
+        ]
         if token and ends:
             self._jobs.pop(token, None)
             self._jobs[token] = ends
@@ -85,7 +88,7 @@ class EndedJobs:
 
 def _end_of_all(groups: Sequence[GroupProcesses]) -> GroupProcesses:
     """Return a group that failed, if one did."""
-    return max(groups, key=lambda group: (group.exit_code, group.signal) != (0, 0))
+    return max(groups, key=lambda group: (group.end.exit_code, group.end.signal) != (0, 0))
 
 
 def _drop_oldest(ends: dict[Any, Any], most: int) -> None:

@@ -93,17 +93,24 @@ def _remove_unused(path: Path) -> bool:
     return True
 
 
-def lack_of_room(processes: int) -> str:
-    """Reason not to start MPI processes because shared memory is nearly full; empty if it is not.
+def check_room(processes: int) -> None:
+    """Check that there is shared memory for so many MPI processes.
 
     MPI_Init ends with a bus error if it runs out of shared memory.
+
+    Raises
+    ------
+    OSError : shared memory is nearly full.
+    ValueError : it would not suffice if it were empty.
     """
     found = os.statvfs(FOLDER)
     free, needed = found.f_bavail * found.f_frsize, processes * BYTES_PER_PROCESS
     if not found.f_blocks or free >= needed:  # without blocks: no limit
-        return ""
-    return (
+        return
+    lack = (
         f"{FOLDER} has {free >> 20} MiB free, and MPI needs {needed >> 20} MiB to start"
-        f" {processes} process{'' if processes == 1 else 'es'}: remove files from {FOLDER},"
-        " or enlarge it"
+        f" {processes} process{'' if processes == 1 else 'es'}: "
     )
+    if found.f_blocks * found.f_frsize < needed:
+        raise ValueError(f"{lack}enlarge it")
+    raise OSError(f"{lack}remove files from {FOLDER}, or enlarge it")

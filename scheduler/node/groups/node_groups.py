@@ -16,20 +16,22 @@ import time
 from reshape.errors import ReshapeError
 from reshape.resizing.restart_point import has_restart_point
 from reshape.wire import messages as m
+from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
 from scheduler.launchers.local import (
     MpiexecStart,
     OutputFile,
-    bound,
     start_mpiexec,
     start_proxy,
     start_spanning_mpiexec,
 )
-from scheduler.launchers.starter import CANNOT_START
+from scheduler.launchers.rank_reports import RankReports
 from scheduler.node.groups import leftovers, mpi_memory
 from scheduler.node.groups.ended_jobs import EndedJobs
+from scheduler.node.groups.group_ends import GroupEnd, failed_start, never_began
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.mpi_files import MpiFiles
+from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
 from scheduler.node.groups.stand_ins import StandIns
 from scheduler.node.job_folders import JobFolders
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 YOUNG_S = 3.0
 #: Interval in seconds of searching the descendants of young groups, and of others.
 LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
+#: Seconds that other processes of a group may run after its ranks have ended.
+STRAY_S = 2.0
 
 
 class NodeGroups:
@@ -104,6 +108,8 @@ class NodeGroups:
         if any(group.tree.awaits_proxies for group in groups):
             return 2
         now = time.monotonic()
+        if any(not g.tree.has_begun and now - g.tree.started < YOUNG_S for g in groups):
+            return 10
         if any(now - group.tree.started < YOUNG_S for group in groups):
             return round(1000 * LOOK_YOUNG_S)
         return 50 if self.changed else 500
@@ -135,22 +141,23 @@ class NodeGroups:
         is_proxy = isinstance(order, m.StartProxy)
         tree = ProcessTree(own | numbers, spans=spans, is_proxy=is_proxy)
         try:
-            if lack := mpi_memory.lack_of_room(order.size):
-                raise ReshapeError(lack)
+            mpi_memory.check_room(order.size)
             self._folders.make_job_folder(order.job)
-            tree.start = _started(order, own | numbers | cpus)
+            folders = "\n".join([str(self._folders.memory), *order.own_folders])
+            tree.start = _started(order, own | numbers | cpus | {own_folders.VARIABLE: folders})
         except (OSError, ValueError, ReshapeError) as error:
-            self.refuse_start(*key, f"cannot start: {error}")
+            self.refuse_start(*key, failed_start(error))
             return
-        self._groups[key] = GroupProcesses(*key, tree, cpus=order.cpus)
+        output = order.output if isinstance(order, m.StartGroup) else ""
+        self._groups[key] = GroupProcesses(*key, tree, cpus=order.cpus, output=output)
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
-    def refuse_start(self, job: int, number: int, why: str) -> None:
+    def refuse_start(self, job: int, number: int, end: GroupEnd) -> None:
         """Record a group that was never started, so that the service learns the reason."""
         if (job, number) not in self._groups:
             self._groups[job, number] = GroupProcesses(job, number, ProcessTree({}))
-            self._never_ran(self._groups[job, number], why)
+            self._never_ran(self._groups[job, number], end)
 
     def kill(self, order: m.KillGroup) -> None:
         """End a group."""
@@ -175,9 +182,8 @@ class NodeGroups:
             end = self._ended.end_of_group(question, present)
             if end is None:
                 why = "it has ended, and its agent does not know how"
-                end = GroupProcesses(
-                    *key, ProcessTree({}), gone=True, signal=signal.SIGKILL, why=why
-                )
+                killed = GroupEnd(signal=signal.SIGKILL)
+                end = GroupProcesses(*key, ProcessTree({}), gone=True, end=killed, why=why)
             self._groups[key] = end
         self.changed = True
 
@@ -239,22 +245,27 @@ class NodeGroups:
         self._mpi_files.note([*living, *self._stand_ins.trees()])
         self._mpi_files.remove_due()
 
-    def _never_ran(self, group: GroupProcesses, why: str) -> None:
-        group.gone, group.exit_code, group.why = True, CANNOT_START, why
+    def _never_ran(self, group: GroupProcesses, end: GroupEnd) -> None:
+        group.gone, group.end, group.why = True, end, end.why
         self.changed = True
-        log.error("start job=%d group=%d: %s", group.job, group.group, why)
+        log.error("start job=%d group=%d: %s", group.job, group.group, end.why)
 
     def _kill(self, group: GroupProcesses, grace_s: float, why: str) -> None:
-        if group.gone or group.kill_at is not None:
+        kill_at = time.monotonic() + grace_s
+        if group.gone or (group.kill_at is not None and group.kill_at <= kill_at):
             return
+        is_first, group.kill_at = group.kill_at is None, kill_at
+        if not is_first and grace_s:
+            return  # only sooner than by an earlier order
         group.tree.look()
         group.why = group.why or why
-        group.kill_at = time.monotonic() + grace_s
         log.info("kill job=%d group=%d: %s", group.job, group.group, why)
         group.tree.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
 
     def _examine(self, group: GroupProcesses) -> None:
         tree, now = group.tree, time.monotonic()
+        if tree.start is not None and tree.status is None:
+            self._examine_ranks(group, tree.start.ranks)
         if tree.awaits_proxies and tree.start is not None:
             tree.has_proxies = bool(tree.start.proxies)
             self.changed |= tree.has_proxies
@@ -263,6 +274,8 @@ class NodeGroups:
             age = now - tree.started
             if now - tree.looked > (LOOK_YOUNG_S if age < YOUNG_S else LOOK_S):
                 tree.look()
+                if tree.has_lost_rank():
+                    tree.kill_strays()
             if age > self._start_s and group.kill_at is None and self._is_pending(group):
                 self._give_up_start(group)
                 return
@@ -270,6 +283,15 @@ class NodeGroups:
                 tree.send_signal(signal.SIGKILL)
         if tree.status is not None or is_due:
             self._finish(group)
+
+    def _examine_ranks(self, group: GroupProcesses, ranks: RankReports) -> None:
+        """Note what the ranks report; end what outlives them, since mpiexec may wait for it."""
+        had_begun = bool(ranks.begun)
+        ranks.read()
+        self.changed |= bool(ranks.begun) != had_begun
+        is_over = ranks.ended_at is not None and time.monotonic() - ranks.ended_at > STRAY_S
+        if is_over and group.tree.kill_strays():
+            log.info("job=%d group=%d: ended what had outlived it", group.job, group.group)
 
     def _is_pending(self, group: GroupProcesses) -> bool:
         return group.tree.start is not None and group.tree.start.is_pending
@@ -279,32 +301,25 @@ class NodeGroups:
         assert group.tree.start is not None
         group.tree.send_signal(signal.SIGKILL)
         group.tree.start.close()
-        self._never_ran(
-            group,
+        why = (
             f"cannot open its output or enter its directory within {self._start_s:g} s: check that"
-            " their file systems respond",
+            " their file systems respond"
         )
+        self._never_ran(group, never_began(why, "job"))
 
     def _finish(self, group: GroupProcesses) -> None:
         """Kill the descendants of an mpiexec; the group has ended when all of them have."""
         tree = group.tree
         if tree.kill_descendants() or tree.status is None:
             return
-        code = os.waitstatus_to_exitcode(tree.status)
-        group.exit_code, group.signal = (code, 0) if code >= 0 else (0, -code)
-        if tree.start is not None and tree.start.failure:
-            group.why = tree.start.failure
-        elif tree.is_proxy:
-            pass  # its code has a meaning only for mpiexec
-        elif code in (signal.SIGBUS, -signal.SIGBUS, 128 + signal.SIGBUS) and not group.why:
-            free = shutil.disk_usage(mpi_memory.FOLDER).free >> 20
-            group.why = (
-                f"this code means a bus error if the program has not set it: {mpi_memory.FOLDER}"
-                f" may have been full ({free} MiB are free now)"
-            )
+        end = tree.end
+        if (end.exit_code, end.signal) != (0, 0) and not self._has_read_output(group):
+            return
+        group.end = end
+        group.why = end.why if end.fault else group.why or end.why
         if tree.start is not None:
             tree.start.close()
-        if code != 0:
+        if tree.status != 0:
             self._mpi_files.remove_later(tree)
         self._memory_use.ended(group.job, tree.largest_process)
         group.gone = self.changed = True
@@ -312,10 +327,25 @@ class NodeGroups:
             "end job=%d group=%d code=%d signal=%d %s",
             group.job,
             group.group,
-            group.exit_code,
-            group.signal,
+            end.exit_code,
+            end.signal,
             group.why,
         )
+
+    def _has_read_output(self, group: GroupProcesses) -> bool:
+        """Whether the end of the output of a failed group is known; begin to read it if it is not.
+
+        A line is appended to the output of a group that was ended, because mpiexec reports the end
+        of processes that had to be killed as a fault of the program.
+        """
+        start = group.tree.start
+        if group.tail is None and group.output and start is not None and not any(start.failure):
+            note = "" if group.kill_at is None else _note(group)
+            try:
+                group.tail = OutputEnd(group.output, note)
+            except OSError as error:
+                log.warning("cannot read %s: %s", group.output, error.strerror)
+        return group.output_end is not None
 
     def _reap(self) -> None:
         trees = [group.tree for group in self._groups.values()] + [*self._stand_ins.trees()]
@@ -341,26 +371,29 @@ class NodeGroups:
                 self._kill(group, 0.5, f"resize {serial} did not finish in time")
 
 
+def _note(group: GroupProcesses) -> str:
+    return f"reshape: the processes of group {group.group} were ended: {group.why}"
+
+
 def _started(order: m.StartGroup | m.StartProxy, marks: dict[str, str]) -> MpiexecStart:
     """Start the mpiexec of a group, or the proxy of one on another host.
 
     Parameters
     ----------
-    marks : variables by which the agent recognises the processes.
+    marks : variables by which the agent recognises the processes, and for the starter.
     """
     if isinstance(order, m.StartProxy):
-        return start_proxy(marks, order.command, cwd=order.cwd)
+        return start_proxy(marks, order.size, order.command, cwd=order.cwd)
     environment = order.environment | marks
-    argv = bound(order.argv) if order.binds else order.argv
     output = OutputFile(order.output, order.truncate)
     if not order.hosts:
-        return start_mpiexec(environment, order.size, argv, cwd=order.cwd, output=output)
+        return start_mpiexec(environment, order.size, order.argv, cwd=order.cwd, output=output)
     return start_spanning_mpiexec(
         environment,
         order.hosts,
         order.rank_hosts,
         order.address,
-        argv,
+        order.argv,
         cwd=order.cwd,
         output=output,
     )

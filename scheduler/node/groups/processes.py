@@ -14,6 +14,8 @@ import psutil
 from reshape.wire import messages as m
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node.groups import mpi_memory
+from scheduler.node.groups.group_ends import GroupEnd, end_of
+from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.proc import stat_of
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
@@ -40,6 +42,7 @@ class ProcessTree:
     started_at : wall time of the start, Unix seconds.
     present : start times of the descendants that the last search found, by process number.
     status : wait status of mpiexec; None while it has not been reaped.
+    end : how the group has ended, from then on.
     largest_process : largest memory of any single process, once mpiexec has been reaped; bytes.
     mpi_files : names of files in shared memory that the processes mapped.
     """
@@ -53,6 +56,7 @@ class ProcessTree:
     started_at: float = field(default_factory=time.time)
     present: dict[int, int] = field(default_factory=dict)
     status: int | None = None
+    end: GroupEnd = field(default_factory=GroupEnd)
     largest_process: int = 0
     mpi_files: set[str] = field(default_factory=set)
     spans: bool = False
@@ -68,6 +72,11 @@ class ProcessTree:
     def pid(self) -> int:
         """Process number of mpiexec; 0 if it was never started."""
         return 0 if self.start is None else self.start.process.pid
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the program of a rank has begun."""
+        return self.start is not None and bool(self.start.ranks.begun)
 
     @property
     def unseen_since(self) -> float:
@@ -86,7 +95,11 @@ class ProcessTree:
         found: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
             found = psutil.Process(self.pid).children(recursive=True)
-        stats = {process.pid: stat_of(process.pid) for process in found}
+        # The parents of the programs are no part of the job.
+        parents = set(self.start.ranks.begun.values())
+        stats = {
+            process.pid: stat_of(process.pid) for process in found if process.pid not in parents
+        }
         self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
         for process in found:
             self.seen.setdefault(process.pid, process)
@@ -108,6 +121,9 @@ class ProcessTree:
         """
         assert self.start is not None
         self.status, self.largest_process = status, largest_process
+        # The ends of ranks that come later are a consequence of the end of mpiexec.
+        self.start.ranks.read()
+        self.end = end_of(self.start, status, spans=self.spans, is_proxy=self.is_proxy)
         self.start.process.returncode = os.waitstatus_to_exitcode(status)
 
     def send_signal(self, number: int) -> None:
@@ -119,12 +135,29 @@ class ProcessTree:
 
     def kill_descendants(self) -> bool:
         """Kill the descendants of mpiexec that still run; return whether there were any."""
-        alive = self._living()
-        self.mpi_files |= mpi_memory.mapped_by(process.pid for process in alive)
-        for process in alive:
+        return self._kill(self._living())
+
+    def kill_strays(self) -> bool:
+        """Kill the processes whose parents have ended; return whether there were any.
+
+        hydra does not wait for them, but for what they may still write to the output.
+        """
+        below = {self.pid}
+        with contextlib.suppress(psutil.Error):
+            below.update(each.pid for each in psutil.Process(self.pid).children(recursive=True))
+        return self._kill([process for process in self._living() if process.pid not in below])
+
+    def _kill(self, processes: list[psutil.Process]) -> bool:
+        self.mpi_files |= mpi_memory.mapped_by(process.pid for process in processes)
+        for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()  # verifies the start time of the process first
-        return bool(alive)
+        return bool(processes)
+
+    def has_lost_rank(self) -> bool:
+        """Whether the parent of a program was killed; the program itself may still run."""
+        assert self.start is not None
+        return not all(map(_is_running, self.start.ranks.running()))
 
     def _living(self) -> list[psutil.Process]:
         """Descendants that still run.
@@ -155,19 +188,29 @@ class GroupProcesses:
     Attributes
     ----------
     gone : whether all processes of the group have ended.
+    end : how it ended, then.
+    why : reason of its end, of an order to end it or of `end`.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
     cpus : CPUs to which its ranks on this node were bound, by rank.
+    output : path of its output file; "": none.
+    tail : the end of its output, which is read when a failed group has ended; None: it is not.
     """
 
     job: int
     group: int
     tree: ProcessTree
     gone: bool = False
-    exit_code: int = 0
-    signal: int = 0
+    end: GroupEnd = field(default_factory=GroupEnd)
     why: str = ""
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
+    output: str = ""
+    tail: OutputEnd | None = None
+
+    @property
+    def output_end(self) -> str | None:
+        """The end of its output, "" if it is not read; None as long as it is being read."""
+        return "" if self.tail is None else self.tail.text()
 
     def report(self) -> m.GroupStatus:
         """Status of the group for the service."""
@@ -176,11 +219,15 @@ class GroupProcesses:
             group=self.group,
             alive=not self.gone,
             pid=self.tree.pid,
-            exit_code=self.exit_code,
-            signal=self.signal,
+            exit_code=self.end.exit_code,
+            signal=self.end.signal,
             why=self.why,
             proxies=[] if self.tree.start is None else self.tree.start.proxies,
             cpus=self.cpus,
+            output_end=self.output_end or "",
+            began=self.end.began if self.gone else self.tree.has_begun,
+            rank=self.end.rank,
+            fault=self.end.fault,
         )
 
 
@@ -188,6 +235,13 @@ def is_alive(process: psutil.Process) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return is_alive(psutil.Process(pid))
     except psutil.Error:
         return False
 

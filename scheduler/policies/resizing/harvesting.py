@@ -58,10 +58,43 @@ class Ranks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a job belongs to the high class."""
         return job.spec.priority > self.low
 
+    def low_or_outranked_by(self, head: JobView, view: View) -> Callable[[JobView], bool]:
+        """Return a test of whether FCFS-Contract contracts a running job for the head."""
+        outranked = self.outranked_by(head, view)
+        return lambda job: not self.is_high(job) or outranked(job)
+
 
 def any_outranks(job: JobView, view: View, ranks: Ranks) -> bool:
     """Whether any queued job is of a higher priority than a running one (PRIO 3.3 bullet 1)."""
     return any(ranks.outranked_by(queued, view)(job) for queued in view.queue)
+
+
+def gains_from_contractions(
+    view: View, contractable: Callable[[JobView], bool], needed: int = 0
+) -> JobView | None:
+    """First queued job that lacks processors, if it can start as a result of contractions.
+
+    Jobs before it in queue order start on what is free or on its way. A job that lacks a further
+    resource gains nothing from contractions, and neither do the jobs behind it.
+
+    Parameters
+    ----------
+    contractable : whether the harvesting strategy contracts a running job.
+    needed : processors that a running job would take before; contractions release them again.
+    """
+    ahead = 0
+    for queued in view.queue:
+        if queued.processors > view.installed:
+            continue
+        if not view.has_resources(queued):
+            return None
+        there = view.free_for(queued) + view.freeing - ahead
+        if queued.processors > there - needed:
+            others = (other for other in view.resizable if other.smaller and contractable(other))
+            more = sum(other.size - other.smaller[-1] for other in others)
+            return queued if queued.processors <= there + more else None
+        ahead += queued.processors
+    return None
 
 
 def fcfs_contract_priority(
@@ -97,13 +130,10 @@ def fcfs_contract_priority(
         return None
     if contract_for == "head" and head.processors <= there:
         return None
-    if ranks.is_high(job) and not ranks.outranked_by(head, view)(job):
+    contractable = ranks.low_or_outranked_by(head, view)
+    if not job.smaller or not contractable(job):
         return None
-    if harvest == "useful":
-        more = sum(other.size - other.processors for other in view.resizable)
-        if head.processors > there + more:
-            return None
-    if not job.smaller:
+    if harvest == "useful" and gains_from_contractions(view, contractable) is None:
         return None
     to = job.smaller[0]
     if not view.helps(head, job, to):
@@ -149,7 +179,8 @@ def least_impact_priority(
         if other.size > other.processors and other.smaller and outranked(other)
     ]
     to, found, jobs = traverse(job, listed, ranks, wanted)
-    if to == job.size or (found < wanted and harvest == "useful"):
+    is_useful = found >= wanted and view.has_resources(head)
+    if to == job.size or (harvest == "useful" and not is_useful):
         return None
     impact = _impact(job, job.size, to)
     facts = _facts(job, head, view, to) | {"short": wanted, "found": found, "jobs": jobs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
 
 from scheduler.model.job_view import JobView
@@ -14,13 +15,14 @@ from scheduler.policies.resizing.harvesting import (
     Ranks,
     any_outranks,
     fcfs_contract_priority,
+    gains_from_contractions,
     least_impact_priority,
 )
 from scheduler.policies.resizing.interface import Decision, Shrink, Stay
 from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
 
-GrowPast: TypeAlias = Literal["any", "lower", "none"]
+GrowPast: TypeAlias = Literal["any", "lower", "blocked", "none"]
 HarvestFor: TypeAlias = Literal["queued", "higher"]
 
 
@@ -34,7 +36,8 @@ class QueuedFirst(PrioResizing, frozen=True):
     higher, low : when a queued job ranks above a running one (`harvesting.Ranks`).
     harvest : "always" contracts a job whenever the strategy selects it, as in the paper; "useful"
         only if the head can start as a result. With "always" and bullet 7, jobs expand and contract
-        in turn while a large job is queued, which is costly if a resize is.
+        in turn while a large job is queued, which is costly if a resize is; `grow_past` of
+        "blocked" belongs to "useful".
     harvest_for : "queued" consults the harvesting strategy whenever jobs are queued; PRIO 3.2
         compares the running job with "the first queued job", or contracts it "irrespective of the
         priority of queued jobs". "higher" is the condition of bullet 1 as written: any of the
@@ -45,7 +48,8 @@ class QueuedFirst(PrioResizing, frozen=True):
         text of policy 1 differs: a low priority job "will not be allowed to expand unless all the
         queued jobs have been scheduled", a high priority one "if all the queued jobs have a lower
         priority than this job". "lower" follows this text: a job may expand if the head does not
-        rank above it. "none": no job may.
+        rank above it. "blocked": any job may while contractions cannot start the next queued job;
+        if they can, the job would be contracted again for it. "none": no job may.
     protect_reservation : while jobs are queued, expand only on processors that the head's
         reservation does not need. Bullet 7 says only "idle processors after backfill", but an
         expanded job keeps its processors, so that the head could wait forever, which the policy
@@ -83,9 +87,9 @@ class QueuedFirst(PrioResizing, frozen=True):
         # 4: "If the first queued job cannot yet be scheduled using the processors harvested from
         # the current job, then schedule as many waiting jobs as possible using priority-based
         # backfill": the core's pass at the return of the processors.
-        if head is not None and not self._may_pass(job, head, view):
-            text = "jobs are queued, the first is {head}"
-            return Stay(Reason(f"{self.title} 3.3 policy 1", text, {"head": head.id}))
+        stay = None if head is None else self._keep_for_queue(job, head, view)
+        if stay is not None:
+            return stay
         protects = self.protect_reservation
         idle = view.spare(job.expected_end, job) if protects else view.free_for(job)
         # 5: "If there are no queued jobs and if the application benefited due to expansion at its
@@ -109,11 +113,31 @@ class QueuedFirst(PrioResizing, frozen=True):
         """Contract the job if the harvesting strategy of the scenario selects it."""
         raise NotImplementedError
 
-    def _may_pass(self, job: JobView, head: JobView, view: View) -> bool:
-        """Whether the job may expand although another one is queued."""
-        if self.grow_past == "lower":
-            return not Ranks(self.higher, self.low).outranked_by(head, view)(job)
-        return self.grow_past == "any"
+    def contractable(self, head: JobView, view: View, ranks: Ranks) -> Callable[[JobView], bool]:
+        """Return a test of whether the harvesting strategy contracts a running job for the head."""
+        raise NotImplementedError
+
+    def _keep_for_queue(self, job: JobView, head: JobView, view: View) -> Stay | None:
+        """Keep the size because jobs are queued; None if the job may expand nevertheless."""
+        if self.grow_past == "any":
+            return None
+        ranks = Ranks(self.higher, self.low)
+        rule = f"{self.title} 3.3 policy 1"
+        if self.grow_past == "blocked":
+            to = view.next_larger(job)
+            needed = 0 if to is None else to - job.size
+            gains = gains_from_contractions(view, self.contractable(head, view, ranks), needed)
+            if to is None or gains is None:
+                return None
+            facts = {"gains": gains.id, "needed": gains.processors, "size": job.size, "to": to}
+            text = (
+                "job {gains} requests {needed} processors, which contractions can release; an"
+                " expansion from {size} to {to} would be undone"
+            )
+            return Stay(Reason(rule, text, facts))
+        if self.grow_past == "lower" and not ranks.outranked_by(head, view)(job):
+            return None
+        return Stay(Reason(rule, "jobs are queued, the first is {head}", {"head": head.id}))
 
 
 class PbaPr(QueuedFirst, frozen=True):
@@ -123,6 +147,10 @@ class PbaPr(QueuedFirst, frozen=True):
     """
 
     title: ClassVar[str] = "PBA-PR"
+
+    def contractable(self, head: JobView, view: View, ranks: Ranks) -> Callable[[JobView], bool]:
+        """Least-Impact-Priority contracts jobs of lower priority than the head."""
+        return ranks.outranked_by(head, view)
 
     def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
         """Contract the job by Least-Impact-Priority."""
@@ -143,6 +171,10 @@ class FcfsPr(QueuedFirst, frozen=True):
     title: ClassVar[str] = "FCFS-PR"
 
     contract_for: ContractFor = "queue"
+
+    def contractable(self, head: JobView, view: View, ranks: Ranks) -> Callable[[JobView], bool]:
+        """FCFS-Contract-Priority contracts low jobs, and high ones of lower priority."""
+        return ranks.low_or_outranked_by(head, view)
 
     def contract(self, job: JobView, view: View, ranks: Ranks) -> Shrink | None:
         """Contract the job by FCFS-Contract-Priority."""

@@ -5,24 +5,34 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 
 from __future__ import annotations
 
-import unicodedata
+import os
 from collections.abc import Iterable
 from math import inf
-from operator import attrgetter
+from pathlib import Path
 
+from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
+from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from reshape.wire.messages import Submission
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
+from scheduler.launchers.own_folders import in_own_folder, is_below
 from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
+from scheduler.text.output_names import check_output_name
+from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text
 from scheduler.text.times import format_time
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
-_TEXTS = ("name", "user", "queue", "output", "cwd", "performance", "key", "reservation")
-_texts = attrgetter(*_TEXTS)
+#: Characters of the texts of a submission, at most; paths as in Linux (PATH_MAX).
+_LONGEST = {
+    **dict.fromkeys(("name", "user", "queue", "reservation"), LONGEST_NAME),
+    **dict.fromkeys(("output", "cwd"), 4095),
+    "performance": LONGEST_REASON,
+    "key": LONGEST_KEY,
+}
 
 
 class Admission:
@@ -32,10 +42,17 @@ class Admission:
     ----------
     config : names queues, users and priorities.
     report_error : reports an error of a processor selection; None lets it out.
+    own_folders : those of the service, in which no job may write.
     """
 
-    def __init__(self, config: ServeConfig, report_error: Report | None = None) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        report_error: Report | None = None,
+        own_folders: Iterable[Path] = (),
+    ) -> None:
         self._config = config
+        self._own = {str(path) for own in own_folders for path in (own, own.resolve())}
         idle = config.idle(report_error).principal
         self._selection = idle.scenario.selection
         self._machine = idle.machine  # with all nodes up and idle
@@ -55,6 +72,12 @@ class Admission:
             self._machine.lose(name)
             self._machine.remove(name)
 
+    def default_walltime_s(self, queue: str) -> float:
+        """Walltime of jobs of a queue ("": the first one) that request none."""
+        queues = self._config.queues
+        config = queues.get(queue) if queue else next(iter(queues.values()))
+        return DEFAULT_WALLTIME_S if config is None else config.usual_walltime_s
+
     def admit(self, submission: Submission) -> JobSpec:
         """Return the specification of a job for a submission.
 
@@ -66,6 +89,8 @@ class Admission:
         ReshapeError : the job could never run, or may not.
         """
         _check_text(submission)
+        check_output_name(submission.output)
+        self._check_places(submission)
         self._check_sizes(submission)
         self._check_resources(submission)
         self._check_performance(submission)
@@ -89,6 +114,21 @@ class Admission:
             performance=submission.performance,
             reservation=submission.reservation,
         )
+
+    def _check_places(self, submission: Submission) -> None:
+        """Refuse places in the folders of the service, by their names.
+
+        The service opens no file system of a job, which might not respond. The agent finds out
+        where a name leads (`scheduler.launchers.own_folders`).
+        """
+        output = os.path.join(submission.cwd, submission.output)
+        restart_from = submission.environment.get(RESTART_VARIABLE, "")
+        places = {"output": output, "working directory": submission.cwd}
+        places |= {"directory to restart from": restart_from} if restart_from else {}
+        for what, path in places.items():
+            for folder in self._own:
+                if is_below(path, folder):
+                    raise ReshapeError(in_own_folder(what, path, folder))
 
     def _check_sizes(self, submission: Submission) -> None:
         n = submission.processors
@@ -239,16 +279,6 @@ def _above_0(amounts: dict[str, int]) -> dict[str, int]:
 
 def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
-    s = submission
-    if len(s.key) > LONGEST_KEY:
-        raise ReshapeError(f"a submission key has at most {LONGEST_KEY} characters: shorten it")
-    if not "".join(_texts(s)).isprintable():
-        _refuse_control_characters(s)
+    for field, most in _LONGEST.items():
+        check_text(getattr(submission, field), field, most)
     check_arguments(submission.argv, submission.environment)
-
-
-def _refuse_control_characters(submission: Submission) -> None:
-    for field in _TEXTS:
-        text = getattr(submission, field)
-        if any(unicodedata.category(character) == "Cc" for character in text):
-            raise ReshapeError(f"{field} {text!r} holds a control character: leave it out")

@@ -8,6 +8,7 @@ from reshape.errors import ReshapeError, nearest
 from reshape.wire import messages as m
 from scheduler.model.events import JobSpec, ReservationCancelled, ReservationRequested
 from scheduler.model.orders import Order, Refuse
+from scheduler.service.record.clock import Clock
 from scheduler.service.record.explanations import because
 from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.state.exclusions import Exclusion, Exclusions
@@ -23,14 +24,13 @@ class AdvanceReservations:
     Parameters
     ----------
     core : the site that decides.
+    clock : that of the service. Requests and tables have times of the wall clock.
     """
 
-    def __init__(self, core: TwoGroupSite) -> None:
-        self._core = core
+    def __init__(self, core: TwoGroupSite, clock: Clock) -> None:
+        self._core, self._clock = core, clock
 
-    def requested(
-        self, request: m.CreateReservation, user: str, now: float
-    ) -> ReservationRequested:
+    def requested(self, request: m.CreateReservation, user: str) -> ReservationRequested:
         """Return the event of a request.
 
         Parameters
@@ -47,10 +47,12 @@ class AdvanceReservations:
                 f"the name {name!r} of a reservation must have at most {LONGEST_NAME} printable"
                 " characters"
             )
-        start = now if request.start is None else request.start
+        now, ahead_s = self._clock(), self._clock.ahead_s
+        start = now if request.start is None else request.start - ahead_s
         if start + request.duration_s <= now:
+            begin = format_moment(start + ahead_s)
             raise ReshapeError(
-                f"the reservation would end before now: its start is {format_moment(start)}, its"
+                f"the reservation would end before now: its start is {begin}, its"
                 f" duration {format_time(request.duration_s)}"
             )
         for node in request.nodes:
@@ -77,7 +79,7 @@ class AdvanceReservations:
             number += 1
         return f"{user}_{number}"
 
-    def answer(self, name: str, orders: Iterable[Order], now: float) -> m.Reservations:
+    def answer(self, name: str, orders: Iterable[Order]) -> m.Reservations:
         """Return the reservation that was granted.
 
         Raises
@@ -86,31 +88,33 @@ class AdvanceReservations:
         """
         for order in orders:
             if isinstance(order, Refuse) and order.name == name:
-                raise ReshapeError(f"reservation {name} is refused: {because(order.reason)}")
-        return self._described([self._of(name)], now)
+                why = because(order.reason, self._clock.ahead_s)
+                raise ReshapeError(f"reservation {name} is refused: {why}")
+        return self._described([self._of(name)])
 
-    def cancelled(self, name: str, now: float) -> ReservationCancelled:
+    def cancelled(self, name: str) -> ReservationCancelled:
         """Return the event by which a reservation is cancelled.
 
         Raises
         ------
         ReshapeError : there is no such reservation.
         """
-        return ReservationCancelled(now, self._of(name).name)
+        return ReservationCancelled(self._clock(), self._of(name).name)
 
-    def table(self, now: float) -> m.Reservations:
+    def table(self) -> m.Reservations:
         """Return all reservations that have not ended, in order of their begins."""
+        now = self._clock()
         found = [each for each in self._core.exclusions if each.admits and each.end > now]
         found.sort(key=lambda each: (each.begin, each.name))
-        return self._described(found, now)
+        return self._described(found)
 
-    def _described(self, reservations: list[Exclusion], now: float) -> m.Reservations:
+    def _described(self, reservations: list[Exclusion]) -> m.Reservations:
         """Describe reservations with the jobs that name them."""
         naming: dict[str, list[int]] = {}
         for job in self._core.jobs.values() if reservations else ():
             naming.setdefault(job.spec.reservation, []).append(job.id)
-        found = [self._info(each, naming.get(each.name, []), now) for each in reservations]
-        return m.Reservations(now=now, reservations=found)
+        found = [self._info(each, naming.get(each.name, [])) for each in reservations]
+        return m.Reservations(now=self._clock.wall(), reservations=found)
 
     def _of(self, name: str) -> Exclusion:
         found = self._core.exclusions.get(name)
@@ -118,15 +122,15 @@ class AdvanceReservations:
             raise no_reservation(name, self._core.exclusions)
         return found
 
-    def _info(self, each: Exclusion, jobs: list[int], now: float) -> m.ReservationInfo:
+    def _info(self, each: Exclusion, jobs: list[int]) -> m.ReservationInfo:
         """Describe a reservation and the jobs that name it."""
         core = self._core
         queue = core.principal.queue
         return m.ReservationInfo(
             name=each.name,
-            state="ACTIVE" if each.begin <= now < each.end else "INACTIVE",
-            begin=each.begin,
-            end=each.end,
+            state="ACTIVE" if each.begin <= self._clock() < each.end else "INACTIVE",
+            begin=each.begin + self._clock.ahead_s,
+            end=each.end + self._clock.ahead_s,
             processors=each.processors.count(),
             nodes=list(core.machine.by_node(each.processors)),
             numbers=str(each.processors),

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from scheduler.batch_systems.slurm import clean_variables
 from scheduler.batch_systems.slurm_allocation import agent_step
@@ -137,19 +137,27 @@ class AgentStarts:
                 attempts.process.terminate()
 
     def _is_held(self, node: str) -> bool:
-        with self._directory.agent_lock(node) as free:
-            return not free
+        """Whether the lock of an agent is held, as far as that can be found out."""
+        try:
+            with self._directory.agent_lock(node) as free:
+                return not free
+        except OSError as error:  # no file is left, for example
+            log.debug("cannot try the lock of the agent of %s: %s", node, error)
+            return True
 
     def _start_local(self, node: str, attempts: _Attempts) -> None:
-        with self._directory.log(f"agent-{node}").open("ab") as output:
-            argv = [sys.executable, "-m", "reshape", "agent"]
-            attempts.process = subprocess.Popen(
-                [*argv, "--dir", str(self._directory.path), "--node", node],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # the agent outlives the service
-            )
+        argv = [sys.executable, "-m", "reshape", "agent"]
+        try:
+            with self._directory.log(f"agent-{node}").open("ab") as output:
+                attempts.process = subprocess.Popen(
+                    [*argv, "--dir", str(self._directory.path), "--node", node],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # the agent outlives the service
+                )
+        except OSError as error:
+            self._failed(node, attempts, f"cannot start {argv[0]}: {error.strerror}")
 
     def _start_by_ssh(self, node: str, attempts: _Attempts) -> None:
         host = self._nodes[node].host or node
@@ -158,20 +166,27 @@ class AgentStarts:
         if "PYTHONPATH" in os.environ:
             command = ["env", f"PYTHONPATH={os.environ['PYTHONPATH']}", *command]
         ssh = [*self._ssh, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "--", host]
-        attempts.output = self._directory.log(f"start-{node}").open("w+b")
-        self._start_remote(node, attempts, [*ssh, shlex.join(command)], dict(os.environ))
+        command = [*ssh, shlex.join(command)]
+        self._start_remote(node, attempts, "start", "w+b", command, dict(os.environ))
 
     def _start_by_srun(self, node: str, attempts: _Attempts) -> None:
         job, host = os.environ.get("SLURM_JOB_ID", ""), self._nodes[node].host or node
         agent = [sys.executable, "-m", "reshape", "agent", "--connect", "-", "--node", node]
-        attempts.output = self._directory.log(f"agent-{node}").open("a+b")
         attempts.has_ended = False
-        self._start_remote(node, attempts, [*agent_step(job, host), *agent], clean_variables())
+        command = [*agent_step(job, host), *agent]
+        self._start_remote(node, attempts, "agent", "a+b", command, clean_variables())
 
     def _start_remote(
-        self, node: str, attempts: _Attempts, command: list[str], environment: dict[str, str]
+        self,
+        node: str,
+        attempts: _Attempts,
+        log_name: str,
+        mode: Literal["w+b", "a+b"],
+        command: list[str],
+        environment: dict[str, str],
     ) -> None:
         try:
+            attempts.output = self._directory.log(f"{log_name}-{node}").open(mode)
             with self._agent_access.open("rb") as access:
                 attempts.process = subprocess.Popen(
                     command,

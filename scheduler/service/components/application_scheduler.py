@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
 
 import msgspec
 
@@ -18,13 +17,24 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.job_startup import Launch
 from scheduler.service.components.remap_scheduler import RemapScheduler, ReportedProgress
+from scheduler.service.record.clock import Clock
 from scheduler.service.record.descriptions import describe, encode_summary
 from scheduler.service.record.ended_jobs import ended_info, recorded_job, token_of
 from scheduler.service.record.explanations import because
 from scheduler.service.record.journal import Journal
 from scheduler.sites.site import Site
+from scheduler.text.plain import (
+    LONGEST_NAME,
+    LONGEST_REASON,
+    check_length,
+    check_text,
+    plain,
+)
 
 log = logging.getLogger(__name__)
+
+#: Facts of a job, at most.
+MOST_FACTS = 200
 
 
 class ApplicationScheduler:
@@ -36,7 +46,7 @@ class ApplicationScheduler:
         journal: Journal,
         remap: RemapScheduler,
         launches: dict[int, Launch],
-        clock: Callable[[], float],
+        clock: Clock,
         admission: Admission,
     ) -> None:
         self._core, self._journal, self._remap = core, journal, remap
@@ -45,6 +55,11 @@ class ApplicationScheduler:
         self._next = journal.last_job() + 1
 
     # ------------------------------------------------------------------ submissions
+
+    def received(self, submission: m.Submission, user: str) -> m.Submission:
+        """Return a submission with its user, and with the walltime of its queue if it has none."""
+        walltime_s = submission.walltime_s or self._admission.default_walltime_s(submission.queue)
+        return msgspec.structs.replace(submission, user=user, walltime_s=walltime_s)
 
     def submit(self, submission: m.Submission) -> JobSubmitted:
         """Check a submission and return its event, which has the number of the new job.
@@ -104,8 +119,8 @@ class ApplicationScheduler:
             check_reservation(spec, self._core.exclusions, self._clock())
         return spec
 
-    def cancel(self, number: int) -> Event:
-        """Return the event that cancels a job.
+    def cancel(self, number: int, user: str) -> Event:
+        """Return the event that cancels a job, at the request of a user.
 
         Raises
         ------
@@ -114,7 +129,8 @@ class ApplicationScheduler:
         job = self.job(number)
         if job.state in FINAL:
             raise ReshapeError(f"job {number} has ended already ({job.state.name})")
-        return JobCancelled(at=self._clock(), job=number)
+        by = "its user" if user == job.spec.user else f"{user}, an administrator"
+        return JobCancelled(at=self._clock(), job=number, why=f"cancelled by {by}")
 
     def withdraw(self, message: m.Withdraw) -> Event | None:
         """Return the event that cancels a job which never started; None if that was done before.
@@ -126,6 +142,8 @@ class ApplicationScheduler:
         ReshapeError : there is no such job, or it has started or ended.
         """
         job = self.job(message.job)
+        for text, what in ((message.to, "the site"), (message.key, "the submission key")):
+            check_text(text, what, LONGEST_NAME)
         why = f"withdrawn by its user, to be submitted to {message.to} with the key {message.key}"
         if job.state is JobState.CANCELLED and job.why == why:
             return None
@@ -200,7 +218,7 @@ class ApplicationScheduler:
         launch = self._launches.get(job.id)
         if launch is not None:
             kept = msgspec.structs.replace(launch.submission, environment={})
-            self._journal.replace_submission(job.id, kept)
+            self._journal.replace_submission(job.id, launch.token, kept)
 
     def forget(self, number: int) -> None:
         """Drop a job that has ended and left nothing: the journal holds it from now on."""
@@ -213,8 +231,15 @@ class ApplicationScheduler:
 
         Raises
         ------
-        ReshapeError : a value is not a finite number.
+        ReshapeError : a value is not a finite number, a name or a text is too long, or the job has
+            too many facts.
         """
+        for name, value in facts.items():
+            check_length(name, "the fact", LONGEST_NAME)
+            if isinstance(value, str):
+                check_length(value, f"the fact {plain(name)}", LONGEST_REASON)
+        if len(self._journal.facts(job.id) | facts) > MOST_FACTS:
+            raise ReshapeError(f"a job has at most {MOST_FACTS} facts: report fewer")
         self._journal.add_facts(job.id, facts)
         if job.state in FINAL:
             info = ended_info(self._journal, job)
@@ -231,8 +256,8 @@ class ApplicationScheduler:
         """Return why a job waits; nothing if it does not."""
         if self.job(number).state is not JobState.PENDING:
             return []
-        reason = because(self._core.reason_pending(number))
-        return [m.Story(at=self._clock(), text=f"waits: {reason}")]
+        reason = because(self._core.reason_pending(number), self._clock.ahead_s)
+        return [m.Story(at=self._clock.wall(), text=f"waits: {reason}")]
 
     def info(self, job: Job) -> m.JobInfo:
         """Describe a job as tables show it."""
@@ -258,17 +283,19 @@ class ApplicationScheduler:
             lost_submission() if launch is None else launch.submission,
             self._clock(),
             reason=self._reason(job),
+            ahead_s=self._clock.ahead_s,
             nodes=list(self._core.machine.by_node(processors)),
+            host=self._remap.startup.host_of(job),
             iteration=progress.iteration,
             iteration_s=progress.iteration_s,
         )
 
     def _reason(self, job: Job) -> str:
         if job.state is JobState.PENDING:
-            return because(self._core.reason_pending(job.id))
+            return because(self._core.reason_pending(job.id), self._clock.ahead_s)
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
-        return because(job.resize.reason) if job.resize is not None else ""
+        return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)
 
 
 def _without_environment(submission: m.Submission) -> m.Submission:

@@ -23,6 +23,7 @@ from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.sites.site import Site
+from scheduler.text.output_lines import error_line, last_lines
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +31,6 @@ log = logging.getLogger(__name__)
 STRAGGLER_S = 30.0
 #: Seconds within which an agent answers how a group ended.
 ANSWER_S = 10.0
-_FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
-#: Exit codes of mpiexec after a signal ended a rank: its number, or 128 more. Other codes are those
-#: of the program.
-SIGNAL_CODES = frozenset(
-    code + number for number in (getattr(signal, name) for name in _FATAL) for code in (0, 128)
-)
 
 
 class JobEnds:
@@ -60,13 +55,19 @@ class JobEnds:
         self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
         self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
         self._asked: dict[tuple[int, int], float] = {}  # job, group -> when its end was asked for
+        # What the agents of jobs in the journal have reported before is not known any more.
+        for job in core.live.values():
+            monitor.started.update((job.id, group) for group in job.groups)
 
     def forget(self, job: int) -> None:
         """Drop what is kept of a job that has ended."""
         self._culprits.pop(job, None)
         self._ending_since.pop(job, None)
+        self._startup.forget_faults(job)
         for key in [key for key in self._asked if key[0] == job]:
             del self._asked[key]
+        started = self._monitor.started
+        started.difference_update([key for key in started if key[0] == job])
 
     def examine(self, job: Job) -> list[Event]:
         """Compare a job that holds processors with its groups; return the events that follow."""
@@ -229,25 +230,41 @@ class JobEnds:
         if culprit is None:
             return [JobEnded(at=self._clock(), job=job.id)]
         # Where a proxy is lost with its host, mpiexec ends with a code of its own.
-        died = culprit.signal != 0 or culprit.exit_code in SIGNAL_CODES
-        died = died or job.cause is JobState.NODE_FAIL
+        died = culprit.signal != 0 or job.cause is JobState.NODE_FAIL
+        began = self._has_begun(job) or culprit.fault == "job"
+        is_lost = began or job.cause is JobState.NODE_FAIL
+        why = f"group {culprit.group} ended with {self._how(job, culprit)}"
+        told = last_lines(culprit.output_end)
+        line = error_line(told)
+        if job.state is not JobState.COMPLETING and line not in why:  # it was not ended on order
+            why = f"{why}: {line}"
         return [
             JobEnded(
                 at=self._clock(),
                 job=job.id,
                 exit_code=culprit.exit_code,
                 signal=culprit.signal,
-                why=f"group {culprit.group} ended with {self._how(job, culprit)}",
+                why=why,
+                last_lines=told,
                 died=died,
                 checkpoint=self._checkpoint_of(job.id) if died and job.spec.requeue else 0,
+                began=began,
+                at_fault="" if is_lost else self._startup.node_at_fault(job, culprit.group),
             )
         ]
+
+    def _has_begun(self, job: Job) -> bool:
+        """Whether a program of a job has begun, or may have, since the job was queued last."""
+        started = [group for group in job.groups if (job.id, group) in self._monitor.started]
+        return job.restarts > 0 or not all(
+            self._startup.never_began(job, group) for group in started
+        )
 
     def _how(self, job: Job, status: m.GroupStatus) -> str:
         """Say how a group has ended; a start that failed on another host names the node."""
         code, why = f"exit code {status.exit_code}:{status.signal}", status.why
         if why and status.exit_code == CANNOT_START:
-            node = self._startup.node_of(job, status.group)
+            node = self._startup.node_at_fault(job, status.group)
             if self._monitor.is_remote(node):
                 why = f"{node}: {why}"
         return f"{code}, {why}" if why else code

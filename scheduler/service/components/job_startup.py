@@ -8,8 +8,12 @@ with a service, an agent or a message is therefore sent again.
 from __future__ import annotations
 
 import logging
+import signal
+import socket
 import time
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from reshape.wire import messages as m
 from scheduler.config.settings import Binding
@@ -32,8 +36,12 @@ REPEAT_S = 3.0
 DEFAULTS = {"OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 #: Number of the first group of a job; later ones, those of restarts included, have higher numbers.
 FIRST_GROUP = 1
-#: Seconds from SIGTERM to SIGKILL.
+#: Seconds from SIGTERM to SIGKILL for groups that are not needed any more.
 GRACE_S = 2.0
+#: Characters of an error of a program that are kept.
+MOST_CHARACTERS = 500
+#: Why a job ends whose program may need time for its last output.
+_PATIENT = (JobState.CANCELLED, JobState.TIMEOUT)
 
 
 @dataclass
@@ -51,6 +59,8 @@ class JobStartup:
     ----------
     launches : job number -> how the job is started.
     binding : nodes on which ranks are bound.
+    kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
+        walltime.
     """
 
     def __init__(
@@ -60,11 +70,14 @@ class JobStartup:
         directory: ServiceDirectory,
         launches: dict[int, Launch],
         binding: Binding = "none",
+        kill_wait_s: float = GRACE_S,
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._launches = launches
+        self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, binding)
         self._sent_at: dict[tuple[str, int, int], float] = {}  # command and group -> monotonic s
+        self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     @property
     def _server(self) -> str:
@@ -75,6 +88,13 @@ class JobStartup:
     def node_of(self, job: Job, group: int) -> str:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""
         return self.placements.node_of(job, group)
+
+    def host_of(self, job: Job) -> str:
+        """Return the host whose agent starts the mpiexec of a job's first group; "": none yet."""
+        if not job.groups:
+            return ""
+        agent = self._monitor.agents.get(self.node_of(job, min(job.groups)))
+        return "" if agent is None else agent.host or socket.gethostname()
 
     def nodes_of(self, job: Job, group: int) -> list[str]:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
@@ -88,9 +108,40 @@ class JobStartup:
         first, *others = self.nodes_of(job, group)
         status = self._monitor.status(first, job.id, group)
         if others and (status is None or not status.alive):
-            parts = (self._monitor.status(node, job.id, group) for node in others)
-            return next((part for part in parts if part is not None and part.alive), status)
+            parts = [self._monitor.status(node, job.id, group) for node in others]
+            there = [part for part in parts if part is not None]
+            status = next((part for part in there if part.alive), status)
+            if status is not None and not status.alive:
+                status = _joint_end([status, *there])
+        fault = self._faults.get(job.id, {}).get(group)
+        if fault and status is not None and not status.alive:
+            return replace(status, why="; ".join(filter(None, (fault, status.why))))
         return status
+
+    def never_began(self, job: Job, group: int) -> bool:
+        """Whether all agents of a group say that none of its programs has begun."""
+        nodes = self.nodes_of(job, group)
+        parts = [self._monitor.status(node, job.id, group) for node in nodes]
+        ended = (part is None or not (part.alive or part.began) for part in parts)
+        return any(parts) and all(node in self._monitor.agents for node in nodes) and all(ended)
+
+    def node_at_fault(self, job: Job, group: int) -> str:
+        """Return the node that could not start a group; empty if no agent reports its end."""
+        parts = {
+            node: self._monitor.status(node, job.id, group) for node in self.nodes_of(job, group)
+        }
+        ended = {node: s for node, s in parts.items() if s is not None and not s.alive}
+        return next((node for node, s in ended.items() if s.fault), next(iter(ended), ""))
+
+    def note_fault(self, job: Job, fault: m.ProgramFault) -> None:
+        """Note the error with which the program of a group ends; the first one is the cause."""
+        if fault.group in job.groups:
+            why = "".join(char if char.isprintable() else " " for char in fault.why)
+            self._faults.setdefault(job.id, {}).setdefault(fault.group, why[:MOST_CHARACTERS])
+
+    def forget_faults(self, job: int) -> None:
+        """Drop what the program of a job that has ended has reported."""
+        self._faults.pop(job, None)
 
     def arrange(self, job: Job) -> bool:
         """Start the groups of a job that do not run, and end those that it does not have.
@@ -112,14 +163,11 @@ class JobStartup:
                 self._start(job, group, "join" if joins else "first")
             if self.placements.has_hosts:
                 self._arrange_hosts(job, group)
+        grace_s = self._kill_wait_s if job.cause in _PATIENT else GRACE_S
         for node, status in known:
             if status.alive and status.group not in wanted:
-                self.kill(
-                    node,
-                    job.id,
-                    status.group,
-                    job.why or "the job does not have this group any more",
-                )
+                why = job.why or "the job does not have this group any more"
+                self.kill(node, job.id, status.group, why, grace_s)
         self._sweep(job.id, before, known)
         if job.state is not JobState.RUNNING:
             return not known and not before and job.state is JobState.PENDING
@@ -163,6 +211,7 @@ class JobStartup:
             command=command,
             cwd=launch.cwd,
             cpus=cpus.get(node, {}),
+            own_folders=[str(self._directory.path)],
         )
         self._command(node, job.id, group, order)
 
@@ -236,6 +285,10 @@ class JobStartup:
         """Let an agent end a group; without grace mpiexec prints no error message either."""
         self._command(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
 
+    def end_soon(self) -> None:
+        """End cancelled jobs like groups that are not needed any more: the service stops."""
+        self._kill_wait_s = min(self._kill_wait_s, GRACE_S)
+
     def let_end(self, job: Job, group: int) -> None:
         """Allow a group that was sent SIGTERM `REPEAT_S` to end before it is killed."""
         self._sent_at[f"{self.node_of(job, group)} KillGroup", job.id, group] = time.monotonic()
@@ -284,15 +337,15 @@ class JobStartup:
             argv=launch.submission.argv,
             cwd=launch.submission.cwd,
             environment=environment,
-            output=output_path(job.id, launch.submission),
+            output=output_path(job.id, launch.submission, self.host_of(job)),
             hosts=hosts if spans else [],
             rank_hosts=self.placements.rank_hosts(job, group, launch.submission.placement)
             if spans
             else [],
             address=self._monitor.agents[hosts[0]].address if spans else "",
             truncate=group == FIRST_GROUP and launch.submission.open_mode == "truncate",
-            binds=bool(cpus),
             cpus=cpus.get(hosts[0], {}),
+            own_folders=[str(self._directory.path)],
         )
         self._command(self.node_of(job, group), job.id, group, order)
 
@@ -318,3 +371,18 @@ class JobStartup:
         """Drop the send times that `_command` does not need any more."""
         now = time.monotonic()
         self._sent_at = {key: at for key, at in self._sent_at.items() if now - at < REPEAT_S}
+
+
+def _joint_end(parts: list[m.GroupStatus]) -> m.GroupStatus:
+    """Return the end of a group on several hosts from its ends on each of them, the first first.
+
+    SIGKILL counts less than other ends, because hydra ends the other ranks by it after a failure.
+    """
+
+    def weight(part: m.GroupStatus) -> int:
+        if part.fault:
+            return 0
+        failed_itself = part.rank >= 0
+        return 3 - failed_itself - (failed_itself and part.signal != signal.SIGKILL)
+
+    return replace(min(parts, key=weight), began=any(part.began for part in parts))

@@ -11,18 +11,26 @@ nodes were removed, so a restarted service does not serve them either.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from reshape.errors import ReshapeError, nearest
 from reshape.wire import messages as m
 from scheduler.model.events import DrainChanged, Event, NodeLost, NodeRemoved
-from scheduler.model.job import FINAL
+from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.sites.site import Site
 from scheduler.text.counts import listed
+from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)
+
+
+#: Jobs that a node fails to start before it drains.
+MOST_UNSTARTED = 2
+#: Seconds for which a failed start counts.
+COUNTED_S = 3600.0
 
 
 class NodeStates:
@@ -30,6 +38,8 @@ class NodeStates:
 
     def __init__(self, core: Site, monitor: SystemMonitor) -> None:
         self._core, self._monitor = core, monitor
+        # Node -> job -> time of its failed start there.
+        self._unstarted: dict[str, dict[int, float]] = {}
 
     def table(self) -> list[m.NodeInfo]:
         """Describe all nodes, in the order of the configuration."""
@@ -80,6 +90,53 @@ class NodeStates:
                 events += [NodeLost(now, name), NodeRemoved(now, name)]
         return events
 
+    def drain_failing(self, jobs: Iterable[int], now: float) -> list[Event]:
+        """Return the events by which nodes drain that have failed to start several jobs.
+
+        Parameters
+        ----------
+        jobs : jobs of which an agent has reported something.
+        """
+        events: list[Event] = []
+        for number in jobs:
+            for name, why in self._failed_starts(number).items():
+                if (node := self._core.machine.nodes.get(name)) is None or node.is_left:
+                    continue
+                before = self._unstarted.get(name, {})
+                failed = {job: at for job, at in before.items() if now - at < COUNTED_S}
+                failed[number] = now
+                self._unstarted[name] = failed
+                if len(failed) >= MOST_UNSTARTED:
+                    del self._unstarted[name]
+                    reason = f"{listed('job', sorted(failed))} could not start here: {why}"
+                    log.error("drain node=%s: %s", name, reason)
+                    events.append(DrainChanged(now, name, True, reason))
+        return events
+
+    def _failed_starts(self, number: int) -> dict[str, str]:
+        """Find the nodes that have failed to start a job for a reason of their own, and why.
+
+        If it is not known whose reason it is, that of a job that has failed on several nodes is
+        taken for one of the job.
+        """
+        job = self._core.live.get(number)
+        if job is None or job.state is JobState.COMPLETING:
+            return {}
+        failed = {
+            node: status
+            for node, status in self._monitor.statuses(number)
+            if status.group in job.groups and not (status.alive or status.began)
+        }
+        by_node = {node: s.why for node, s in failed.items() if s.fault == "node"}
+        if by_node or any(status.fault for status in failed.values()):
+            return by_node
+        by_node = {node: s.why for node, s in failed.items() if s.exit_code or s.signal}
+        others = [jobs for node, jobs in self._unstarted.items() if node not in by_node]
+        elsewhere = [jobs for jobs in others if by_node and number in jobs]
+        for jobs in elsewhere:
+            del jobs[number]
+        return {} if elsewhere else by_node
+
     def change(self, change: m.ChangeNode, now: float) -> DrainChanged:
         """Return the event by which a node drains or is resumed.
 
@@ -93,6 +150,7 @@ class NodeStates:
         if node.is_left == change.drains:
             state = "drains already" if node.drains else "does not drain"
             raise ReshapeError(f"node {change.node} {state}")
+        check_text(change.why, "the reason", LONGEST_REASON)
         return DrainChanged(now, change.node, change.drains, change.why)
 
     def remove(self, name: str, now: float) -> NodeRemoved:

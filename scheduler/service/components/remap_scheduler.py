@@ -30,6 +30,7 @@ from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import Transaction, Transactions
 from scheduler.sites.site import Site
+from scheduler.text.plain import LONGEST_REASON
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ class RemapScheduler:
             return []
         if report.ok:
             return self._commit(job, transaction, report.times)
-        return self._fail(job, transaction, report.why)
+        return self._fail(job, transaction, report.why[:LONGEST_REASON])
 
     def _commit(self, job: Job, transaction: Transaction, times: ResizeTimes) -> list[Event]:
         transaction.times = times

@@ -75,6 +75,7 @@ class SystemMonitor:
     pool_nodes : names of the nodes that elastic pools may have, granted or not.
     has_hosts : whether a node was ever on another host than the service.
     changed_jobs : jobs whose groups have changed in reports that the driver has not taken yet.
+    started : (job, group) of groups that were ever reported as alive.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class SystemMonitor:
         self.nodes = {node.name: node.processors for node in self._nodes.values()}
         self.agents: dict[str, AgentState] = {}
         self.changed_jobs: set[int] = set()
+        self.started: set[tuple[int, int]] = set()
         self._listened_s = 0.0  # time in which the service was able to receive reports
         self._ticked_at = time.monotonic()
         self._starts = AgentStarts(directory, self._nodes.values(), ssh)
@@ -169,7 +171,8 @@ class SystemMonitor:
         self._note(identity, hello, known, served_before)
         if hello.ends:
             log.info("agent ends node=%s", hello.node)
-            events.append(self._lose(hello.node, now, ()))
+            # The next agent reports the restart points, if it comes in time.
+            events.append(self._lose(hello.node, now, None if hello.keeps_memory else ()))
         return events
 
     def _replaced(self, hello: m.AgentHello, now: float) -> NodeLost:
@@ -322,6 +325,8 @@ class SystemMonitor:
         groups: dict[int, dict[int, m.GroupStatus]] = {}
         for status in hello.groups:
             groups.setdefault(status.job, {})[status.group] = status
+            if status.alive or status.began:
+                self.started.add((status.job, status.group))
         restart_points = set(hello.restart_points)
         before = AgentState(identity, hello.pid, 0.0) if known is None else known
         folders = set(hello.folders)

@@ -14,7 +14,9 @@ from scheduler.pools.options import check_pool_name, parse_pool_options
 from scheduler.pools.view import AllocationState
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
+from scheduler.service.record.wall_times import moved_time
 from scheduler.text.counts import counted
+from scheduler.text.plain import LONGEST_REASON, check_text
 from scheduler.text.times import format_moment, format_time
 
 
@@ -42,6 +44,7 @@ def answer_pool_message(
                 raise ReshapeError(str(error)) from None
             return None
         case m.ChangePool(name=name, action="pause", why=why):
+            check_text(why, "the reason", LONGEST_REASON)
             pools.pause(name, why or "an administrator paused it")
         case m.ChangePool(name=name, action="resume"):
             pools.resume(name)
@@ -54,7 +57,7 @@ def answer_pool_message(
 
 def describe(pools: LivePools, live: LivePool) -> m.PoolInfo:
     """Describe a pool for tables and JSON."""
-    record = live.record.pool
+    record, ahead_s = live.record.pool, pools.clock.ahead_s
     state, reason = state_of(pools, live)
     return m.PoolInfo(
         name=live.name,
@@ -71,9 +74,9 @@ def describe(pools: LivePools, live: LivePool) -> m.PoolInfo:
                 id=each.id,
                 state=each.state.value,
                 nodes=list(each.nodes),
-                submitted_at=each.submitted_at,
-                started_at=each.granted_at,
-                ends_at=None if each.ends_at == inf else each.ends_at,
+                submitted_at=each.submitted_at + ahead_s,
+                started_at=moved_time(each.granted_at, ahead_s),
+                ends_at=None if each.ends_at == inf else each.ends_at + ahead_s,
                 idle=pools.idle(each),
             )
             for each in record.allocations.values()
@@ -89,8 +92,8 @@ def state_of(pools: LivePools, live: LivePool) -> tuple[str, str]:
         return "removing", record.paused
     if record.paused:
         return "paused", record.paused
-    if pools.now() < record.not_before and isfinite(record.not_before):
-        until = format_moment(record.not_before)
+    if pools.clock() < record.not_before and isfinite(record.not_before):
+        until = format_moment(record.not_before + pools.clock.ahead_s)
         return "waiting", f"it submits again at {until}, after {fault}"
     return "active", fault
 

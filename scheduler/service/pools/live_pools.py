@@ -68,7 +68,7 @@ class LivePools:
         batch_systems: Mapping[str, Callable[[], BatchSystem]],
     ) -> None:
         self._core, self._monitor, self._journal = core.principal, monitor, journal
-        self._clock, self._admission, self._directory = clock, admission, directory
+        self.clock, self._admission, self._directory = clock, admission, directory
         self._jobs = BatchJobs(batch_systems)
         self._nodes = PoolNodes(self._core, monitor, clock)
         self._service = directory.memory.name
@@ -193,10 +193,6 @@ class LivePools:
         if live.record.removing:
             raise ReshapeError(f"pool {name} is being removed")
         return live
-
-    def now(self) -> float:
-        """Return the time now, seconds on the clock of the service."""
-        return self._clock()
 
     def idle(self, each: PoolAllocation) -> int:
         """Count the processors of an allocation that a job may get now."""
@@ -411,7 +407,7 @@ class LivePools:
 
     def _cancel(self, live: LivePool, each: PoolAllocation, why: str = "") -> None:
         """Cancel the batch job of an allocation, once without a reason; log a reason."""
-        now = self._clock()
+        now = self.clock()
         sighting = live.sighting(each, now)
         if not each.id or (sighting.cancelled_at is not None and not why):
             return

@@ -30,7 +30,9 @@ from scheduler.service.reading.forecast_questions import (
     StartsQuestion,
     WaitingQuestion,
 )
+from scheduler.service.reading.forecast_times import Answer, by_wall_clock
 from scheduler.service.reading.reader_process import answer_questions
+from scheduler.service.record.clock import noted_ahead_s
 
 #: Added to the niceness, because a forecast takes all of a processor.
 NICENESS = 10
@@ -58,11 +60,12 @@ class Forecaster:
         """Answer a question with the frames of a message; an error is answered with `Failure`."""
         try:
             found = self._answer(question, self._recorded_state(question.now))
+            found = by_wall_clock(found, noted_ahead_s(self._journal))
             return encode(m.ForecastResult(id=request, found=msgspec.to_builtins(found)))
         except (ReshapeError, ProtocolError) as error:
             return encode(m.Failure(id=request, message=str(error)))
 
-    def _answer(self, question: ForecastQuestion, state: RecordedState) -> Any:
+    def _answer(self, question: ForecastQuestion, state: RecordedState) -> Answer:
         if isinstance(question, StartsQuestion):
             _check_horizon(question.query.horizon_s)
             horizon_s = _horizon(question.query.horizon_s)
@@ -80,7 +83,8 @@ class Forecaster:
         }
         if isinstance(question, WaitingQuestion):
             try:
-                return waiting(state, question.query.job, **drawn)
+                ahead_s = noted_ahead_s(self._journal)
+                return waiting(state, question.query.job, **drawn, ahead_s=ahead_s)
             except KeyError:
                 raise ReshapeError(f"job {question.query.job} is not queued any more") from None
         if question.refusal or question.spec is None:

@@ -14,9 +14,11 @@ from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.codec import PROTOCOL, encode
 from scheduler.replay.journal_reader import JournalReader
-from scheduler.service.record.ended_jobs import page
+from scheduler.service.record.clock import noted_ahead_s
+from scheduler.service.record.ended_jobs import page, recorded_job
 from scheduler.service.record.explanations import explanation_lines
 from scheduler.service.record.retention import removed_lines
+from scheduler.service.record.wall_times import ahead_of_job_s
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -74,11 +76,14 @@ def _listing(journal: JournalReader, request: int, question: ListQuestion) -> _J
 
 def _explanation(journal: JournalReader, request: int, question: ExplainQuestion) -> m.Explanation:
     number = question.job
+    job = recorded_job(journal, number)
+    ahead_s = noted_ahead_s(journal) if job is None else ahead_of_job_s(journal, job)
     lines = explanation_lines(
         journal.events_of(number),
         journal.orders_of(number, routine=True),
         journal.phases_of(number),
+        ahead_s,
     )
-    lines += removed_lines(journal, number)
+    lines += removed_lines(journal, number, ahead_s)
     lines.sort(key=lambda line: line.at)
     return m.Explanation(id=request, job=number, lines=[*lines, *question.present])

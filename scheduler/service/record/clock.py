@@ -1,10 +1,16 @@
-"""The clock of a service: wall time that advances with the monotonic clock.
+"""The clock of a service: Unix time that advances with the monotonic clock, whatever is set.
 
 Walltimes and waits are durations, so a step of the wall clock (an administrator, NTP, a resumed
-virtual machine) must not change them. The service notes once in its journal which wall time belongs
-to which monotonic reading; from then on its time is that wall time plus the monotonic seconds that
+virtual machine) must not change them. The service notes in its journal which wall time belongs to
+which monotonic reading; from then on its time is that wall time plus the monotonic seconds that
 have passed. The note holds for all services of the directory until the machine is booted again,
 because the monotonic clock counts from the boot.
+
+What people read and what they write, such as the start of a reservation, is by wall clock. The note
+also has the number of seconds by which the wall clock is ahead of the clock of the service. When
+the wall clock is set, this number changes, and the event `ClockSet` tells the core. The times of a
+job that has ended remain those that the wall clock showed at its end (`scheduler.service.record
+.wall_times`).
 """
 
 from __future__ import annotations
@@ -15,15 +21,42 @@ from pathlib import Path
 
 import msgspec
 
+from scheduler.replay.journal_reader import JournalReader
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: Changes of the wall clock below this many seconds are left until they have added up to it.
+LEAST_STEP_S = 1.0
 
 
 class ClockAnchor(msgspec.Struct, frozen=True):
-    """A wall time (Unix seconds) and the monotonic reading (seconds) of the same moment."""
+    """A time of the service (Unix seconds) and the monotonic reading (s) of the same moment.
+
+    Parameters
+    ----------
+    boot : identifies the boot whose monotonic clock it is.
+    ahead_s : wall clock minus the clock of the service as it was noted last, seconds.
+    """
 
     boot: str
     monotonic: float
     at: float
+    ahead_s: float = 0.0
+
+
+def noted_anchor(journal: JournalReader) -> ClockAnchor | None:
+    """Return the anchor that a journal holds; None if there is none, or it cannot be read."""
+    text = journal.meta("clock")
+    try:
+        return None if text is None else msgspec.json.decode(text, type=ClockAnchor)
+    except msgspec.DecodeError as error:
+        journal.report_unreadable("the anchor of the clock", error)
+        return None
+
+
+def noted_ahead_s(journal: JournalReader) -> float:
+    """Return by how much the wall clock is ahead of the service's, as a journal says, seconds."""
+    anchor = noted_anchor(journal)
+    return 0.0 if anchor is None else anchor.ahead_s
 
 
 def boot_id() -> str:
@@ -40,7 +73,8 @@ class Clock:
     Parameters
     ----------
     noted : anchor of an earlier service of the directory, None if there was none. It is used if it
-        belongs to the present boot; otherwise the wall clock gives a new one.
+        belongs to the present boot; otherwise the wall clock gives a new one, and `step` tells by
+        how much the times in the journal move.
     earliest : latest time in the journal, Unix seconds; the clock does not start before it.
     wall, monotonic : read the two clocks, seconds.
     boot : identifies the present boot.
@@ -51,20 +85,46 @@ class Clock:
         noted: ClockAnchor | None = None,
         earliest: float = 0.0,
         *,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         boot: str | None = None,
     ) -> None:
         boot = boot_id() if boot is None else boot
-        self._monotonic = monotonic
+        self._wall, self._monotonic = wall or time.time, monotonic
         now = monotonic()
         if noted is None or not boot or noted.boot != boot or noted.monotonic > now:
-            noted = ClockAnchor(boot, now, wall())
+            ahead_s = 0.0 if noted is None else noted.ahead_s
+            noted = ClockAnchor(boot, now, self._wall(), ahead_s)
         late = earliest - (noted.at + now - noted.monotonic)
         if late > 0:
-            noted = ClockAnchor(boot, noted.monotonic, noted.at + late)
+            noted = msgspec.structs.replace(noted, at=noted.at + late)
         self.anchor = noted
 
     def __call__(self) -> float:
-        """Return the time now, Unix seconds."""
+        """Return the time of the service now, Unix seconds."""
         return self.anchor.at + (self._monotonic() - self.anchor.monotonic)
+
+    @property
+    def ahead_s(self) -> float:
+        """Wall clock minus the clock of the service, as of the last `step`, seconds."""
+        return self.anchor.ahead_s
+
+    def wall(self) -> float:
+        """Return the time that people read now, Unix seconds."""
+        return self() + self.ahead_s
+
+    def step(self) -> float:
+        """Note a change of the wall clock, and return by how much it was set forward, seconds.
+
+        Returns
+        -------
+        0 if it was not set, or by less than `LEAST_STEP_S`.
+        """
+        before = self()
+        wall = self._wall()
+        unsure_s = self() - before  # the process may have paused between the two clocks
+        by_s = wall - before - self.ahead_s
+        if abs(by_s) < LEAST_STEP_S + unsure_s:
+            return 0.0
+        self.anchor = msgspec.structs.replace(self.anchor, ahead_s=self.ahead_s + by_s)
+        return by_s

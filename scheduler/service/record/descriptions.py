@@ -9,12 +9,15 @@ from pathlib import Path
 import msgspec
 
 from reshape.wire import messages as m
-from scheduler.model.events import Event
-from scheduler.model.job import Job
+from scheduler.model.events import Event, JobEnded
+from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
+from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
-from scheduler.service.record.explanations import allocation, resizes
+from scheduler.service.record.explanations import resizes
+from scheduler.service.record.wall_times import ahead_of_job_s, moved_info
+from scheduler.text.output_names import output_name
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.JobInfo)
@@ -42,7 +45,9 @@ def describe(
     now: float,
     *,
     reason: str,
+    ahead_s: float = 0.0,
     nodes: Sequence[str] = (),
+    host: str = "",
     iteration: int = 0,
     iteration_s: float = 0.0,
 ) -> m.JobInfo:
@@ -52,7 +57,9 @@ def describe(
     ----------
     now : the service's clock, Unix seconds.
     reason : why it waits, is resized or ended.
+    ahead_s : wall clock minus the service's clock, seconds; the times described are wall times.
     nodes : names of the nodes of its processors.
+    host : that of its first group, "" if it has none.
     iteration, iteration_s : its progress as it reported it last.
     """
     events: list[Event] = []
@@ -64,7 +71,8 @@ def describe(
     processors = ProcSet()
     for part in job.groups.values():
         processors |= part
-    return m.JobInfo(
+    history = job.recorded_history
+    info = m.JobInfo(
         job=job.id,
         name=job.spec.name,
         user=job.spec.user,
@@ -86,10 +94,10 @@ def describe(
         iteration=iteration,
         iteration_s=iteration_s,
         sizes=list(job.sizes),
-        resizes=resizes(job, events, orders),
+        resizes=resizes(job, events, orders, ahead_s),
         allocation=held,
         facts=journal.facts(job.id),
-        output=output_path(job.id, submission),
+        output=output_path(job.id, submission, host),
         argv=submission.argv,
         redirected_at=job.redirected_at,
         queue=job.spec.queue,
@@ -102,7 +110,10 @@ def describe(
         max_memory_mib=journal.max_memory_mib(job.id),
         requeues=job.requeues,
         shared=dict(job.spec.shared),
+        last_lines=_last_lines(events) if job.state in FINAL else "",
+        failed_resizes="" if history is None else history.failures_text(),
     )
+    return moved_info(info, ahead_s)
 
 
 def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
@@ -110,7 +121,8 @@ def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
     assert job.ended_at is not None
     found = [submission for _, _, submission in journal.jobs([job.id])]
     submission = found[0] if found else lost_submission()
-    return describe(job, journal, submission, job.ended_at, reason=job.why)
+    ahead_s = ahead_of_job_s(journal, job)
+    return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
 
 
 def processor_seconds(
@@ -145,6 +157,13 @@ def processor_seconds(
     return found
 
 
-def output_path(job: int, submission: m.Submission) -> str:
-    """Return the file a job writes to, with `%{JOB_ID}` replaced."""
-    return str(Path(submission.cwd) / submission.output.replace("%{JOB_ID}", str(job)))
+def _last_lines(events: Sequence[Event]) -> str:
+    """Last lines of the output, as the last end of the job reports them."""
+    return next((e.last_lines for e in reversed(events) if isinstance(e, JobEnded)), "")
+
+
+def output_path(job: int, submission: m.Submission, host: str = "") -> str:
+    """Return the file that a job writes to on a host, its placeholders replaced."""
+    name, user = submission.name, submission.user
+    output = output_name(submission.output, job=job, name=name, user=user, host=host)
+    return str(Path(submission.cwd) / output)

@@ -13,7 +13,8 @@ import msgspec
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from scheduler.model.job import FINAL, Job
-from scheduler.replay.journal_reader import JournalReader
+from scheduler.replay.journal_reader import RECORD, SUMMARY, JournalReader
+from scheduler.replay.seals import unseal
 from scheduler.service.record.descriptions import decode_summary, describe_ended
 from scheduler.state.records import decode_job
 
@@ -25,7 +26,7 @@ def recorded_job(journal: JournalReader, number: int) -> Job | None:
     """Return a job as it was recorded last, None if there is no record that can be read."""
     for (record,) in journal.rows("SELECT record FROM records WHERE job=?", number):
         try:
-            return decode_job(record)
+            return decode_job(unseal(RECORD.format(number), record))
         except msgspec.DecodeError as error:
             journal.report_unreadable(f"the record of job {number}", error)
     return None
@@ -43,11 +44,21 @@ def ended_info(journal: JournalReader, job: Job) -> m.JobInfo:
 
 def _noted(journal: JournalReader, number: int) -> m.JobInfo | None:
     for (summary,) in journal.rows("SELECT summary FROM summaries WHERE job=?", number):
-        try:
-            return decode_summary(summary)
-        except msgspec.DecodeError as error:
-            journal.report_unreadable(f"the description of job {number}", error)
+        if (plain := _readable(journal, number, summary)) is not None:
+            return decode_summary(plain)
     return None
+
+
+def _readable(journal: JournalReader, number: int, summary: bytes) -> bytes | None:
+    """Return a noted description that can be decoded, None if it is damaged."""
+    try:
+        plain = unseal(SUMMARY.format(number), summary)
+        if plain is summary:  # of an earlier release, which wrote no checksums
+            decode_summary(plain)
+    except msgspec.DecodeError as error:
+        journal.report_unreadable(f"the description of job {number}", error)
+        return None
+    return plain
 
 
 class Page(msgspec.Struct):
@@ -76,8 +87,8 @@ def page(journal: JournalReader, query: m.ListJobs) -> Page:
     rows = list(_matching(journal, query, limit + 1))
     found = {}
     for number, summary in rows[:limit]:
-        if summary is not None:
-            found[number] = msgspec.Raw(summary)
+        if summary is not None and (plain := _readable(journal, number, summary)) is not None:
+            found[number] = msgspec.Raw(plain)
         elif (job := recorded_job(journal, number)) is not None:
             found[number] = msgspec.Raw(msgspec.msgpack.encode(describe_ended(job, journal)))
     return Page(found, rows[limit - 1][0] if len(rows) > limit else None)

@@ -1,11 +1,8 @@
-"""A job's history derived from the journal: explanation, resizes, allocation over time."""
+"""A job's history derived from the journal: explanation and resizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
-
-import msgspec
+from collections.abc import Sequence
 
 from reshape.wire import messages as m
 from scheduler.model.events import (
@@ -23,53 +20,43 @@ from scheduler.model.orders import (
     Continue,
     Contract,
     Expand,
+    GiveUp,
     Kill,
     Order,
     Reason,
     Requeue,
     Start,
 )
-from scheduler.model.procset import ProcSet
+from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
 from scheduler.text.counts import noun
-from scheduler.text.times import format_moment
-
-#: Facts of reasons that are times of the service, s.
-MOMENTS = ("at", "begin", "end", "earliest")
-Orders: TypeAlias = Sequence[tuple[float, Order]]
 
 
-def _merged(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Event | Order]]:
-    """Merge events and orders by time; at one instant events come first."""
-    merged: list[tuple[float, int, Event | Order]] = [(event.at, 0, event) for event in events]
-    merged += [(at, 1, order) for at, order in orders]
-    merged.sort(key=lambda entry: entry[:2])
-    return ((at, what) for at, _, what in merged)
+def because(reason: Reason, ahead_s: float) -> str:
+    """Format a reason; moments that it names become dates and times of day.
 
-
-def because(reason: Reason) -> str:
-    """Format a reason; moments that it names become dates and times of day."""
-    facts = dict(reason.facts)
-    for name in MOMENTS:
-        at = facts.get(name)
-        if isinstance(at, float):
-            facts[name] = format_moment(at)
-    if facts != reason.facts:
-        reason = msgspec.structs.replace(reason, facts=facts)
-    return str(reason)
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds.
+    """
+    return str(reason.dated(ahead_s))
 
 
 def explanation_lines(
-    events: Sequence[Event], orders: Orders, phases: Sequence[Phase]
+    events: Sequence[Event], orders: Orders, phases: Sequence[Phase], ahead_s: float = 0.0
 ) -> list[m.Story]:
     """Describe what happened to a job and why, oldest first.
 
     Equal decisions to continue in a row give one line.
+
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds; the lines have wall times.
     """
     lines: list[m.Story] = []
     last_continue = ""
     done: set[int] = set()  # resizes; their ends may be reported more than once
-    for at, what in _merged(events, orders):
+    for at, what in merged(events, orders):
         if isinstance(what, ResizeDone):
             if what.serial in done:
                 continue
@@ -77,11 +64,11 @@ def explanation_lines(
         if isinstance(what, Continue):
             if what.reason.rule == RESIZE_UNDER_WAY:  # the lines of the resize say so
                 continue
-            if because(what.reason) != last_continue:
-                lines.append(m.Story(at=at, text=f"continues: {because(what.reason)}"))
-            last_continue = because(what.reason)
+            if because(what.reason, ahead_s) != last_continue:
+                lines.append(m.Story(at=at, text=f"continues: {because(what.reason, ahead_s)}"))
+            last_continue = because(what.reason, ahead_s)
             continue
-        text = _sentence(what)
+        text = _sentence(what, ahead_s)
         if text:
             lines.append(m.Story(at=at, text=text))
             last_continue = ""
@@ -91,7 +78,7 @@ def explanation_lines(
                 m.Story(at=phase.at, text=f"resize {phase.serial}: {_PHASES[phase.phase]}")
             )
     lines.sort(key=lambda line: line.at)
-    return lines
+    return [m.Story(at=line.at + ahead_s, text=line.text) for line in lines]
 
 
 _PHASES = {
@@ -101,7 +88,7 @@ _PHASES = {
 }
 
 
-def _sentence(what: Event | Order) -> str:
+def _sentence(what: Event | Order, ahead_s: float) -> str:
     match what:
         case JobSubmitted():
             spec = what.spec
@@ -112,15 +99,16 @@ def _sentence(what: Event | Order) -> str:
             return f"submitted for {spec.processors}{most} {units}{more}, {spec.walltime_s:g} s"
         case Start():
             verb = "restarts from its last resize point" if what.restart else "starts"
-            return f"{verb} on processors {what.processors}: {because(what.reason)}"
+            return f"{verb} on processors {what.processors}: {because(what.reason, ahead_s)}"
         case JobStarted():
             return "is running"
         case Expand():
-            with_them = f"with processors {what.processors}: {because(what.reason)}"
+            with_them = f"with processors {what.processors}: {because(what.reason, ahead_s)}"
             return f"is to expand to {what.to} {with_them}"
         case Contract():
             groups = ", ".join(map(str, what.groups))
-            return f"is to contract to {what.to}, groups {groups} leave: {because(what.reason)}"
+            why = because(what.reason, ahead_s)
+            return f"is to contract to {what.to}, groups {groups} leave: {why}"
         case ResizeDone():
             times = what.times
             return (
@@ -133,52 +121,29 @@ def _sentence(what: Event | Order) -> str:
         case JobCancelled():
             return f"is to be cancelled: {what.why}"
         case Kill():
-            return f"is to be ended: {because(what.reason)}"
+            return f"is to be ended: {because(what.reason, ahead_s)}"
+        case GiveUp():
+            return f"is not resized any more in this direction: {because(what.reason, ahead_s)}"
         case Requeue():
             if what.reason.rule == "requeue":
-                return f"goes back to the queue: {because(what.reason)}"
+                return f"goes back to the queue: {because(what.reason, ahead_s)}"
             begins = "moves to the redirection group and starts from the beginning"
-            return f"{begins}: {because(what.reason)}"
+            return f"{begins}: {because(what.reason, ahead_s)}"
         case JobEnded():
             why = f": {what.why}" if what.why else ""
             return f"ended with exit code {what.exit_code}:{what.signal}{why}"
     return ""
 
 
-def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str]]:
-    """Return (time, processors as in "0-3 7") of each change of an allocation; "" at the end."""
-    groups: dict[int, ProcSet] = {}
-    pending: Expand | Contract | None = None
-    history: list[tuple[float, str]] = []
-    for at, what in _merged(events, orders):
-        match what:
-            case Start(groups=dict(several)):
-                groups = several.copy()
-            case Start():
-                groups = {what.group: what.processors}
-            case Expand():
-                groups[what.group], pending = what.processors, what
-            case Contract():
-                pending = what
-            case ResizeDone() if isinstance(pending, Contract) and pending.serial == what.serial:
-                for group in pending.groups:
-                    groups.pop(group, None)
-            case ResizeFailed() if isinstance(pending, Expand) and pending.serial == what.serial:
-                groups.pop(pending.group, None)
-            case JobEnded():
-                groups = {}
-            case _:
-                continue
-        held = ProcSet()
-        for part in groups.values():
-            held |= part
-        if not history or history[-1][1] != str(held):
-            history.append((at, str(held)))
-    return history
+def resizes(
+    job: Job, events: Sequence[Event], orders: Orders, ahead_s: float = 0.0
+) -> list[m.ResizeInfo]:
+    """List every resize of a job with its outcome and the time of each phase.
 
-
-def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeInfo]:
-    """List every resize of a job with its outcome and the time of each phase."""
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds, for moments in reasons.
+    """
     ends = {e.serial: e for e in events if isinstance(e, ResizeDone | ResizeFailed)}
     size = job.spec.processors
     found: list[m.ResizeInfo] = []
@@ -195,7 +160,7 @@ def resizes(job: Job, events: Sequence[Event], orders: Orders) -> list[m.ResizeI
             old=size,
             new=order.to,
             outcome="under way" if job.ended_at is None else "ended with the job",
-            reason=because(order.reason),
+            reason=because(order.reason, ahead_s),
         )
         match ends.get(order.serial):
             case ResizeDone(times=times):

@@ -4,16 +4,18 @@
 one turn of the service's loop becomes one transaction at the end of the turn (`commit`), before any
 message of the turn is sent. A transaction that holds a submission is synced to the disk
 (`durable`), so that many submissions of one turn cost one sync. Other transactions survive the
-death of the service at once, and that of the machine except for the last few seconds.
+death of the service at once, and that of the machine except for the last few seconds. A mark beside
+the journal tells whether a part of it is missing
+(:mod:`scheduler.service.record.high_water_mark`).
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-import os
 import sqlite3
-from collections.abc import Iterable, Sequence
-from math import inf, isfinite
+from collections.abc import Collection, Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,64 +27,29 @@ from scheduler.model.events import Event
 from scheduler.model.job import Job
 from scheduler.model.orders import Order
 from scheduler.replay.journal_reader import (
-    FORMAT,
+    IDENTITY,
     MEASURED,
-    ROUTINE,
+    RECORD,
+    SEQUENCE,
+    SITE,
+    SUBMISSION,
+    SUMMARY,
     Facts,
     JournalReader,
     encode_event,
     encode_order,
-    reading,
 )
-from scheduler.service.record.clock import ClockAnchor
+from scheduler.replay.seals import seal
+from scheduler.service.record.clock import ClockAnchor, noted_ahead_s
+from scheduler.service.record.high_water_mark import HighWaterMark
+from scheduler.service.record.opening import (
+    JournalFullError,
+    free_bytes,
+    lacks_room,
+    open_journal,
+)
 from scheduler.state.records import SiteRecord, encode_job, encode_site
 
-#: Ended jobs are listed by the time of their end; each index answers filters by its columns alone.
-_ENDED_INDICES = "\n".join(
-    f"CREATE INDEX IF NOT EXISTS ended_by_{name} ON records ({columns}) WHERE ended_at IS NOT NULL;"
-    for name, columns in (
-        ("time", "ended_at, user, state, name"),
-        ("user", "user, ended_at, state, name"),
-        ("state", "state, ended_at, user, name"),
-        ("name", "name, ended_at, user, state"),
-        ("user_and_state", "user, state, ended_at, name"),
-    )
-)
-_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS settings (batch INTEGER PRIMARY KEY, settings BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS jobs (job INTEGER PRIMARY KEY, token TEXT NOT NULL,
-                                 submission BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL,
-                                   job INTEGER, kind TEXT NOT NULL, event BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS orders (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL,
-                                   job INTEGER, kind TEXT NOT NULL, at REAL NOT NULL,
-                                   "order" BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS phases (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL,
-                                   serial INTEGER NOT NULL, at REAL NOT NULL,
-                                   phase TEXT NOT NULL, detail TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS facts (job INTEGER PRIMARY KEY, facts BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS keys (job INTEGER PRIMARY KEY, user TEXT NOT NULL,
-                                 key TEXT NOT NULL, UNIQUE (user, key));
-CREATE TABLE IF NOT EXISTS memory (job INTEGER PRIMARY KEY, mib INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL,
-                                    user TEXT NOT NULL, name TEXT NOT NULL,
-                                    submitted_at REAL NOT NULL, ended_at REAL,
-                                    batch INTEGER NOT NULL, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS pools (name TEXT PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS site (key INTEGER PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS sums (job INTEGER NOT NULL, size INTEGER NOT NULL,
-                                 points INTEGER NOT NULL, iteration_s REAL NOT NULL,
-                                 last_at REAL NOT NULL, PRIMARY KEY (job, size)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS events_of_job ON events (job) WHERE kind NOT IN {ROUTINE};
-CREATE INDEX IF NOT EXISTS orders_of_job ON orders (job);
-CREATE INDEX IF NOT EXISTS changes_of_job ON orders (job) WHERE kind NOT IN {ROUTINE};
-CREATE INDEX IF NOT EXISTS phases_of_job ON phases (job);
-CREATE INDEX IF NOT EXISTS records_not_ended ON records (job) WHERE ended_at IS NULL;
-CREATE TABLE IF NOT EXISTS summaries (job INTEGER PRIMARY KEY, summary BLOB NOT NULL);
-{_ENDED_INDICES}
-INSERT OR REPLACE INTO meta VALUES ('format', '{FORMAT}');
-"""
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
 _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?, ?)'
 _JOB = "INSERT INTO jobs VALUES (?, ?, ?)"
@@ -100,8 +67,8 @@ _SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
 _REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
 _SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
-#: Free space with which SQLite can still write, and below which submissions are refused.
-_PAGE_BYTES, RESERVE_BYTES = 1 << 16, 1 << 20
+#: Free space below which submissions are refused.
+RESERVE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -109,40 +76,35 @@ Statements: TypeAlias = dict[str, list[Sequence[object]]]
 json = msgspec.json.Encoder()
 
 
-class JournalFullError(ReshapeError):
-    """There is no room on the disk of the journal."""
-
-
 class Journal(JournalReader):
     """The journal in one file, for its owner alone (mode 0600).
 
     Only one service writes it; the lock of the service directory ensures that.
 
+    Parameters
+    ----------
+    accept_loss : open a journal that ends before its mark, too.
+
     Raises
     ------
-    ReshapeError : the file is no journal, or one of another format.
+    ReshapeError : see `scheduler.service.record.opening.open_journal`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, accept_loss: bool = False) -> None:
         self._pending: Statements = {}
         self._executed: Statements = {}  # in the open transaction
         self._durable = self._syncs = False
         self._has_room = False  # as `check_room` found in this turn
         self._site_noted = b""
-        _check_format(path)
-        _make_private(path)
-        try:
-            db = sqlite3.connect(path, isolation_level=None)
-            db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=NORMAL")
-            db.execute("PRAGMA cache_spill=OFF")  # a transaction writes to the disk at its end
-            db.executescript(_SCHEMA)
-        except sqlite3.DatabaseError as error:
-            raise ReshapeError(
-                f"{path} is not a readable journal ({error}): move it away to start afresh"
-            ) from None
-        super().__init__(db, path)
+        self._mark = HighWaterMark(path)
+        super().__init__(open_journal(path, self._mark, accept_loss=accept_loss), path)
         self.batch = self.last_batch()
+        self._ahead_s = noted_ahead_s(self)
+        self._last_job = self.last_job()
+        self._identity = self.meta(IDENTITY) or ""
+        self._sequence = self.sequence()
+        self._synced = self._sequence if self._mark.mark is None else self._mark.mark.synced
+        self._write_mark()
 
     def close(self) -> None:
         """Close the file, all of it written; what a full disk has no room for is lost."""
@@ -151,6 +113,7 @@ class Journal(JournalReader):
         except JournalFullError as error:
             log.error("%s: the last turn is lost, of which no message was sent", error)
         self._db.close()
+        self._mark.close()
 
     def discard(self) -> None:
         """Forget what was noted since the last commit."""
@@ -175,18 +138,35 @@ class Journal(JournalReader):
         ReshapeError : the file cannot be written for another reason.
         """
         self._has_room = False
-        if not (self._pending or self._executed):
-            return
+        if self._pending or self._executed:
+            self._commit()
+        self._write_mark()
+
+    def _commit(self) -> None:
+        """Write what is pending and executed as the next transaction."""
         try:
             if self._syncs != self._durable:
                 self._take_back()  # the setting cannot be changed within a transaction
                 self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
                 self._syncs = self._durable
             self._execute()
+            self._db.execute(_META, (SEQUENCE, str(self._sequence + 1)))
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._write_error(error) from None
+        self._sequence += 1
+        if self._durable:
+            self._synced = self._sequence
         self._executed, self._durable = {}, False
+
+    def _write_mark(self) -> None:
+        """Write down how far the journal is written, before any message depends on it."""
+        try:
+            self._mark.note(self._identity, self._sequence, self._synced, self._last_job)
+        except OSError as error:
+            text = f"{self._mark.path} cannot be written: {error.strerror}"
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise (JournalFullError(text) if full else ReshapeError(text)) from None
 
     def _execute(self) -> None:
         """Execute the pending statements in a transaction that stays open."""
@@ -208,10 +188,8 @@ class Journal(JournalReader):
 
     def _write_error(self, error: sqlite3.Error) -> ReshapeError:
         self._take_back()
-        text = f"{self._path} cannot be written: {error}"
-        full = (
-            error.sqlite_errorcode == sqlite3.SQLITE_FULL or _free_bytes(self._path) < _PAGE_BYTES
-        )
+        text = f"{self.path} cannot be written: {error}"
+        full = error.sqlite_errorcode == sqlite3.SQLITE_FULL or lacks_room(self.path)
         return JournalFullError(text) if full else ReshapeError(text)
 
     def record(
@@ -236,7 +214,8 @@ class Journal(JournalReader):
 
     def add_job(self, job: int, token: str, submission: Submission) -> None:
         """Note how a job is started; durable together with its JobSubmitted."""
-        self._note(_JOB, job, token, json.encode(submission))
+        self._note(_JOB, job, token, _sealed_submission(job, token, submission))
+        self._last_job = max(self._last_job, job)
 
     def add_key(self, job: int, user: str, key: str) -> None:
         """Note the submission key of a job; durable together with its JobSubmitted."""
@@ -285,27 +264,39 @@ class Journal(JournalReader):
         """
         if self._has_room:
             return
-        free = _free_bytes(self._path)
+        free = free_bytes(self.path)
         if free < RESERVE_BYTES:
             raise JournalFullError(
-                f"the disk of {self._path} is full ({free:.0f} bytes are free): no job is accepted"
+                f"the disk of {self.path} is full ({free:.0f} bytes are free): no job is accepted"
                 " until there is room"
             )
         self._has_room = True
 
     def note_job(self, job: Job) -> None:
-        """Note the present state of a job, which recovery starts from."""
+        """Note the present state of a job, which recovery starts from.
+
+        The times in the columns, by which people search, are those of the wall clock.
+        """
         spec = job.spec
-        row = (job.id, job.state.name, spec.user, spec.name, job.submitted_at, job.ended_at)
-        self._note(_RECORD, *row, self.batch, encode_job(job))
+        submitted_at = job.submitted_at + self._ahead_s
+        ended_at = None if job.ended_at is None else job.ended_at + self._ahead_s
+        row = (job.id, job.state.name, spec.user, spec.name, submitted_at, ended_at)
+        record = seal(RECORD.format(job.id), encode_job(job))
+        self._note(_RECORD, *row, self.batch, record)
+
+    def forget_unreadable_jobs(self, readable: Collection[int]) -> None:
+        """Remove the records of jobs that have not ended and are not among the readable ones."""
+        for (job,) in list(self.rows("SELECT job FROM records WHERE ended_at IS NULL")):
+            if job not in readable:
+                self._note("DELETE FROM records WHERE job=?", job)
 
     def note_summary(self, job: int, summary: bytes) -> None:
         """Note the description of an ended job."""
-        self._note(_SUMMARY, job, summary)
+        self._note(_SUMMARY, job, seal(SUMMARY.format(job), summary))
 
-    def replace_submission(self, job: int, submission: Submission) -> None:
+    def replace_submission(self, job: int, token: str, submission: Submission) -> None:
         """Replace a submission, for example by one without its environment."""
-        self._note(_REPLACE_SUBMISSION, json.encode(submission), job)
+        self._note(_REPLACE_SUBMISSION, _sealed_submission(job, token, submission), job)
 
     def note_measured(self, batch: int) -> None:
         """Note that the records of running jobs hold all measurements up to a batch."""
@@ -316,19 +307,11 @@ class Journal(JournalReader):
         blob = encode_site(record)
         if blob != self._site_noted:
             self._site_noted = blob
-            self._note(_SITE, blob)
-
-    def clock_anchor(self) -> ClockAnchor | None:
-        """Return the anchor of the clock that an earlier service noted, None if there is none."""
-        text = self.meta("clock")
-        try:
-            return None if text is None else msgspec.json.decode(text, type=ClockAnchor)
-        except msgspec.DecodeError as error:
-            self.report_unreadable("the anchor of the clock", error)
-            return None
+            self._note(_SITE, seal(SITE, blob))
 
     def note_clock_anchor(self, anchor: ClockAnchor) -> None:
         """Note the anchor of the clock."""
+        self._ahead_s = anchor.ahead_s
         self._note(_META, "clock", json.encode(anchor).decode())
 
     def agent_of(self, node: str) -> str | None:
@@ -363,29 +346,5 @@ class Journal(JournalReader):
         self._pending.setdefault(statement, []).append(row)
 
 
-def _check_format(path: Path) -> None:
-    """Refuse a journal of another format before anything is written to it."""
-    if path.exists() and path.stat().st_size > 0:
-        with reading(path):
-            pass
-
-
-def _free_bytes(path: Path) -> float:
-    """Free space of the file system of a file; infinite if it is not known."""
-    try:
-        free = os.statvfs(path.parent)
-    except OSError:
-        return inf
-    return free.f_bavail * free.f_frsize
-
-
-def _make_private(path: Path) -> None:
-    """Create the file for its owner alone; SQLite gives its further files the same mode."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        for suffix in ("", "-wal", "-shm"):
-            part = path.with_name(path.name + suffix)
-            if part.exists():
-                part.chmod(0o600)
-    except OSError as error:
-        raise ReshapeError(f"cannot use the journal {path}: {error.strerror}") from None
+def _sealed_submission(job: int, token: str, submission: Submission) -> bytes:
+    return seal(SUBMISSION.format(job, token), json.encode(submission))

@@ -194,9 +194,9 @@ def prune(journal: Journal, before: float, limit: int = JOBS) -> int:
 
 def drop_environment(journal: Journal, number: int) -> None:
     """Replace the submission of an ended job by one without its environment."""
-    for _, _, submission in journal.jobs([number]):
+    for _, token, submission in journal.jobs([number]):
         kept = msgspec.structs.replace(submission, environment={})
-        journal.replace_submission(number, kept)
+        journal.replace_submission(number, token, kept)
 
 
 def note_removed(journal: Journal, batch: int) -> None:
@@ -204,17 +204,23 @@ def note_removed(journal: Journal, batch: int) -> None:
     journal.note_meta(REMOVED, str(max(batch, int(journal.meta(REMOVED) or 0))))
 
 
-def removed_lines(journal: JournalReader, number: int) -> list[m.Story]:
-    """Describe the resize points of a job of which only sums are kept."""
+def removed_lines(journal: JournalReader, number: int, ahead_s: float) -> list[m.Story]:
+    """Describe the resize points of a job of which only sums are kept.
+
+    Parameters
+    ----------
+    ahead_s : wall clock minus the service's clock, seconds.
+    """
     rows = journal.rows(
         "SELECT size, points, iteration_s, last_at FROM sums WHERE job=? ORDER BY size", number
     )
-    return [
-        m.Story(
-            at=last_at,
-            text=f"{points} resize points on size {size} up to {format_moment(last_at)}, iterations"
-            f" of {iteration_s / points:.3g} s on average: what was decided at each of them is not"
-            " kept",
+    lines = []
+    for size, points, iteration_s, last_at in rows:
+        until = format_moment(last_at + ahead_s)
+        text = (
+            f"{points} resize points on size {size} up to {until}, iterations of"
+            f" {iteration_s / points:.3g} s on average: what was decided at each of them is not"
+            " kept"
         )
-        for size, points, iteration_s, last_at in rows
-    ]
+        lines.append(m.Story(at=last_at + ahead_s, text=text))
+    return lines

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part
 
@@ -32,7 +33,7 @@ def offsets_of(ranges):
     return [ranges.offset + place for place in found]
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(st.data(), st.integers(1, 200))
 def test_ranges_are_the_bytes_of_a_message_in_its_order(data, limit):
     case = draw_case(lambda low, high: data.draw(st.integers(low, high)), ranks=5)

@@ -6,7 +6,8 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from redistribution_cases import draw_case, empty_part, index_valued, local_part
@@ -19,7 +20,7 @@ def cases(draw):
     return draw_case(lambda low, high: draw(st.integers(low, high)), ranks=9)
 
 
-@settings(max_examples=800, deadline=None)
+@examples(800)
 @given(cases())
 def test_every_target_part_is_copied_from_the_sources(case):
     plan = case.plan

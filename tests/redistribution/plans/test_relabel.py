@@ -3,7 +3,8 @@
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout, draw_ranks
 
@@ -26,7 +27,7 @@ def problems(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(problems())
 def test_no_permutation_moves_less(problem):
     source, target, source_ranks, target_ranks = problem

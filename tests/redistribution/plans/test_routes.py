@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout, draw_ranks
 
@@ -42,7 +43,7 @@ def check(plan):
     return schedule
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(layout_pairs(), st.sampled_from(["rotation", "circulant"]), st.randoms())
 def test_no_step_has_contention(pair, ordering, random):
     source, target = pair
@@ -86,7 +87,7 @@ def plans_on_hosts(draw):
     return Plan(source, target, *ranks, hosts=[integer(0, 3) for _ in range(10)])
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(plans_on_hosts())
 def test_only_what_comes_from_another_host_is_sent(plan):
     sent = near = 0

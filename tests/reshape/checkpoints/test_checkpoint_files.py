@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redistribution import Layout
@@ -23,7 +24,7 @@ from reshape.data.arrays import Declaration, RaggedCuts, declare
 from reshape.data.ragged import Items
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_folder
+from reshape.files.private_folder import open_folder
 
 DTYPES = ["<f8", "<i4", "<c16", "|u1", "<f4"]
 
@@ -105,7 +106,7 @@ def declarations(draw: st.DrawFn) -> tuple[Declaration, ...]:
     return tuple(found)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(declarations(), st.integers(1, 6), st.integers(1, 6))
 def test_every_rank_of_another_configuration_reads_its_part(
     given_arrays: tuple[Declaration, ...], before: int, after: int
@@ -123,7 +124,7 @@ def test_every_rank_of_another_configuration_reads_its_part(
         checkpoint.close()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 5), st.integers(1, 5), st.randoms())
 def test_ragged_arrays_are_cut_anew(lengths: list[int], before: int, after: int, random) -> None:  # type: ignore[no-untyped-def]
     """Any cuts before give the even cuts of as many rows after, with the same entries."""
@@ -160,7 +161,7 @@ def folder(tmp_path: Path) -> Path:
     return save(tmp_path / "iteration-7", arrays, 3)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.data())
 def test_a_changed_bit_is_found(data: st.DataObject) -> None:
     arrays = {ROWS: np.arange(1200.0).reshape(40, 30), COPY: np.arange(5.0)}
@@ -277,13 +278,17 @@ def test_exchanged_pages_and_zeros_at_the_end_change_a_checksum() -> None:
         ("1.5 min", (0, 90.0)),
         ("2h", (0, 7200.0)),
         ("1d", (0, 86400.0)),
+        ("2:00:00", (0, 7200.0)),
+        ("1-12:00", (0, 129600.0)),
     ],
 )
 def test_forms_of_every(every: int | str, parsed: tuple[int, float]) -> None:
     assert Every.parse(every) == parsed
 
 
-@pytest.mark.parametrize("every", [0, -1, True, 1.5, "", "10", "0s", "-1min", "5 weeks", None])
+@pytest.mark.parametrize(
+    "every", [0, -1, True, 1.5, "", "10", "0s", "0:0", "-1min", "5 days", None]
+)
 def test_other_forms_of_every_are_refused(every: object) -> None:
     with pytest.raises(ReshapeError, match="expected a number of iterations >= 1, or a time"):
         Every.parse(every)  # type: ignore[arg-type]
@@ -326,3 +331,19 @@ def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
     assert other.claim(None)
     with pytest.raises(ReshapeError, match="was taken over by job 2 of here"):
         first.begin(20)
+
+
+def test_a_directory_in_a_folder_of_the_service_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, work = tmp_path / "service", tmp_path / "work"
+    (own / "access").mkdir(parents=True)
+    work.mkdir()
+    (work / "link").symlink_to(own / "access")
+    monkeypatch.setenv("RESHAPE_OWN_FOLDERS", f"/dev/shm/not-there\n{own}")
+    owner = Owner("k1", "job 1")
+    for path in (own, own / "new" / "run", work / "link" / "run"):
+        with pytest.raises(ReshapeError, match=f"is in {own}, a folder of the service: choose"):
+            CheckpointDirectory(path, owner).claim(None)
+    assert sorted(path.name for path in own.rglob("*")) == ["access"]
+    assert not CheckpointDirectory(work / "run", owner).claim(None)

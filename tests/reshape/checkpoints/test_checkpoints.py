@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from application_scripts import check_wrong_use
 from driver import Driver, run
 from paths import SUPPORT
+
+import reshape
+from reshape.app import Application
+from reshape.errors import ReshapeError
 
 PROGRAM = SUPPORT / "resizable.py"
 RESTART = "RESHAPE_RESTART_FROM"
@@ -42,13 +50,29 @@ def program(folder: Path, body: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("before", "after"), [(3, 5), (4, 1), (1, 4), (2, 2)])
+@pytest.fixture(scope="module")
+def interrupted_on_2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of a killed run on 2 ranks, which tests copy."""
+    return interrupted(2, tmp_path_factory.mktemp("interrupted") / "run")
+
+
+@pytest.fixture
+def folder(interrupted_on_2: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(interrupted_on_2, tmp_path / "run")
+
+
+def test_a_killed_run_restarts_on_the_same_size(folder: Path) -> None:
+    done = start(2, folder, **{RESTART: str(folder)})
+    assert done.stdout == "sizes 2 right\n", done.stderr
+    assert names(folder) == ["iteration-12", "iteration-9"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 5), (3, 1), (1, 3)])
 def test_a_killed_run_restarts_on_any_size(tmp_path: Path, before: int, after: int) -> None:
     folder = interrupted(before, tmp_path / "run")
     done = start(after, folder, **{RESTART: str(folder)})
     assert done.returncode == 0, done.stderr
-    sizes = [before] if before == after else [before, after]
-    assert done.stdout == f"sizes {' '.join(map(str, sizes))} right\n"
+    assert done.stdout == f"sizes {before} {after} right\n"
     assert names(folder) == ["iteration-12", "iteration-9"]
 
 
@@ -86,8 +110,7 @@ def flip(path: Path, place: int) -> None:
     ],
     ids=["flipped", "truncated", "missing", "manifest"],
 )
-def test_a_restart_falls_back_to_the_earlier_checkpoint(tmp_path: Path, damage, why: str) -> None:  # type: ignore[no-untyped-def]
-    folder = interrupted(2, tmp_path / "run")
+def test_a_restart_falls_back_to_the_earlier_checkpoint(folder: Path, damage, why: str) -> None:  # type: ignore[no-untyped-def]
     damage(folder / "iteration-6")
     done = start(3, folder, **{RESTART: str(folder)})
     assert done.stdout == "sizes 2 3 right\n", done.stderr
@@ -95,8 +118,7 @@ def test_a_restart_falls_back_to_the_earlier_checkpoint(tmp_path: Path, damage, 
     assert f"restarting from the earlier checkpoint {folder}/iteration-3" in done.stderr
 
 
-def test_a_restart_without_a_usable_checkpoint_is_one_error(tmp_path: Path) -> None:
-    folder = interrupted(2, tmp_path / "run")
+def test_a_restart_without_a_usable_checkpoint_is_one_error(folder: Path, tmp_path: Path) -> None:
     for each in folder.glob("iteration-*"):
         (each / "rank-0.data").unlink()
     done = start(2, folder, **{RESTART: str(folder)})
@@ -108,26 +130,59 @@ def test_a_restart_without_a_usable_checkpoint_is_one_error(tmp_path: Path) -> N
     assert done.stderr.count(f"cannot restart: there is no directory {tmp_path}/nowhere") == 1
 
 
+def two_iterations(folder: Path, register: Callable[[Application], object]) -> None:
+    """Run a program that writes a checkpoint in each of two iterations."""
+    with reshape.application() as app:
+        app.checkpoint(every=1, dir=folder)
+        register(app)
+        for _ in app.iterations(2):
+            pass
+
+
+@pytest.mark.mpi(min_size=1)
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("register", "why"),
     [
-        ('app.rows("u", (9,))', "its array 'u' has shape (8,), the program registers (9,)"),
-        ('app.rows("u", (8,), dtype="f4")', "its array 'u' has dtype '<f8', the program"),
-        ('app.rows("w", (8,))', "as number 1, it holds u in this order"),
-        ('app.rows("u", (8,)); app.rows("w", (8,))', "as number 2, it holds u in this order"),
-        ("pass", "it holds rows 'u' (shape=(8,), axis=(0,), dtype=<f8, order='C'), which the"),
+        (
+            lambda app: app.rows("u", (9,)),
+            "its array 'u' has shape (8,), the program registers (9,)",
+        ),
+        (
+            lambda app: app.rows("u", (8,), dtype="f4"),
+            "its array 'u' has dtype '<f8', the program",
+        ),
+        (lambda app: app.rows("w", (8,)), "as number 1, it holds u in this order"),
+        (
+            lambda app: (app.rows("u", (8,)), app.rows("w", (8,))),
+            "as number 2, it holds u in this order",
+        ),
+        (
+            lambda app: None,
+            "it holds rows 'u' (shape=(8,), axis=(0,), dtype=<f8, order='C'), which the",
+        ),
     ],
 )
-def test_another_program_is_refused_with_the_field(tmp_path: Path, body: str, why: str) -> None:
-    lines = (
-        f'app.checkpoint(every=1, dir="{tmp_path}/run")\n{{}}\nfor _ in app.iterations(2): pass\n'
-    )
+def test_another_program_is_refused_with_the_field(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    register: Callable[[Application], object],
+    why: str,
+) -> None:
+    folder = tmp_path / "run"
+    two_iterations(folder, lambda app: app.rows("u", (8,)))
+    monkeypatch.setenv(RESTART, str(folder))
+    beginning = re.escape(f"cannot restart from {folder}/iteration-2: ")
+    with pytest.raises(ReshapeError, match=f"^{beginning}.*{re.escape(why)}"):
+        two_iterations(folder, register)
+
+
+def test_an_error_of_a_restart_is_printed_once(tmp_path: Path) -> None:
+    lines = f'app.checkpoint(every=1, dir="{tmp_path}/run")\n{{}}\nfor _ in app.iterations(2): pass'
     assert run(2, program(tmp_path, lines.format('app.rows("u", (8,))'))).returncode == 0
-    changed = program(tmp_path, lines.format(body))
+    changed = program(tmp_path, lines.format('app.rows("u", (9,))'))
     done = run(3, changed, **{RESTART: str(tmp_path / "run")})
     assert done.returncode == 1
     assert done.stderr.count(f"error: cannot restart from {tmp_path}/run/iteration-2: ") == 1
-    assert why in done.stderr
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
@@ -187,30 +242,51 @@ def test_a_full_disk_does_not_end_the_program(tmp_path: Path) -> None:
 
 def test_a_time_between_checkpoints(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    own = {"CHECKPOINT": f"0.3s:{folder}"}
-    assert run(2, str(PROGRAM), "12", "0.1", **own).stdout == "sizes 2 right\n"
+    own = {"CHECKPOINT": f"0.15s:{folder}"}
+    assert run(2, str(PROGRAM), "12", "0.05", **own).stdout == "sizes 2 right\n"
     last, before = sorted((int(name.split("-")[1]) for name in names(folder)), reverse=True)
     assert 2 <= last - before <= 4
 
 
+@pytest.mark.mpi(min_size=1)
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("use", "why"),
     [
-        ("app.rows('u', (8,)); app.checkpoint(every=1)", "app.checkpoint() is called too late"),
-        ("app.is_fresh_start; app.checkpoint(every=1)", "app.checkpoint() is called too late"),
-        ("app.checkpoint(every=1); app.checkpoint(every=1)", "called twice"),
-        ("app.checkpoint(every='soon')", "(every='soon'): expected a number of iterations >= 1"),
-        ("app.checkpoint(every=1, keep=0)", "app.checkpoint(keep=0): expected at least 1"),
-        ("app.checkpoint(every=1, dir='/proc/x')", "cannot use /proc/x for checkpoints"),
+        (
+            lambda app: (app.rows("u", (8,)), app.checkpoint(every=1)),
+            "app.checkpoint() is called too late",
+        ),
+        (
+            lambda app: (app.is_fresh_start, app.checkpoint(every=1)),
+            "app.checkpoint() is called too late",
+        ),
+        (
+            lambda app: (app.checkpoint(every=1), app.checkpoint(every=1)),
+            "app.checkpoint() is called twice",
+        ),
+        (
+            lambda app: app.checkpoint(every="soon"),
+            "app.checkpoint(every='soon'): expected a number of iterations >= 1",
+        ),
+        (
+            lambda app: app.checkpoint(every=1, keep=0),
+            "app.checkpoint(keep=0): expected at least 1",
+        ),
+        (
+            lambda app: app.checkpoint(every=1, dir="/proc/x"),
+            "cannot use /proc/x for checkpoints",
+        ),
     ],
+    ids=["after an array", "after a question", "twice", "every", "keep", "dir"],
 )
 def test_wrong_use_is_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, why: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    use: Callable[[Application], object],
+    why: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = run(2, program(tmp_path, body))
-    assert done.returncode == 1
-    assert done.stderr.count(why) == 1
+    check_wrong_use(use, why)
 
 
 def test_a_program_without_checkpoints_does_not_ignore_a_restart(tmp_path: Path) -> None:
@@ -222,9 +298,8 @@ def test_a_program_without_checkpoints_does_not_ignore_a_restart(tmp_path: Path)
 def test_checkpoints_of_a_job_that_resizes(tmp_path: Path) -> None:
     """The job writes at sizes 2, 4 and 2, dies without warning, and restarts by itself on 3."""
     folder = tmp_path / "run"
-    with Driver(tmp_path, [str(PROGRAM), "300", "0"]) as driver:
+    with Driver(tmp_path, [str(PROGRAM), "40", "0"]) as driver:
         own = {"CHECKPOINT": f"1:{folder}"}
-        driver.pace_s = 0.02
         driver.start(2, "first", **own)
         second = driver.ready(2, **own)
         assert driver.join(second).ok
@@ -232,7 +307,7 @@ def test_checkpoints_of_a_job_that_resizes(tmp_path: Path) -> None:
         seen = driver.points
         driver.serve(lambda: driver.points > seen + 5)
         os.kill(second.processes()[1], signal.SIGKILL)
-        driver.serve(lambda: second.process.poll() is not None)
+        driver.serve(lambda: second.process.poll() is not None, still=True)
         path = driver.facts["checkpoint"]
         last = driver.facts["checkpoint_iteration"]
         assert path == f"{folder}/iteration-{last}"

@@ -155,3 +155,17 @@ def test_the_exit_code_of_an_interrupted_command_is_130(sample: Path) -> None:
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    "arguments", [["submit", "-n", "1", "--", "true"], ["doctor", "--dir", "."]]
+)
+def test_a_deleted_current_directory_is_an_error_of_one_line(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    script = f'mkdir gone; cd gone; rmdir ../gone; exec "{sys.executable}" -m reshape "$@"'
+    done = run("sh", "-c", script, "sh", *arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "reshape: error: the current directory was deleted: change to another one\n"
+    )

@@ -2,98 +2,131 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from application_scripts import check_wrong_use, script
-from driver import Driver, run
+from driver import Driver
+from scipy.sparse import csr_array
+
+import reshape
+from reshape.app import Application
+from reshape.errors import ReshapeError
+
+on_4_ranks = pytest.mark.mpi(min_size=4)
 
 
-def test_a_sparse_matrix_is_distributed_by_rows_or_by_entries(tmp_path: Path) -> None:
-    body = """
-        from scipy.sparse import csr_array
-        heavy = np.eye(12); heavy[3] = 1
+@on_4_ranks
+@pytest.mark.parametrize("given", ["first", "last", "each"])
+def test_a_sparse_matrix_is_distributed_by_rows_or_by_entries(given: str) -> None:
+    """One rank gives the whole matrix, or each its rows."""
+    heavy = np.eye(12)
+    heavy[3] = 1
+    with reshape.application() as app:
         at = app.comm.rank
-        for k, give in enumerate(("first", "last", "each")):
-            A = app.csr(f"A{k}", (12, 12))
-            B = app.csr(f"B{k}", (12, 12), dtype="f4", balance="entries")
-            assert A.local.shape == (3, 12) and A.local.nnz == 0
-            block = heavy[3 * at : 3 * at + 3]
-            if give != "each":
-                block = heavy if at == (0 if give == "first" else 3) else None
-            A.assemble(block)
-            B.assemble(csr_array(block) if block is not None else None)
-            assert A.layout.offsets == (0, 3, 6, 9, 12)
-            assert B.layout.offsets == (0, 3, 4, 12, 12), B.layout.offsets
-            assert type(B.local) is csr_array and B.local.dtype == np.float32
-            for matrix in (A, B):
-                first, last = matrix.layout.offsets[at : at + 2]
-                assert np.array_equal(matrix.local.toarray(), heavy[first:last])
-                assert matrix.local is matrix.local and matrix.shape == (12, 12)
-            x = app.rows(f"x{k}", (12, 2), like=B)
-            assert x.layout.offsets == B.layout.offsets and x.local.shape[1] == 2
-            A.local.data *= 2
-            assert np.shares_memory(A.local.data, A.values[1].local)
-            assert np.shares_memory(A.local.indices, A.values[0].local)
-            assert np.array_equal(A.values[1].local, A.local.data)
+        block = heavy[3 * at : 3 * at + 3]
+        if given != "each":
+            block = heavy if at == (0 if given == "first" else 3) else None
+        A = app.csr("A", (12, 12))
+        B = app.csr("B", (12, 12), dtype="f4", balance="entries")
+        assert A.local.shape == (3, 12)
+        assert A.local.nnz == 0
+        A.assemble(block)
+        B.assemble(csr_array(block) if block is not None else None)
+        assert A.layout.offsets == (0, 3, 6, 9, 12)
+        assert B.layout.offsets == (0, 3, 4, 12, 12)
+        assert type(B.local) is csr_array
+        assert B.local.dtype == np.float32
+        for matrix in (A, B):
+            first, last = matrix.layout.offsets[at : at + 2]
+            assert np.array_equal(matrix.local.toarray(), heavy[first:last])
+            assert matrix.local is matrix.local
+            assert matrix.shape == (12, 12)
+        x = app.rows("x", (12, 2), like=B)
+        assert x.layout.offsets == B.layout.offsets
+        assert x.local.shape[1] == 2
+        A.local.data *= 2
+        assert np.shares_memory(A.local.data, A.values[1].local)
+        assert np.shares_memory(A.local.indices, A.values[0].local)
+        assert np.array_equal(A.values[1].local, A.local.data)
+
+
+@on_4_ranks
+def test_entries_of_fewer_rows_than_ranks_are_balanced() -> None:
+    with reshape.application() as app:
         Z = app.csr("Z", (2, 5), balance="entries")
-        Z.assemble(None if at else np.zeros((2, 5)))
+        Z.assemble(None if app.comm.rank else np.zeros((2, 5)))
         assert Z.layout.offsets == (0, 1, 2, 2, 2)
-        app.comm.Barrier()
-        if at == 0:
-            print(app.comm.size)
-    """
-    done = run(4, script(tmp_path, body))
-    assert done.stdout == "4\n", done.stderr
 
 
-def test_items_are_distributed_evenly_at_the_start(tmp_path: Path) -> None:
-    body = """
-        t = app.items("t", range(10))
-        empty = app.items("empty")
+@on_4_ranks
+def test_items_are_distributed_evenly_at_the_start() -> None:
+    with reshape.application() as app:
+        t, empty = app.items("t", range(10)), app.items("empty")
         assert empty.local == []
         empty.local.append(app.comm.rank)
-        gathered = app.comm.gather((t.local, empty.local))
-        if gathered: print(gathered)
-    """
-    done = run(3, script(tmp_path, body))
-    assert done.stdout == "[([0, 1, 2, 3], [0]), ([4, 5, 6], [1]), ([7, 8, 9], [2])]\n", done.stderr
+        assert app.comm.allgather(empty.local) == [[0], [1], [2], [3]]
+        assert app.comm.allgather(t.local) == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
 
 
-WRONG_USE = {
-    'app.csr("A", (3,))': "csr 'A': shape must be (rows, columns), got (3,)",
-    'app.csr("A", (3, 3), balance="both")': "csr 'A': balance must be 'rows' or 'entries'",
-    'app.csr("A", (3, -1))': "array 'A': shape must have entries >= 0",
-    'app.csr("A", (3, 3)); app.items("A")': "items 'A' is registered twice",
-    'app.csr("A", (3, 3)).assemble(None)': "csr 'A': the blocks have 0 rows together, expected 3",
-    'app.csr("A", (3, 3)).assemble(np.eye(4))': "csr 'A': the block of rank 0 has 4 columns",
-    'app.csr("A", (1, 1)).assemble("x")': "csr 'A': the block of rank 0 is not a matrix of <f8",
-    'A = app.csr("A", (3, 3)); app.rows("x", (4,), like=A)': "array 'x', like=A: needs axis 0 and",
-    'A = app.csr("A", (3, 3)); app.rows("x", (3, 3), axis=1, like=A)': "array 'x', like=A: needs",
-    'A = app.csr("A", (3, 3)); app.rows("x", (3,), like=A); A.assemble(np.eye(3))': (
-        "csr 'A': fill it before arrays are laid out like it, as x"
+WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
+    (lambda a: a.csr("A", (3,)), "csr 'A': shape must be (rows, columns), got (3,)"),
+    (
+        lambda a: a.csr("A", (3, 3), balance="both"),
+        "csr 'A': balance must be 'rows' or 'entries'",
     ),
-    'app.iterations(2); app.items("t")': "items 't' is registered after app.iterations()",
-    'app.items("a.b")': "array name 'a.b': use 1 to 64 letters",
-}
+    (lambda a: a.csr("A", (3, -1)), "array 'A': shape must have entries >= 0"),
+    (lambda a: (a.csr("A", (3, 3)), a.items("A")), "items 'A' is registered twice"),
+    (
+        lambda a: a.csr("A", (3, 3)).assemble(None),
+        "csr 'A': the blocks have 0 rows together, expected 3",
+    ),
+    (
+        lambda a: a.csr("A", (3, 3)).assemble(np.eye(4)),
+        "csr 'A': the block of rank 0 has 4 columns",
+    ),
+    (
+        lambda a: a.csr("A", (1, 1)).assemble("x"),
+        "csr 'A': the block of rank 0 is not a matrix of <f8",
+    ),
+    (
+        lambda a: a.rows("x", (4,), like=a.csr("A", (3, 3))),
+        "array 'x', like=A: needs axis 0 and",
+    ),
+    (
+        lambda a: a.rows("x", (3, 3), axis=1, like=a.csr("A", (3, 3))),
+        "array 'x', like=A: needs",
+    ),
+    (
+        lambda a: (A := a.csr("A", (3, 3)), a.rows("x", (3,), like=A), A.assemble(np.eye(3))),
+        "csr 'A': fill it before arrays are laid out like it, as x",
+    ),
+    (
+        lambda a: (a.iterations(2), a.items("t")),
+        "items 't' is registered after app.iterations()",
+    ),
+    (lambda a: a.items("a.b"), "array name 'a.b': use 1 to 64 letters"),
+]
 
 
-def test_wrong_use_raises_an_error_of_one_sentence(tmp_path: Path) -> None:
-    check_wrong_use(tmp_path, WRONG_USE)
+@on_4_ranks
+@pytest.mark.parametrize(("use", "error"), WRONG_USE)
+def test_wrong_use_raises_an_error_of_one_sentence(
+    alone: None, use: Callable[[Application], object], error: str
+) -> None:
+    check_wrong_use(use, error)
 
 
-def test_a_wrong_block_of_one_rank_raises_on_all(tmp_path: Path) -> None:
-    body = """
-        A = app.csr("A", (4, 4))
-        try:
-            A.assemble(np.ones((2, 4 + app.comm.rank)))
-        except reshape.ReshapeError as error:
-            messages = app.comm.gather(str(error))
-            if messages: print(messages)
-    """
-    done = run(2, script(tmp_path, body))
+@on_4_ranks
+def test_a_wrong_block_of_one_rank_raises_on_all() -> None:
     why = "csr 'A': the block of rank 1 has 5 columns, expected 4"
-    assert done.stdout == f"{[why, why]}\n", done.stderr
+    with reshape.application() as app:
+        A = app.csr("A", (4, 4))
+        with pytest.raises(ReshapeError, match=re.escape(why)):
+            A.assemble(np.ones((1, 4 + (app.comm.rank == 1))))
 
 
 FAULTS = {
@@ -106,16 +139,15 @@ FAULTS = {
 def test_an_item_that_cannot_be_moved_rolls_the_resize_back(tmp_path: Path, fault: str) -> None:
     item, why = FAULTS[fault]
     body = f"""
-        import os, time
+        import os
         first = os.environ["RESHAPE_GROUP"] == "0"
         def restore():
             if not first: raise ValueError("injected")
         class Restored:
             def __reduce__(self): return restore, ()
         t = app.items("t", [1, 2, {item}])
-        for step in app.iterations(200):
-            time.sleep(0.01)
-            if step > 150 and app.comm.size == 1:
+        for step in app.iterations(40):
+            if step > 20 and app.comm.size == 1:
                 t.local[2:] = [3]
         print(t.local, flush=True)
     """
@@ -130,15 +162,15 @@ def test_an_item_that_cannot_be_moved_rolls_the_resize_back(tmp_path: Path, faul
 
 def test_a_joining_group_has_no_data_before_its_first_resize(tmp_path: Path) -> None:
     body = """
-        import os, time
+        import os
         A, t = app.csr("A", (4, 4)), app.items("t", [1, 2])
         x = app.rows("x", (4,), like=A)
         if os.environ["RESHAPE_ROLE"] == "join":
             for use in ("A.local", "A.assemble(None)", "x.local", "t.local"):
                 try: eval(use)
                 except reshape.ReshapeError as error: print(error, flush=True)
-        for step in app.iterations(60):
-            time.sleep(0.02)
+        for step in app.iterations(20):
+            pass
     """
     with Driver(tmp_path, [script(tmp_path, body)]) as driver:
         driver.start(1, "first")

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from ports import free_port
 
 from reshape.doctor.command import doctor
+from reshape.doctor.service_resources import check_listener
+from reshape.errors import ReshapeError
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
 
@@ -19,8 +26,25 @@ from scheduler.node.directory import ServiceDirectory
 def directory(tmp_path: Path) -> Path:
     place = ServiceDirectory(tmp_path / "service")
     place.create()
-    AccessKeys(place.path, place.owner).prepare("tcp://127.0.0.1:7077")
+    AccessKeys(place.path, place.owner).prepare(f"tcp://127.0.0.1:{free_port()}")
     return place.path
+
+
+def port_of(directory: Path) -> int:
+    keys = json.loads((directory / "access/server.json").read_text())
+    return int(keys["endpoint"].rpartition(":")[2])
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Let a process that does nothing be the service of a directory."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        file = {"endpoint": f"ipc://{directory}/socket", "pid": process.pid, "started_at": 0.0}
+        (directory / "server.json").write_text(json.dumps(file))
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def faults(directory: Path) -> dict[str, dict[str, str]]:
@@ -70,7 +94,63 @@ def test_keys_that_do_not_match(directory: Path) -> None:
 
 def test_an_access_file_with_another_endpoint(directory: Path) -> None:
     server = directory / "access/server.json"
-    server.write_text(server.read_text().replace("7077", "7078"))
-    assert "the service listens on tcp://127.0.0.1:7078" in str(
-        faults(directory)["access/job.json"]
-    )
+    endpoint, other = f"127.0.0.1:{port_of(directory)}", f"127.0.0.2:{port_of(directory)}"
+    server.write_text(server.read_text().replace(endpoint, other))
+    assert f"the service listens on tcp://{other}" in str(faults(directory)["access/job.json"])
+
+
+@pytest.mark.parametrize("name", ["secret", "memory-folder"])
+def test_an_empty_file(directory: Path, name: str) -> None:
+    (directory / name).write_text("")
+    assert faults(directory)[name]["result"] == "is empty"
+    place = ServiceDirectory(directory)
+    read = place.read_secret if name == "secret" else lambda: str(place.memory)
+    with pytest.raises(ReshapeError, match=f"{name} is empty: end the service, remove this file"):
+        read()
+
+
+def test_a_disk_without_room(directory: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k,mode=0700", "none", str(directory)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        assert faults(directory)["room"]["meaning"] == "submissions are refused"
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_listener_that_is_taken_missing_or_there(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", port_of(directory))):
+        assert "another program listens there" in faults(directory)["listener"]["meaning"]
+    checked = str(check_listener(f"tcp://127.0.0.1:{port_of(directory)}", os.getpid()))
+    assert "the service does not listen on" in checked
+    with socket.create_server(("127.0.0.1", port_of(directory))):
+        check = check_listener(f"tcp://127.0.0.1:{port_of(directory)}", os.getpid())
+        assert (check.status, "accepts connections" in check.result) == ("ok", True)
+    with socket.create_server(("127.0.0.1", port_of(directory))):
+        unreachable = check_listener(f"tcp://127.0.0.9:{port_of(directory)}", os.getpid())
+    assert unreachable.status == "fault"
+
+
+def test_open_files_of_the_service(directory: Path) -> None:
+    with running(directory) as service:
+        assert faults(directory) == {}
+        resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (3, 3))
+        assert faults(directory)["open files"]["result"] == "3 of 3 (hard limit 3)"
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("50000:50010", "of 50000 to 50010 free"),
+        ("50000", "MPICH_PORT_RANGE is '50000'"),
+        ("70000:80000", "MPICH_PORT_RANGE is '70000:80000'"),
+    ],
+)
+def test_ports_for_mpi(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, text: str, result: str
+) -> None:
+    monkeypatch.setenv("MPICH_PORT_RANGE", "20000:30000")
+    assert faults(directory) == {}
+    monkeypatch.setenv("MPICH_PORT_RANGE", text)
+    assert result in faults(directory)["MPI ports"]["result"]

@@ -2,67 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 
-from driver import run
+import pytest
+from mpi4py import MPI
 from test_resize import have_ended, job, sizes
 
+from redistribution import BlockCyclic, Cuts, Layout, Plan, Replicated
+from reshape.resizing import rank_order
 from reshape.wire import messages as m
 
-BEST = """
-import sys
-from itertools import permutations
-from mpi4py import MPI
-from redistribution import BlockCyclic, Cuts, Plan, Replicated
-from reshape.resizing import rank_order
-
-comm = MPI.COMM_WORLD
-layouts = {
+LAYOUTS: dict[str, tuple[Layout, Layout, int]] = {
     "rows": (Cuts.even((100, 3), 3), Cuts.even((100, 3), 4), 24),
     "columns": (Cuts.even((5, 77), 3, 1), Cuts.even((5, 77), 4, 1), 8),
     "blocks": (BlockCyclic((40, 30), (3, 2), (1, 3)), BlockCyclic((40, 30), (3, 2), (2, 2)), 4),
     "copies": (Replicated((1000,), 3), Replicated((1000,), 4), 8),
     "ragged": (Cuts((50,), (0, 1, 2, 50)), Cuts((50,), (0, 48, 48, 49, 50)), 8),
+    "back": (Cuts.even((100, 3), 4), Cuts.even((100, 3), 4), 8),
 }
-layouts["back"] = (layouts["rows"][1], Cuts.even((100, 3), 4), 8)
-for names in sys.argv[1].split(","):
-    chosen = [layouts[name] for name in names.split("+")]
-    olds = range(chosen[0][0].nprocs)
-    moved = lambda order: sum(Plan(a, b, olds, order).bytes_moved(n) for a, b, n in chosen)
-    rank_order.WORTH_BYTES = 0
-    order = rank_order.best_order(comm, [(Plan(a, b, olds), n) for a, b, n in chosen], range(4), 1)
+CASES = [*LAYOUTS, "rows+ragged", "rows+columns+blocks+copies+ragged"]
+HOSTS = [(0, 0, 1, 1), (0, 1, 1, 0), (0, 1, 0, 2)]
+UNCHANGED = (0, 1, 2, 3)
+
+
+def sent_bytes(names: str, order: Sequence[int], hosts: Sequence[int] | None = None) -> int:
+    """Bytes that ranks in this order receive in messages."""
+    chosen = [LAYOUTS[name] for name in names.split("+")]
+    plans = [(Plan(a, b, range(a.nprocs), order, hosts=hosts), size) for a, b, size in chosen]
+    return sum(plan.bytes_sent(size) for plan, size in plans)
+
+
+def order_of(names: str, root: int, hosts: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Collective over COMM_WORLD. The order that one rank computes."""
+    chosen = [LAYOUTS[name] for name in names.split("+")]
+    plans = [(Plan(a, b, range(a.nprocs), hosts=hosts), size) for a, b, size in chosen]
+    return rank_order.best_order(MPI.COMM_WORLD, plans, range(4), root)
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("names", CASES)
+def test_best_order_sends_the_fewest_bytes_of_all_permutations(
+    names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comm = MPI.COMM_WORLD
+    monkeypatch.setattr(rank_order, "WORTH_BYTES", 0)
+    order = order_of(names, root=1)
     assert comm.allgather(order) == [order] * 4
-    assert moved(order) == min(map(moved, permutations(range(4)))), (names, order)
-    if moved(order) == moved(range(4)):
-        assert order == (0, 1, 2, 3)
-    rank_order.WORTH_BYTES = moved(range(4)) + 1
-    assert rank_order.best_order(
-        comm, [(Plan(a, b, olds), n) for a, b, n in chosen], range(4), 3
-    ) == (0, 1, 2, 3)
-    new_rank = rank_order.reordered(comm.Dup(), order).rank
-    assert order[new_rank] == comm.rank
-    if comm.rank == 0:
-        print(names, moved(range(4)) - moved(order))
-    rank_order.WORTH_BYTES = 0
-    for hosts in [(0, 0, 1, 1), (0, 1, 1, 0), (0, 1, 0, 2)]:
-        on_hosts = [(Plan(a, b, olds, hosts=hosts), n) for a, b, n in chosen]
-        order = rank_order.best_order(comm, on_hosts, range(4), 0)
-        sent = lambda order: sum(
-            Plan(a, b, olds, order, hosts=hosts).bytes_sent(n) for a, b, n in chosen
-        )
-        assert sent(order) == min(map(sent, permutations(range(4)))), (names, hosts, order)
-"""
+    least = min(sent_bytes(names, other) for other in permutations(range(4)))
+    assert sent_bytes(names, order) == least
+    if sent_bytes(names, UNCHANGED) == least:
+        assert order == UNCHANGED
+    saves = {"ragged": True, "copies": False, "back": False}
+    if names in saves:
+        assert (sent_bytes(names, UNCHANGED) > least) == saves[names]
+    new = rank_order.reordered(comm.Dup(), order)
+    assert order[new.rank] == comm.rank
+    new.Free()
+    for hosts in HOSTS:
+        order = order_of(names, root=0, hosts=hosts)
+        sent = [sent_bytes(names, other, hosts) for other in permutations(range(4))]
+        assert sent_bytes(names, order, hosts) == min(sent)
 
 
-def test_best_order_sends_the_fewest_bytes_of_all_permutations() -> None:
-    cases = ["rows", "columns", "blocks", "copies", "ragged", "rows+ragged", "back"]
-    cases += ["rows+columns+blocks+copies+ragged"]
-    done = run(4, "-c", BEST, ",".join(cases))
-    assert done.returncode == 0, done.stderr
-    saved = dict(line.split() for line in done.stdout.splitlines())
-    assert list(saved) == cases
-    assert int(saved["ragged"]) > 0
-    assert int(saved["copies"]) == int(saved["back"]) == 0
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("names", CASES)
+def test_the_order_is_kept_if_another_one_saves_too_little(
+    names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worth = sent_bytes(names, UNCHANGED) + 1
+    monkeypatch.setattr(rank_order, "WORTH_BYTES", worth)
+    assert order_of(names, root=3) == UNCHANGED
 
 
 def moved_bytes(folder: Path, **environment: str) -> list[int]:

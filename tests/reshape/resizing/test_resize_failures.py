@@ -13,18 +13,15 @@ from reshape.resizing.restart_point import RESTART_FILE
 from reshape.wire import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"
-SETTLE_S = 0.3  # time in which the remaining processes could wrongly end the resize
+SETTLE_S = 0.1  # time in which the remaining processes could wrongly end the resize
 
 
 def job(folder: Path) -> Driver:
-    """A job whose resize points are slow until `finished` or `Driver.finish`."""
-    driver = Driver(folder, [str(PROGRAM), "300", "0"])
-    driver.pace_s = 0.02
-    return driver
+    return Driver(folder, [str(PROGRAM), "60", "0"])
 
 
-def await_failure(driver: Driver, group: Group) -> None:
-    driver.serve(lambda: group.process.poll() is not None)
+def await_failure(driver: Driver, group: Group, still: bool = True) -> None:
+    driver.serve(lambda: group.process.poll() is not None, still=still)
     assert group.process.returncode != 0
 
 
@@ -34,15 +31,14 @@ def restart(driver: Driver, size: int, **environment: str) -> Group:
     for group in driver.groups.values():
         driver.kill(group)
     group = driver.start(size, "restart", **environment)
-    driver.serve(lambda: RESTART_FILE not in driver.segments)
+    driver.serve(lambda: RESTART_FILE not in driver.segments, still=True)
     return group
 
 
 def finished(driver: Driver, group: Group) -> str:
     """Answer the job until this group has ended; return its line about sizes and data."""
-    driver.pace_s = 0.0
     driver.serve(lambda: group.process.poll() is not None)
-    assert group.process.returncode == 0
+    assert group.process.returncode == 0, group.text
     line = next(line for line in group.text.splitlines() if line.startswith("sizes"))
     assert line.endswith(" right")
     return line
@@ -134,7 +130,7 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         # Not earlier, because the expansion calls the same functions.
         (tmp_path / "kill").write_text(victim)
         driver.decide = lambda _: m.Leave(serial=2, groups=[0])
-        await_failure(driver, driver.groups[int(victim[0])])
+        await_failure(driver, driver.groups[int(victim[0])], still=False)
         driver.decide = lambda _: m.Proceed()
         time.sleep(SETTLE_S)
         (tmp_path / "kill").unlink()
@@ -144,6 +140,29 @@ def test_a_death_in_a_contraction_costs_at_most_a_restart(tmp_path: Path, victim
         assert driver.latest.epoch == report.serial
         assert finished(driver, again) == "sizes 1 3 right"
         assert driver.segments == []
+
+
+def test_groups_that_restart_have_no_common_world(tmp_path: Path) -> None:
+    """A job of two groups restarts in two groups: MPI.COMM_WORLD is neither's communicator."""
+    stop = tmp_path / "stop"
+    environment = {"STOP_FILE": str(stop)}
+    with Driver(tmp_path, [str(PROGRAM), "1000000", "0.01"]) as driver:
+        first = driver.start(1, "first", CHECK_STALE="1", **environment)
+        assert driver.expand(1, **environment).ok
+        group = driver.ready(1, KILL="2:0:before:run", **environment)
+        driver.order_join(group)
+        driver.send_to(group, m.Connect(port=driver.ports[-1].port))
+        await_failure(driver, group)
+        for each in driver.groups.values():
+            driver.kill(each)
+        environment |= {"RESHAPE_GROUPS": "3:1 4:1", "CHECK_STALE": "1"}
+        again, other = (driver.start(1, "restart", **environment) for _ in range(2))
+        driver.serve(lambda: other.peer != b"" and driver.ports[-1].group == other.number)
+        driver.send_to(other, m.Connect(port=driver.ports[-1].port))
+        stop.touch()
+        assert finished(driver, again) == "sizes 1 2 right"
+        texts = [first.text, again.text, other.text]
+        assert ["COMM_WORLD is retired" in text for text in texts] == [False, True, True]
 
 
 @pytest.mark.parametrize("victim", ["0:1:before:run", "1:1:before:commit"])

@@ -6,63 +6,50 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from driver import run
+from mpi4py import MPI
 
-from reshape.data import segments
+from reshape.data import places, segments
+from reshape.data.arrays import Array, declare
+from reshape.data.job_context import JobContext
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from mpi4py import MPI
-from reshape.data.arrays import Array, declare
 from reshape.resizing.shared_memory import reach_of_ranks
-from reshape.data.job_context import JobContext
-from reshape.data import segments
-from reshape.data.segments import RankMemory
-from reshape.data import places
-
-comm, case = MPI.COMM_WORLD, sys.argv[2]
-folder = Path(sys.argv[1])
-if case == "another folder" and comm.rank == 2:
-    folder = folder / "other"
-    folder.mkdir(mode=0o700)
-if case == "another kernel" and comm.rank == 2:
-    places.boot_id = lambda: "another"
-if case == "no folder" and comm.rank == 2:
-    folder = folder / "missing"
-job = JobContext(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)
-if comm.rank < 2:
-    array = job.arrays["a"] = Array(declare("a", "rows", (4,), (0,), "f8", "C"))
-    private = case == "private memory" and comm.rank == 1
-    memory = RankMemory(None if private else folder, 5, comm.rank)
-    segment = segments.create(memory, "a", (2,), "f8", "C")
-    array.place(array.declaration.layout(2), segment)
-assert comm.size == 3
-reach = reach_of_ranks(job, comm, comm.rank < 2)
-assert comm.allgather(reach) == [reach] * 3
-assert reach.epoch == 5
-if comm.rank == 0:
-    print(*reach.hosts, reach.is_one_host)
-"""
 
 
+@pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize(
-    ("case", "expected"),
+    ("case", "hosts"),
     [
-        ("one host", "0 0 0 True"),
-        ("another folder", "0 0 2 False"),
-        ("another kernel", "0 0 2 False"),
-        ("no folder", "0 0 2 False"),
-        ("private memory", "0 1 0 False"),
+        ("one host", (0, 0, 0)),
+        ("another folder", (0, 0, 2)),
+        ("another kernel", (0, 0, 2)),
+        ("no folder", (0, 0, 2)),
+        ("private memory", (0, 1, 0)),
     ],
 )
 def test_all_ranks_agree_which_of_them_share_memory(
-    tmp_path: Path, case: str, expected: str
+    mpi_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, hosts: tuple[int, ...]
 ) -> None:
-    done = run(3, "-c", PROGRAM, str(tmp_path), case)
-    assert done.stdout == expected + "\n", done
+    comm, folder = MPI.COMM_WORLD, mpi_tmp_path
+    if case == "another folder" and comm.rank == 2:
+        folder = folder / "other"
+        folder.mkdir(mode=0o700)
+    if case == "another kernel" and comm.rank == 2:
+        monkeypatch.setattr(places, "boot_id", lambda: "another")
+    if case == "no folder" and comm.rank == 2:
+        folder = folder / "missing"
+    job = JobContext(comm, 0, folder, (0,) * 3, epoch=5 if comm.rank < 2 else 0)
+    if comm.rank < 2:
+        array = job.arrays["a"] = Array(declare("a", "rows", (4,), (0,), "f8", "C"))
+        private = case == "private memory" and comm.rank == 1
+        memory = RankMemory(None if private else folder, 5, comm.rank)
+        segment = segments.create(memory, "a", (2,), "f8", "C")
+        array.place(array.declaration.layout(2), segment)
+    reach = reach_of_ranks(job, comm, comm.rank < 2)
+    assert comm.allgather(reach) == [reach] * 3
+    assert reach.epoch == 5
+    assert tuple(reach.hosts) == hosts
+    assert reach.is_one_host == (case == "one host")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

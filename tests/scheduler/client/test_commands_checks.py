@@ -16,6 +16,7 @@ from reshape.wire.messages import JobInfo, ResizeInfo
 from scheduler.client import tables
 from scheduler.client.submission import job_environment, prepare
 
+HUGE = "99999999999999999999999"
 CLIENTS = [
     ["submit", "-n", "1", "--", "true"],
     ["queue"],
@@ -68,6 +69,11 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["explain", "three"], "'three' is not a job: give a job number or 'last'"),
         (["explain", "0"], "'0' is not a job"),
         (["wait"], "Missing argument"),
+        (["wait", HUGE], "is not a job"),
+        (["serve", "--processors", HUGE], f"{HUGE} is too large: at most 2147483647"),
+        (["simulate", "x.swf", "--processors", HUGE], f"{HUGE} is too large"),
+        (["submit", "-n", HUGE, "--", "true"], f"{HUGE} is too large"),
+        (["submit", "-n", "1", "--resources", f"a={HUGE}", "--", "true"], "at most 18 digits"),
         (["serve", "--processors", "-1"], "-1 is not in the range x>=0"),
         (["serve", "--config", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["queue", "--parsabl"], "Did you mean '--parsable'?"),
@@ -207,6 +213,13 @@ def test_resizes_are_shown_in_milliseconds() -> None:
         "RESIZE": "1", "AT": "+5.0s", "SIZE": "2-4", "START": "1500.0", "JOIN": "20.0",
         "PLAN": "1.0", "MOVE": "30.5", "RESUME": "2.0", "MIB": "3.00", "OUTCOME": "done",
     }  # fmt: skip
+
+
+def test_resizes_before_a_job_was_queued_again_are_after_its_first_start() -> None:
+    resize = ResizeInfo(at=115.0, serial=1, old=2, new=4, outcome="done", reason="")
+    sizes = [(110.0, 2), (115.0, 4), (120.0, 0), (123.0, 2)]
+    table = tables.resize_table(job_info(resizes=[resize], started_at=123.0, sizes=sizes))
+    assert table.rows[0][1] == "+5.0s"
 
 
 @pytest.mark.parametrize(

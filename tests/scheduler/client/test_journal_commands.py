@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from desk import Desk
 
+from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from scheduler.client.journal import journal
 from scheduler.model.events import JobSpec
@@ -36,7 +38,7 @@ def directory(tmp_path: Path) -> Path:
 
 def test_info_shows_rows_and_times(directory: Path) -> None:
     facts = json.loads(run("info", "--json", directory).output)
-    assert facts["format"] == "2"
+    assert facts["format"] == "3"
     assert facts["rows"]["records"] == 2
     assert facts["ended_jobs"] == 1
     assert facts["first_end_at"] == facts["last_end_at"] > 0
@@ -71,3 +73,44 @@ def test_a_running_service_keeps_its_journal_to_itself(directory: Path) -> None:
     with ServiceDirectory(directory).lock():
         done = run("prune", "--before", "2200-01-01", directory, code=1)
     assert "a service runs in" in str(done.exception)
+
+
+def submit(desk: Desk) -> int:
+    job = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
+    (answer,) = desk.ask(b"x", m.Submit(submission=job))
+    assert isinstance(answer, m.Submitted)
+    return answer.job
+
+
+def queued(desk: Desk) -> list[int]:
+    (answer,) = desk.ask(b"x", m.ListJobs())
+    assert isinstance(answer, m.Jobs)
+    return [job.job for job in answer.jobs]
+
+
+def test_a_copy_of_a_running_service_is_restored(directory: Path, tmp_path: Path) -> None:
+    """As docs/backup.md says: the journal alone in place of the lost one, or the whole folder."""
+    desk, copy = Desk(directory), tmp_path / "copies" / "monday"
+    assert submit(desk) == 3
+    assert "complete and undamaged, up to job 3" in run("backup", directory, copy).output
+    assert "exists: name a new folder" in str(run("backup", directory, copy, code=1).exception)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (copy, *copy.iterdir())}
+    assert modes.pop("monday") == 0o700
+    assert modes == dict.fromkeys(["journal.db", "journal.mark", "secret", "memory-folder"], 0o600)
+    assert [submit(desk), submit(desk)] == [4, 5]
+    desk.components.journal.close()
+
+    for part in directory.glob("journal.db*"):
+        part.unlink()
+    shutil.copy(copy / "journal.db", directory)
+    with pytest.raises(ReshapeError, match="with the submission of jobs 4 to 5: restore"):
+        Desk(directory)
+    desk = Desk(directory, accept_loss=True)
+    assert queued(desk) == [2, 3]
+    assert submit(desk) == 6
+    desk.components.journal.close()
+
+    whole = Desk(copy)
+    assert queued(whole) == [2, 3]
+    assert whole.components.directory.read_secret() == desk.components.directory.read_secret()
+    whole.components.journal.close()

@@ -15,7 +15,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.model.network import Tree
 from scheduler.policies.queue_orders.aging import Aging
-from scheduler.policies.resizing.queued_first import PbaPr
+from scheduler.policies.resizing.queued_first import FcfsPr, PbaPr
 from scheduler.policies.resizing.running_first import MaxBPr
 from scheduler.policies.scenarios import from_data, to_data
 
@@ -87,6 +87,16 @@ def test_durations_may_be_written_as_walltimes(file: Path, text: str, seconds: f
     assert load_config(file, {}, {}).deadlines.join_s == seconds
 
 
+def test_the_kill_wait_is_half_a_minute_unless_it_is_given(file: Path) -> None:
+    file.write_text('processors: 1\nkill_wait_s: "0:45"\n')
+    assert load_config(None, {}, {"processors": 1}).kill_wait_s == 30
+    assert load_config(file, {}, {}).kill_wait_s == 45
+    assert load_config(file, {"RESHAPE_KILL_WAIT_S": "20"}, {}).kill_wait_s == 20
+    assert load_config(file, {}, {"kill_wait_s": 7.5}).kill_wait_s == 7.5
+    with pytest.raises(ConfigError, match="option --kill-wait: kill_wait_s: must be a number > 0"):
+        load_config(file, {}, {"kill_wait_s": 0})
+
+
 def test_parameters_may_be_nested_or_dotted_and_later_ones_have_precedence(file: Path) -> None:
     file.write_text("processors: 1\nparameters: {backfill: {reservations: 3}, max_restarts: 1}\n")
     options = {"set": ["backfill.reservations=null", "retry_after=5"]}
@@ -96,6 +106,16 @@ def test_parameters_may_be_nested_or_dotted_and_later_ones_have_precedence(file:
         "max_restarts": 1,
         "retry_after": 5,
     }
+
+
+def test_a_service_contracts_no_job_in_vain_unless_a_scenario_is_chosen() -> None:
+    config = load_config(None, {}, {"processors": 4})
+    assert config.scenario == "steady"
+    assert config.composed().resizing == FcfsPr(harvest="useful", grow_past="blocked")
+    for name in ("fcfs-pr", "pba-pr"):
+        of_paper = load_config(None, {}, {"processors": 4, "scenario": name}).composed().resizing
+        assert isinstance(of_paper, FcfsPr | PbaPr)
+        assert (of_paper.harvest, of_paper.grow_past) == ("always", "any")
 
 
 def test_an_empty_file_gives_the_defaults(file: Path) -> None:
@@ -135,7 +155,7 @@ WRONG = [
     ("scenario: [easy]", 1, "scenario", "must be text, got ['easy']"),
     ("deadlines:\n  join: 3", 2, "deadlines.join", "unknown field; did you mean join_s?"),
     ("deadlines:\n  exit_s: 1\n  join_s: -3", 3, "deadlines.join_s", "must be a number > 0"),
-    ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is not a time; write minutes"),
+    ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is not a time; write a number"),
     ("deadlines: 5", 1, "deadlines", "must be a mapping, got 5"),
     ("nodes:\n  - name: a", 2, "nodes[0].processors", "is missing"),
     ("nodes: []", 1, "nodes", "there is no node; a service without nodes gets them from a pool"),
@@ -205,6 +225,8 @@ WRONG = [
     ("priorities: {gold: much}", 1, "priorities.gold", "must be a number, got 'much'"),
     ("priorities:\n  gold: .nan", 2, "priorities.gold", "must be a finite number, got nan"),
     ("users:\n  ann: platinm", 2, "users.ann", "no priority 'platinm'; did you mean platinum?"),
+    (f"processors: {10**23}", 1, "processors", "below 2**31"),
+    (f"nodes: [{{name: a, processors: {10**23}}}]", 1, "nodes[0].processors", "<= 2147483647"),
     ("queues: {}", 1, "queues", "length >= 1"),
     ("queues: [a]", 1, "queues", "must be a mapping"),
     ("queues:\n  a:\n    priorty: 3", 3, "queues.a.priorty", "did you mean priority?"),
@@ -216,6 +238,12 @@ WRONG = [
         3,
         "queues.a.max_walltime_s",
         "'soon' is not a time",
+    ),
+    (
+        "queues:\n  a:\n    max_walltime_s: 30min\n    default_walltime_s: 1h",
+        4,
+        "queues.a.default_walltime_s",
+        "is 3600 s, above max_walltime_s, 1800 s",
     ),
     ("queues:\n  a:\n    users: []", 3, "queues.a.users", "no user could submit"),
     ("queues:\n  a:\n    scenario: max-b", 1, "queues", "order of queue a, Fcfs, gives no number"),

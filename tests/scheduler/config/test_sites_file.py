@@ -40,6 +40,18 @@ def test_sites_have_prices_limits_and_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("10:00", 600), ("'10:00'", 600), ("2h", 7200), ("90", 90)],
+)
+def test_a_walltime_means_the_same_with_and_without_quotes(
+    tmp_path: Path, value: str, seconds: float
+) -> None:
+    """YAML reads 10:00 without quotes as the number 600."""
+    text = f"sites: [{{name: a, directory: left, max_walltime: {value}}}]"
+    assert read_sites(file(tmp_path, text)).sites[0].max_walltime_s == seconds
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("sites: []", "sites"),

@@ -22,7 +22,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_the_demo_compares_two_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     out = tmp_path / "out"
     results = demo_results(out, environment, "--jobs", "4", "--seed", "3")
-    assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "fcfs-pr")
+    assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "steady")
     for name in ("static", "resizable"):
         run = results[name]
         assert (run["jobs"], run["jobs_verified"]) == (4, 4)

@@ -34,6 +34,7 @@ def simulated_choices(folder: Path, metric: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_the_demo_sends_one_workload_by_each_metric(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+from rank_runs import run_rank
 
 from scheduler.launchers.cores import binding_text, cores, cpus_of_processors
-from scheduler.launchers.local import bound
+from scheduler.launchers.rank_reports import RankReports
 
 #: Two cores with two hardware threads each, one with one.
 CORES = [[0, 3], [1, 4], [2]]
@@ -36,14 +36,9 @@ def test_a_processor_is_a_core_or_else_a_cpu(processors: int, cpus: list[list[in
 def printed(cpus: dict[int, list[int]], rank: int) -> list[str]:
     """What a rank that is bound prints: its affinity and the variable, as it sees them."""
     script = "import os; print(*os.sched_getaffinity(0)); print(os.environ.get('RESHAPE_CPUS'))"
-    environment = os.environ | {"RESHAPE_CPUS": binding_text(cpus), "PMI_RANK": str(rank)}
-    done = subprocess.run(
-        bound([sys.executable, "-c", script]),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    variables = {"RESHAPE_CPUS": binding_text(cpus), "PMI_RANK": str(rank)}
+    done = run_rank([sys.executable, "-c", script], RankReports(1), **variables)
+    assert done.returncode == 0
     return done.stdout.splitlines() + done.stderr.splitlines()
 
 
@@ -58,11 +53,3 @@ def test_a_binding_that_the_system_refuses_is_reported_and_left_out() -> None:
     affinity, _, error = printed({0: [9999]}, rank=0)
     assert affinity == " ".join(map(str, sorted(os.sched_getaffinity(0))))
     assert error == "a rank is not bound to the CPUs [9999]: Invalid argument"
-
-
-def test_a_program_that_does_not_exist_is_named() -> None:
-    done = subprocess.run(bound(["./none"]), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (
-        127,
-        "cannot start ./none: No such file or directory\n",
-    )

@@ -181,13 +181,16 @@ def test_many_refused_messages_write_few_lines(driver):
         ({"cwd": "/no/such/folder"}, "cannot start in /no/such/folder: No such file or directory"),
         ({"output": "/no/such/folder/out"}, "cannot write the output /no/such/folder/out"),
         ({"size": 10**6}, "MPI needs 8000000 MiB to start 1000000 processes"),
+        ({"argv": ["/no/such/program"]}, "cannot start /no/such/program: No such file or dir"),
+        ({"argv": ["/etc/passwd"]}, "cannot start /etc/passwd: Permission denied"),
+        ({"argv": ["true", "x" * (1 << 18)]}, "Argument list too long"),
     ],
 )
 def test_a_group_that_cannot_start_is_reported_with_the_reason(driver, change, words):
     driver.start_agent()
     driver.send(msgspec.structs.replace(driver.order(1, "true"), **change))
     ended = driver.ended(1)
-    assert ended.exit_code == 126
+    assert (ended.exit_code, ended.began, ended.fault) == (126, False, "job")
     assert words in ended.why
     driver.start(2, "true")
     assert driver.ended(2).exit_code == 0
@@ -212,6 +215,15 @@ def test_processes_that_left_the_tree_end_with_their_group(driver):
     daemon = daemon_of(driver, 1, sleep_s=0.0)
     assert driver.ended(1).exit_code == 0
     assert not is_running(daemon)
+
+
+def test_a_job_ends_with_its_ranks_although_a_child_keeps_its_output_open(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "setsid sleep 1000 & echo $! > child; echo done")
+    ended = driver.ended(1)
+    assert (ended.exit_code, ended.signal) == (0, 0)
+    assert not is_running(int((driver.work / "child").read_text()))
+    assert (driver.work / "1.out").read_text() == "done\n"
 
 
 def test_a_new_agent_ends_what_the_old_one_left_before_it_reports(driver):
@@ -275,9 +287,8 @@ def test_a_job_that_restarts_is_not_ended_by_the_deadline_of_the_resize_that_fai
 
 
 def test_only_shared_memory_of_killed_groups_is_removed(driver):
-    foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")  # as if in use in another container
-    foreign.touch()
-    time.sleep(0.5)  # files that are created while the processes run count as theirs
+    foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")
+    in_use = foreign.open("w")  # as in another container, whose processes an agent does not see
     driver.start_agent()
     ready = driver.work / "ready"
     program = (
@@ -288,16 +299,17 @@ def test_only_shared_memory_of_killed_groups_is_removed(driver):
     pid = driver.running(1).pid
     try:
         wait_for(driver, ready.exists)
-        rank = next(p for p in _descendants(pid) if "python" in p.name())
+        rank = next(p for p in _descendants(pid) if program in p.cmdline() and not p.children())
         maps = Path(f"/proc/{rank.pid}/maps").read_text()
         own = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich_shm_")}
         assert own
         assert all(path.exists() for path in own)
         rank.kill()
-        assert driver.ended(1).exit_code != 0
+        assert driver.ended(1).signal == signal.SIGKILL
         wait_for(driver, lambda: not any(path.exists() for path in own))
         assert foreign.exists()
     finally:
+        in_use.close()
         foreign.unlink(missing_ok=True)
 
 
@@ -337,10 +349,132 @@ def test_an_agent_that_is_asked_to_stop_leaves_no_shared_memory(driver):
     assert not driver.place.memory.exists()
 
 
+def test_an_agent_that_is_terminated_says_so_and_leaves_restart_points(driver):
+    hello = driver.start_agent()
+    driver.start(1, "sleep", "1000")
+    driver.running(1)
+    (driver.place.shm(1) / RESTART_FILE).write_bytes(b"")
+    os.kill(hello.pid, signal.SIGTERM)
+    last = driver.until(lambda hello: hello.ends)
+    assert last.keeps_memory
+    assert driver.agents[-1].wait(30) == 0
+    hello = driver.start_agent()
+    assert (hello.groups, hello.restart_points) == ([], [1])
+
+
+def test_an_order_that_waited_while_the_agent_was_stopped_is_dropped(driver):
+    """The service may have lost the node meanwhile, and started the job elsewhere."""
+    hello = driver.start_agent(silence_s=1.0)
+    os.kill(hello.pid, signal.SIGSTOP)
+    driver.start(1, "touch", "ran")
+    time.sleep(3.1)  # the time is what matters: more than three intervals of reports
+    os.kill(hello.pid, signal.SIGCONT)
+
+    def has_started(hello: m.AgentHello) -> bool:
+        driver.start(2, "true")  # what was sent to the closed connection is lost
+        return any(status.job == 2 for status in hello.groups)
+
+    driver.until(has_started)
+    driver.ended(2)
+    assert not (driver.work / "ran").exists()
+
+
+def test_a_later_order_may_end_a_group_sooner_and_not_later(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.01; done")
+    wait_for(driver, (driver.work / "up").exists)
+    for grace_s in (3600.0, 0.5, 3600.0):
+        driver.send(m.KillGroup(job=1, group=1, grace_s=grace_s, why=f"after {grace_s:g} s"))
+    ended = driver.ended(1)
+    assert (ended.exit_code, ended.signal, ended.why) == (0, 9, "after 3600 s")
+
+
 def test_a_job_that_ends_with_a_bus_error_names_shared_memory(driver):
     driver.start_agent()
     driver.start(1, "sh", "-c", "kill -BUS $$")
-    assert "this code means a bus error" in driver.ended(1).why
+    assert "a bus error: /dev/shm may have been full" in driver.ended(1).why
+
+
+ENDS = [
+    ("exit 11", (11, 0)),
+    ("kill -SEGV $$", (0, 11)),
+    ("exit 139", (139, 0)),
+    ("kill -9 $$", (0, 9)),
+    ("kill -TERM $$", (0, 15)),
+    ("exit 255", (255, 0)),
+]
+
+
+def test_exit_codes_and_signals_are_told_apart(driver):
+    """Some of these programs end within a millisecond, when mpiexec has not started all ranks."""
+    driver.start_agent()
+    for number, (script, _) in enumerate(ENDS * 3, start=1):
+        order = driver.order(number, "sh", "-c", script)
+        driver.send(msgspec.structs.replace(order, size=1 + number % 2))
+    for number, (script, ended) in enumerate(ENDS * 3, start=1):
+        status = driver.ended(number)
+        assert (status.exit_code, status.signal) == ended, script
+
+
+def test_the_rank_that_fails_first_is_reported(driver):
+    driver.start_agent()
+    script = (
+        "test $PMI_RANK = 1 && { echo $PPID > new; mv new parent; exit 7; };"
+        "until test -e parent; do sleep 0.01; done;"
+        "while kill -0 $(cat parent); do sleep 0.01; done; kill -9 $$"
+    )
+    driver.send(msgspec.structs.replace(driver.order(1, "sh", "-c", script), size=2))
+    ended = driver.ended(1)
+    assert (ended.exit_code, ended.signal, ended.rank) == (7, 0, 1)
+
+
+def test_an_aborted_world_has_the_code_of_the_abort(driver):
+    driver.start_agent()
+    script = "from mpi4py import MPI; MPI.COMM_WORLD.rank and MPI.COMM_WORLD.Abort(5);"
+    order = driver.order(1, sys.executable, "-c", f"{script} MPI.COMM_WORLD.Barrier()")
+    driver.send(msgspec.structs.replace(order, size=2))
+    ended = driver.ended(1)
+    assert (ended.exit_code, ended.signal) == (5, 0)
+
+
+def test_a_rank_whose_parent_is_killed_ends_by_a_signal(driver):
+    driver.start_agent()
+    driver.start(1, "sleep", "1000")
+    running = driver.status(1, lambda status: status.began)
+    (rank,) = (p for p in _descendants(running.pid) if p.name() == "sleep")
+    rank.parent().kill()
+    ended = driver.ended(1)
+    assert (ended.exit_code, ended.signal) == (0, 9)
+    assert not is_running(rank.pid)
+
+
+def test_a_script_without_an_interpreter_line_is_one_of_the_shell(driver):
+    driver.start_agent()
+    script = driver.work / "script"
+    script.write_text("exit $1\n")
+    script.chmod(0o755)
+    driver.start(1, str(script), "12")
+    driver.start(2, "script", "13", PATH=f"{driver.work}:{os.environ['PATH']}")
+    assert driver.ended(1).exit_code == 12
+    assert driver.ended(2).exit_code == 13
+
+
+def test_a_signal_to_end_a_job_reaches_its_program_and_mpiexec_blames_nothing(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "trap 'echo told; exit 0' TERM; touch 1; sleep 1000 & wait")
+    driver.start(2, "sh", "-c", "touch 2; sleep 1000")
+    wait_for(driver, (driver.work / "1").exists)
+    wait_for(driver, (driver.work / "2").exists)
+    for job in (1, 2):
+        driver.send(m.KillGroup(job=job, group=1, grace_s=30, why="cancelled"))
+    ended = [driver.ended(job) for job in (1, 2)]
+    assert [(end.exit_code, end.signal, end.why) for end in ended] == [
+        (0, 0, "cancelled"),
+        (0, 15, "cancelled"),
+    ]
+    assert (driver.work / "1.out").read_text() == "told\n"
+    note = "reshape: the processes of group 1 were ended: cancelled\n"
+    assert (driver.work / "2.out").read_text() == note
 
 
 def _descendants(pid: int) -> list[psutil.Process]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
-from reshape.private_folder import make_private
+from reshape.files.private_folder import make_private
 from scheduler.node.directory import ServiceDirectory
 
 OTHER_USER = 65534

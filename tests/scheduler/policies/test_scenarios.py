@@ -106,6 +106,7 @@ def test_the_built_in_scenarios() -> None:
             "easy++",
             "fcfs",
             "static",
+            "steady",
             "pba-pr",
             "fcfs-pr",
             "max-b-pr",
@@ -117,7 +118,8 @@ def test_the_built_in_scenarios() -> None:
     assert scenario("easy").resizing is None
     assert scenario("conservative").backfill == Backfill(None)
     assert scenario("fcfs-pr").resizing == FcfsPr()
-    for name in ("static", "pba-pr", "fcfs-pr", "max-b-pr"):
+    assert scenario("steady").resizing == FcfsPr(harvest="useful", grow_past="blocked")
+    for name in ("static", "steady", "pba-pr", "fcfs-pr", "max-b-pr"):
         assert scenario(name).order == Aging()
         assert scenario(name).backfill == Backfill(1)
 
@@ -202,8 +204,12 @@ def test_a_parameter_without_its_policy() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown scenario 'eazy'; did you mean easy"):
         scenario("eazy")
-    with pytest.raises(ConfigError, match="'nowhere'; put its folder on PYTHONPATH"):
+    with pytest.raises(ConfigError, match="'nowhere'; call the command in its folder, or"):
         scenario("nowhere:Policy")
+    with pytest.raises(
+        ConfigError, match=r"^backfill_order: unknown order 'sjff'; did you mean sjf"
+    ):
+        scenario("easy", {"backfill_order": "sjff"})
 
 
 def test_a_policy_in_one_file(my_policy: str) -> None:

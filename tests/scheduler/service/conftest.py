@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -37,7 +39,7 @@ class Served:
 
     def start(self, *options: str) -> None:
         """Start the service; without options, with those of its last start."""
-        self.options = list(options) or self.options
+        self.options = ["--kill-wait", "2", *options] if options else self.options
         earlier, self.process = self.process, background.start(self.directory, self.options)
         self.endpoint = self.place.endpoint
         if earlier is not None:  # it has ended, but perhaps not been waited for
@@ -146,8 +148,11 @@ class Served:
 
     def agent_pid(self, node: str = "local") -> int:
         """Return the process number of the agent of a node."""
-        lines = {process.pid: process.cmdline() for process in self.processes()}
-        return next(pid for pid, line in lines.items() if {"agent", node} <= set(line))
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):  # a process of a job that has just ended
+                if {"agent", node} <= set(process.cmdline()):
+                    return process.pid
+        raise AssertionError(f"there is no agent of {node}")
 
     def segments(self) -> list[str]:
         """Return the shared-memory folders of the jobs of this service."""
@@ -165,6 +170,8 @@ class Served:
         finally:
             self.kill_all()
         assert not self.segments()
+        if (self.directory / "memory-folder").exists():  # an agent that was killed leaves files
+            shutil.rmtree(self.place.memory, ignore_errors=True)
 
     def mpi_segments(self) -> set[Path]:
         """Return the shared memory that the MPI library of the jobs maps now."""

@@ -103,14 +103,22 @@ def test_json_has_the_fields_of_the_messages(submit: Any, run: Run) -> None:
     assert json.loads(run("wait", "1", "--json").stdout) == [one]
 
 
-def test_wait_exits_with_the_status_of_the_job(submit: Any, run: Run) -> None:
-    submit("import sys; sys.exit(3)")
+def test_wait_exits_with_the_status_of_the_job(submit: Any, service: Any, run: Run) -> None:
+    submit("import sys; print('at work\\n\\x1b[31mno convergence\\x07'); sys.exit(3)")
     submit("print('fine')")
     done = run("wait", "2", "1", code=3)
-    assert done.stdout.splitlines()[0] == "job 2: COMPLETED 0:0"
-    assert done.stdout.splitlines()[1].startswith("job 1: FAILED 3:0")
-    submit("import time; time.sleep(60)", "-n", "1", "--walltime", "0:01")
+    output = service.work / "reshape-1.out"
+    told = f"Last lines of {output}:\n    at work\n    no convergence\n"
+    why = "group 1 ended with exit code 3:0: no convergence"
+    assert done.stdout == f"job 2: COMPLETED 0:0\njob 1: FAILED 3:0 ({why})\n{told}"
+    assert run("explain", "1").stdout.endswith(f"{why}\n{told}")
+    assert run("info", "1").stdout.endswith(f"\n\n{told}")
+    assert f"|{why}\n" in run("history", "--parsable").stdout
+    assert "\x1b" not in run("info", "1", "--json").stdout
+    submit("import time; time.sleep(60)", "-n", "1", "--walltime", "1s")
     assert "job 3: TIMEOUT" in run("wait", "last", code=_status(run, 3)).stdout
+    note = "reshape: the processes of group 1 were ended: 1.0 s are over"
+    assert service.output(3).splitlines()[-1] == note
 
 
 def _status(run: Run, job: int) -> int:

@@ -25,6 +25,7 @@ from reshape.wire.access import read_access
 from reshape.wire.access_file import AccessFile, AccessRole
 from reshape.wire.client import Client, connect, use_keys
 from reshape.wire.codec import PROTOCOL, encode
+from scheduler.client.asking import wait_for
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
@@ -46,6 +47,7 @@ class Station:
         self.directory.create()
         self.keys = AccessKeys(self.directory.path, self.directory.owner)
         self.refused: Counter[str] = Counter()
+        self.received = 0  # messages so far
         self._is_bound, self._ends = threading.Event(), threading.Event()
 
     @property
@@ -83,6 +85,7 @@ class Station:
             connections.wait(20)
             while (received := connections.receive()) is not None:
                 handler.handle(*received)
+                self.received += 1
             handler.answer_waiting(driver.run_turn())
             handler.reads.advance()
             components.journal.commit()
@@ -154,6 +157,29 @@ def test_a_revoked_key_is_refused_at_once(station: Station) -> None:
     with pytest.raises(AccessRefused, match="expired, was revoked"):
         ask(ann, m.ServerInfo())
     assert queue(station.admin) == []
+
+
+def test_a_wait_ends_when_its_key_is_revoked(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.client.asking.ASK_AGAIN_S", 0.2)
+    ann = station.file("ann")
+    answer = ask(ann, m.Submit(submission=JOB))
+    assert isinstance(answer, m.Submitted)
+    errors: list[str] = []
+
+    def wait() -> None:
+        try:
+            wait_for(ann, answer.job, time.monotonic() + 6 * PATIENCE_S)
+        except AccessRefused as error:
+            errors.append(str(error))
+
+    waiting, before = threading.Thread(target=wait), station.received
+    waiting.start()
+    wait_until(lambda: station.received > before)
+    station.keys.revoke(lambda key: key.user == "ann")
+    waiting.join(5 * PATIENCE_S)
+    assert "was revoked" in errors[0]
 
 
 def test_an_expired_key_is_refused(station: Station, tmp_path: Path) -> None:

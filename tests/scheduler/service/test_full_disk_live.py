@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def small_disk(served: Any) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root")
     try:
         yield served.directory
+        (served.directory / "filler").unlink(missing_ok=True)
         served.end()
     finally:
         served.kill_all()
@@ -53,9 +55,20 @@ def test_a_full_disk_stops_decisions_until_there_is_room(served: Any, small_disk
     with pytest.raises(ReshapeError, match=r"is full .* no job is accepted until there is room"):
         served.submit(["true"], 1)
     served.let_end(running)
-    wait_until(lambda: not served.processes(agents=False))  # its end cannot be written
+    wait_until(lambda: served.ask(m.ServerInfo()).halted)  # its end cannot be written
     with pytest.raises(ReshapeError, match="the service waits until there is room"):
-        served.ask(m.ServerInfo())
+        served.ask(m.Cancel(job=running))
+    for question in (m.ListJobs(ended=True), m.ListJobs(job=running)):
+        (job,) = served.ask(question).jobs
+        assert job.job == running
+    assert "starts on processors" in served.story(running)
+    shown = subprocess.run(
+        [sys.executable, "-m", "reshape", "info", "--dir", str(served.directory)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "nothing is decided until there is room" in shown.stdout
     assert served.process.poll() is None
     filler.unlink()
     last = wait_until(lambda: accepted(served))

@@ -14,7 +14,18 @@ pytestmark = pytest.mark.campaign
 
 def test_hostile_messages_are_refused_and_resize_points_are_answered() -> None:
     program = ROOT / "benchmarks" / "reliability" / "hostile.py"
-    sizes = ["--jobs", "10", "--rate", "50", "--messages", "300", "--seconds", "1"]
+    sizes = [
+        "--jobs",
+        "10",
+        "--rate",
+        "50",
+        "--messages",
+        "300",
+        "--seconds",
+        "1",
+        "--files",
+        "512",
+    ]
     done = subprocess.run(
         [sys.executable, program, *sizes, "--json"],
         capture_output=True,
@@ -25,5 +36,5 @@ def test_hostile_messages_are_refused_and_resize_points_are_answered() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     table = json.loads(done.stdout)
     assert table["wrong"] == []
-    assert len(table["rows"]) == 12
+    assert len(table["rows"]) == 15
     assert all(row["lines"] < 60 for row in table["rows"])

@@ -108,6 +108,38 @@ def test_an_agent_that_dies_ends_its_jobs_and_the_next_one_serves_again(tmp_path
         assert cluster.wait(cluster.submit(["true"], 2)).state == "COMPLETED"
 
 
+def test_the_end_of_a_rank_on_another_host_is_that_of_its_job(tmp_path: Path) -> None:
+    with Cluster(tmp_path, hosts=2, processors=2) as cluster:
+        for script, ended in (
+            ("test $PMI_RANK = 3 && kill -SEGV $$; exec sleep 600", (0, 11)),
+            ("test $PMI_RANK = 3 && exit 11; exit 0", (11, 0)),
+        ):
+            job = cluster.wait(cluster.submit(["sh", "-c", script], 4))
+            assert (job.state, job.exit_code, job.signal) == ("FAILED", *ended), script
+
+
+def test_a_node_whose_shared_memory_is_full_fails_no_job_and_drains(tmp_path: Path) -> None:
+    """An agent that is terminated says so, so that no job goes to its node."""
+    with Cluster(tmp_path, hosts=3, processors=2) as cluster:
+        cluster.hosts["n2"].start("pkill", "-TERM", "-f", "reshape agent").wait(10)
+        cluster.until(lambda: cluster.nodes()["n2"] == "down")
+        go = tmp_path / "go"
+        cluster.submit(["sh", "-c", f"echo up; until test -e {go}; do sleep 0.1; done"], 4)
+        cluster.until(lambda: cluster.output(1).count("up") == 4)
+        full = ["sh", "-c", "mount -o remount,size=16M /dev/shm; fallocate -l 12M /dev/shm/file"]
+        subprocess.run(cluster.hosts["n1"].command(full), check=True)
+        jobs = [cluster.submit(["true"], 1) for _ in range(8)]
+        go.touch()
+        ended = [cluster.wait(job) for job in jobs]
+        assert {job.state for job in ended} == {"COMPLETED"}
+        assert {job.allocation[-2][1] for job in ended} == {"4", "5"}  # those of n3
+        answer = cluster.ask(m.ListNodes())
+        assert isinstance(answer, m.Nodes)
+        n1, n2, _ = answer.nodes
+        assert (n1.state, n2.state) == ("drain", "down")
+        assert "jobs 2, 3 could not start here: cannot start: /dev/shm has" in n1.reason
+
+
 def test_agents_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2) as cluster:
         access = cluster.directory / "access"

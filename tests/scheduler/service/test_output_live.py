@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from reshape.checkpoints.directory import RESTART_VARIABLE
+from reshape.errors import ReshapeError
+from reshape.wire import messages as m
+
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [([], "new\n"), (["--open-mode", "append"], "old\nnew\n")],
-    ids=["default", "append"],
+    [([], "old\nnew\n"), (["--output", "reshape-%j.out"], "new\n")],
+    ids=["default", "named"],
 )
-def test_the_output_of_an_older_job_is_replaced_or_appended_to(
+def test_the_output_of_an_earlier_service_is_appended_to_unless_it_is_named(
     service: Any, options: list[str], expected: str
 ) -> None:
     """A new service numbers its jobs from 1 and finds the file of an earlier one."""
     (service.work / "reshape-1.out").write_text("old\n")
     command = [sys.executable, "-m", "reshape", "submit", "--dir", str(service.directory)]
-    subprocess.run(
+    done = subprocess.run(
         [*command, "-n", "1", "--wait", *options, "--", "echo", "new"],
         cwd=service.work,
         check=True,
         timeout=60,
         capture_output=True,
+        text=True,
     )
     assert service.output(1) == expected
+    told = f"its output is appended to {service.work / 'reshape-1.out'}, which exists"
+    assert (told in done.stdout) == (not options)
+
+
+def test_the_folders_of_the_service_are_closed_to_jobs(service: Any) -> None:
+    """A client that names them otherwise gets past the service, not past the agent."""
+    journal = service.place.journal
+    for name, more in (
+        ("output", {"output": str(journal)}),
+        ("working directory", {"cwd": str(service.directory / "access"), "output": "/dev/null"}),
+        ("directory to restart from", {"environment": {RESTART_VARIABLE: str(journal.parent)}}),
+    ):
+        submission = m.Submission(["true"], 1, 60.0, **({"cwd": str(service.work)} | more))
+        with pytest.raises(ReshapeError, match=f"the {name} .* a folder of the service: choose"):
+            service.ask(m.Submit(submission=submission))
+    (service.work / "link").symlink_to(service.directory)
+    before = service.place.read_secret()
+    job = service.wait(service.submit(["echo", "x"], output="link/secret"))
+    assert (job.state, job.exit_code) == ("FAILED", 126)
+    assert f"it is in {service.directory}, a folder of the service" in job.reason
+    assert service.place.read_secret() == before
+    there = service.wait(service.submit(["pwd"], output="%x-%N-%j-%A-%a-%t-%u%%.txt", name="a/b"))
+    host = socket.gethostname().partition(".")[0]
+    expected = f"a_b-{host}-{there.job}-{there.job}-0-0-{service.place.owner}%.txt"
+    assert (service.work / expected).read_text() == f"{service.work}\n"
 
 
 def test_an_output_that_links_to_a_file_of_another_kind_is_not_emptied(service: Any) -> None:

@@ -25,9 +25,11 @@ JoinPort       .  .  .  job
 ResizeReport   .  .  .  job
 Facts          .  .  .  job
 GroupReady     .  .  .  job
+ProgramFault   .  .  .  job
 AgentArrival   .  .  agent  .
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .
+CheckSubmission  administrator  user  .  .
 RequestQuote    administrator  user  .  .
 ForecastStarts  administrator  user  .  .
 ForecastJob     administrator  user  .  .

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from desk import Desk
 
+from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from reshape.wire.codec import encode
+from scheduler.config.settings import QueueConfig
 from scheduler.service.permissions import Sender, owner
 from scheduler.service.reading.reads import Reads
 
@@ -103,6 +105,33 @@ def test_a_job_of_another_user_is_refused_and_counted(
     assert isinstance(answer, m.Done | m.Explanation)
 
 
+def test_a_job_without_a_walltime_gets_that_of_its_queue(tmp_path: Path) -> None:
+    queues = {
+        "main": QueueConfig(),
+        "short": QueueConfig(max_walltime_s=600.0),
+        "long": QueueConfig(max_walltime_s=86400.0),
+        "own": QueueConfig(max_walltime_s=86400.0, default_walltime_s=7200.0),
+    }
+    desk = Desk(tmp_path / "other", queues=queues)
+    for name in ("", *queues):
+        request = msgspec.structs.replace(JOB, walltime_s=0.0, queue=name, key=f"of {name}")
+        number = desk.ask(b"a", m.Submit(submission=request))
+        assert desk.ask(b"a", m.Submit(submission=request)) == number  # the same key
+    (listed,) = desk.ask(b"a", m.ListJobs())
+    assert isinstance(listed, m.Jobs)
+    assert [job.walltime_s for job in listed.jobs] == [3600, 3600, 600, 3600, 7200]
+    (read,) = desk.ask(b"a", m.ReadSubmission(job=3))
+    assert isinstance(read, m.RecordedSubmission)
+    assert read.submission.walltime_s == 600  # rebalancing sends it to another site
+    (refused,) = desk.ask(
+        b"a",
+        m.CheckSubmission(submission=msgspec.structs.replace(JOB, walltime_s=601.0, queue="short")),
+    )
+    assert isinstance(refused, m.Failure)
+    assert "queue short has walltimes of 00:10:00 at most" in refused.message
+    desk.components.journal.close()
+
+
 def test_a_token_permits_the_messages_of_its_job_alone(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,3 +177,65 @@ def test_a_long_answer_that_fails_is_answered() -> None:
     ((_, answer),) = sent
     assert isinstance(answer, m.Failure)
     assert answer.id == 1
+
+
+def test_the_reason_of_a_cancellation_says_who_cancelled(desk: Desk) -> None:
+    ann, bob = user("ann"), Sender("bob", frozenset(("administrator",)), "192.0.2.7:1 with key 4")
+    for _ in range(2):
+        desk.handler.handle(b"a", encode(m.Submit(submission=JOB)), ann)
+    desk.turn()
+    desk.handler.handle(b"a", encode(m.Cancel(job=1)), bob)
+    desk.handler.handle(b"a", encode(m.Cancel(job=2)), ann)
+    desk.turn()
+    reasons = [desk.components.applications.job(number).why for number in (1, 2)]
+    assert reasons == ["cancelled by bob, an administrator", "cancelled by its user"]
+
+
+def test_changes_and_refusals_are_logged_with_address_and_key(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    bob = Sender("bob", frozenset(("administrator",)), "192.0.2.7:40 with key 4")
+    eve = Sender("eve", frozenset(("user",)), "192.0.2.9:50 with key 5")
+    drain = m.ChangeNode(node="local", drains=True, why="hot")
+    for message, sender in (
+        (drain, bob),
+        (drain, eve),
+        (m.Stop(), eve),
+        (m.RemoveNode(node="x"), bob),
+    ):
+        desk.handler.handle(b"a", encode(message), sender)
+    desk.handler.handle(b"a", [b"?"], eve)
+    lines = [record.getMessage() for record in caplog.records]
+    assert "node local drains (hot): by bob, from 192.0.2.7:40 with key 4" in lines
+    refused = [line for line in lines if line.startswith("refused a message")]
+    assert len(refused) == 3
+    assert all("from 192.0.2.9:50 with key 5: " in line for line in refused)
+    assert not any("removed" in line for line in lines), "there is no node x"
+
+
+@pytest.mark.parametrize(
+    ("why", "fault"),
+    [
+        ("two\nlines", r"the reason 'two\nlines' holds a control character"),
+        ("\x1b[2J", "holds a control character"),
+        ("x" * 1001, "has 1001 characters, at most 1000 are accepted"),
+    ],
+)
+def test_a_reason_is_one_short_line(desk: Desk, why: str, fault: str) -> None:
+    (answer,) = desk.ask(b"a", m.ChangeNode(node="local", drains=True, why=why))
+    assert isinstance(answer, m.Failure)
+    assert fault in answer.message
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"x" * 257: 1}, {"text": "x" * 1001}, {f"fact {number}": number for number in range(201)}],
+    ids=["name", "text", "number"],
+)
+def test_facts_are_bounded(desk: Desk, facts: dict[str, bool | int | float | str]) -> None:
+    desk.ask(b"a", m.Submit(submission=JOB))
+    applications = desk.components.applications
+    with pytest.raises(ReshapeError, match="at most"):
+        applications.add_facts(applications.job(1), facts)
+    applications.add_facts(applications.job(1), {"verified": True})

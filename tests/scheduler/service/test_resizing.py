@@ -13,6 +13,7 @@ from waiting import wait_until
 from reshape.topology import Topology
 from reshape.wire import messages as m
 from reshape.wire.pace import ASK_EVERY_S
+from scheduler.client.tables import history_table, job_text
 from scheduler.model.events import ResizePoint
 from scheduler.replay.journal_reader import reading
 
@@ -72,7 +73,7 @@ def test_a_job_contracts_to_its_last_group(served, scripted):
     assert sizes(job) == [2, 4, 6, 2]
     assert job.processors == "4-5"  # those of the last group; the first two are gone
     left = [process.environ()["RESHAPE_GROUP"] for process in served.processes(agents=False)]
-    assert left == ["3"] * 4  # mpiexec, its proxy, two ranks
+    assert set(left) == {"3"}
     assert served.free() == 6
     job = served.finish(number)
     assert (job.state, job.facts) == ("COMPLETED", {"verified": True, "size": 2})
@@ -122,7 +123,7 @@ def test_every_application_is_right_at_every_size(served, scripted, program):
     [
         ("start", {}, "the new group ended (exit code 7:0)"),
         ("hang:start", {"start_s": 2}, "no group came up within 2 s"),
-        ("await_port", {}, "the new group ended (exit code 9:0)"),
+        ("await_port", {}, "the new group ended (exit code 0:9)"),
     ],
 )
 def test_a_group_that_fails_before_the_join_costs_nothing(
@@ -195,13 +196,14 @@ def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
         if process.environ()["RESHAPE_GROUP"] == "2"
         and "faulty.py" in " ".join(process.cmdline())
         and process.name().startswith("python")
+        and not process.children()
     )
     segments = served.mpi_segments()
     assert segments
     rank.kill()
     job = served.wait(number)
-    assert (job.state, job.exit_code) == ("FAILED", signal.SIGKILL)
-    assert "group 2 ended with exit code 9:0" in job.reason
+    assert (job.state, job.exit_code, job.signal) == ("FAILED", 0, signal.SIGKILL)
+    assert "group 2 ended with exit code 0:9" in job.reason
     assert served.free() == 8
     wait_until(lambda: not any(path.exists() for path in segments))
 
@@ -254,6 +256,7 @@ def test_cancelling_within_a_resize_leaves_nothing(served, scripted):
     assert not served.processes(agents=False)
 
 
+@pytest.mark.long
 def test_many_cycles_leave_nothing_behind(served, scripted):
     """Expansions and contractions leak no descriptor, memory or shared memory."""
     cycles = 20
@@ -329,3 +332,31 @@ def test_a_job_starts_on_fewer_processors_and_grows_after_a_restart_of_the_servi
     job = served.finish(number)
     assert (job.state, job.requested) == ("COMPLETED", 4)
     assert sizes(job)[:2] == [2, 4]
+
+
+def test_expansions_that_fail_are_tried_ever_more_rarely(served, tmp_path):
+    """Each joining process raises an error, which the descriptions of the job name."""
+    served.start("--processors", "4", "--scenario", "fcfs-pr")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, time, reshape\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "from told import ENDLESS, may_end\n"
+        "with reshape.application('arbitrary') as app:\n"
+        "    app.rows('a', (10,))\n"
+        "    if not app.is_fresh_start: undefined\n"
+        "    for step in app.iterations(ENDLESS):\n"
+        "        time.sleep(0.02)\n"
+        "        if may_end(app.comm): break\n"
+    )
+    number = served.submit(["python", str(program)], 1, max_processors=4)
+    served.when(number, lambda job: len(job.resizes) == 3 and "rolled" in job.resizes[2].outcome)
+    job = served.finish(number)
+    assert (job.state, job.exit_code, job.resize_count) == ("COMPLETED", 0, 0)
+    times = [resize.at for resize in job.resizes]
+    assert times[2] - times[1] >= 4.0
+    why = "the new group ended (exit code 1:0): NameError: name 'undefined' is not defined"
+    assert job.failed_resizes.endswith(f"failed in succession; the last: {why}")
+    assert job.failed_resizes in job_text(job, 0.0)
+    assert job.failed_resizes in history_table([job], 0.0).rows[0]
+    assert served.story(number).count(f"failed, the job continues at its old size: {why}") >= 1

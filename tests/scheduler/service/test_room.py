@@ -13,7 +13,8 @@ from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.service.permissions import owner
-from scheduler.service.record.journal import Journal, JournalFullError
+from scheduler.service.record.journal import Journal
+from scheduler.service.record.opening import JournalFullError
 from scheduler.service.room import RoomForJournal
 
 OWNER = owner("ann")

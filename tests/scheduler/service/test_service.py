@@ -59,7 +59,7 @@ def test_a_full_machine_queues_and_says_why(service):
 @pytest.mark.parametrize(
     ("program", "code"),
     [
-        (["sh", "-c", "exit 3"], 3),
+        (["sh", "-c", "echo no input; exit 3"], 3),
         (["no-such-program"], None),
     ],
 )
@@ -69,6 +69,7 @@ def test_a_program_that_fails_is_a_failed_job(service, program, code):
     assert job.exit_code != 0
     if code is not None:
         assert job.exit_code == code
+        assert "no input" in job.last_lines
     assert service.free() == 8
 
 
@@ -81,7 +82,7 @@ def test_a_killed_process_is_a_failed_job(service):
     sleepers[0].kill()
     job = service.wait(number)
     assert job.state == "FAILED"
-    assert job.exit_code == signal.SIGKILL
+    assert (job.exit_code, job.signal) == (0, signal.SIGKILL)
     assert not service.processes(agents=False)
 
 
@@ -113,7 +114,7 @@ def test_a_queued_job_can_be_cancelled(service):
 def test_a_job_that_ignores_sigterm_is_killed_at_its_walltime(service):
     stubborn = ["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"]
     job = service.wait(service.submit(stubborn, 2, walltime_s=1.5))
-    assert job.state == "TIMEOUT"
+    assert (job.state, job.exit_code, job.signal) == ("TIMEOUT", 0, signal.SIGKILL)
     assert not service.processes(agents=False)
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from command_line import invoke
+from paths import EXAMPLES
 from paths import SMALL_TRACE as SMALL
 
 from scheduler.model.procset import ProcSet
 from simulator.traces import files, swf
 
+BIN = Path(sys.executable).parent
 NAMES = {
     "jobs", "processors", "mean_wait_s", "mean_bounded_slowdown", "tau", "max_wait_s",
     "utilization", "makespan_s", "killed", "wall_s", "jobs_per_s", "peak_rss_mib",
@@ -51,6 +53,45 @@ def test_json_and_every_result(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["mean_wait_s"] == told["mean_wait_s"]
 
 
+def test_a_scenario_that_resizes_no_job_is_noted() -> None:
+    done = invoke("simulate", SMALL, "--policy", "fcfs-pr", "--json")
+    assert "reshape: fcfs-pr resizes no job, because none is resizable: give --resiz" in done.stderr
+    json.loads(done.stdout)
+    for words in (["--policy", "easy"], ["--policy", "fcfs-pr", "--resizable", "0.5"]):
+        assert invoke("simulate", SMALL, *words, "--jobs", 50).stderr == ""
+
+
+def test_a_job_larger_than_the_machine_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    line = "  - {at: 0, processors: 8, walltime: 120, iteration_s: 5}\n"
+    file.write_text(f"processors: 4\njobs:\n{line}")
+    done = invoke("simulate", file)
+    told = (
+        "1 job could not start and count in no mean: job 1 requests 8 processors, the machine has 4"
+    )
+    assert done.stderr == f"reshape: {told}\n"
+    lines = dict(text.split(maxsplit=1) for text in done.stdout.splitlines())
+    assert (lines["jobs"], lines["unstarted"], lines["mean_wait_s"]) == ("0", "1", "-")
+    assert "nan" not in done.stdout
+    file.write_text(f"processors: 4\njobs:\n{7 * line}{line.replace('8', '4')}")
+    told = json.loads(invoke("simulate", file, "--json").stdout)
+    assert (told["jobs"], told["unstarted"]) == (1, 7)
+    assert invoke("simulate", file).stderr.endswith(
+        "job 5 requests 8 processors, the machine has 4; and 2 more\n"
+    )
+
+
+def test_policies_in_the_current_folder() -> None:
+    """The command line as a user has it: Python's path does not have the current folder."""
+    order = "my_order:SmallestArea"
+    waits = {}
+    for options in ([], ["--backfill-order", order], ["--queue-order", order]):
+        line = [BIN / "reshape", "simulate", SMALL, *options, "--json"]
+        done = subprocess.run(line, cwd=EXAMPLES, capture_output=True, text=True, check=True)
+        waits[tuple(options)] = json.loads(done.stdout)["mean_wait_s"]
+    assert len(set(waits.values())) == 3, "each order gives another schedule"
+
+
 def test_text(tmp_path: Path) -> None:
     text = invoke("simulate", SMALL, "--policy", "conservative", "--jobs", "50").stdout
     assert text.startswith("400 jobs: ")
@@ -61,7 +102,10 @@ def test_text(tmp_path: Path) -> None:
     ("options", "code", "says"),
     [
         (["--policy", "esy"], 2, "unknown scenario 'esy'; did you mean easy"),
-        (["--queue-order", "sjff"], 2, "unknown order 'sjff'; did you mean sjf"),
+        (["--queue-order", "sjff"], 2, "--queue-order: unknown order 'sjff'; did you mean sjf"),
+        (["--backfill-order", "no:A"], 2, "--backfill-order: order 'no:A' cannot be imported"),
+        (["--select", "first"], 2, "--select: unknown selection 'first'; did you mean first-fit"),
+        (["--policy", "eazy"], 2, "--policy: unknown scenario 'eazy'; did you mean easy"),
         (["--estimates", "exakt"], 2, "unknown estimates 'exakt'; did you mean exact"),
         (["--estimates", "tsafir"], 2, "unknown estimates 'tsafir'; did you mean tsafrir"),
         (["--policy", "fcfs", "--reservations", "2"], 2, "backfilling of 0 reservations, not of 2"),

@@ -26,10 +26,11 @@ def columns(path: Path) -> dict[str, list[str]]:
 
 
 def test_statistics_and_their_tables_and_pictures(tmp_path: Path) -> None:
-    out = tmp_path / "out"
+    out, trace = tmp_path / "out", tmp_path / "KTH-SP2-1996-2.1-cln.swf"
+    trace.write_bytes(SMALL.read_bytes())
     told = json.loads(
         invoke(
-            "simulate", SMALL, "--out", out, "--sample", 600, "--price", 0.5, "--json",
+            "simulate", trace, "--out", out, "--sample", 600, "--price", 0.5, "--json",
             "--statistic", "wait_s=mean,max", "--statistic", "cost=sum",
             "--statistic", "run_s=sum-by:centre", "--statistic", "processors_used=max",
         ).stdout
@@ -41,7 +42,10 @@ def test_statistics_and_their_tables_and_pictures(tmp_path: Path) -> None:
     jobs, samples = columns(out / "job_values.csv"), columns(out / "samples.csv")
     assert len(jobs["job_id"]) == told["jobs"]
     assert sum(map(float, jobs["killed"])) == told["killed"]
-    assert found["run_s"]["sum-by:centre"] == {"small": sum(map(float, jobs["run_s"]))}
+    assert found["run_s"]["sum-by:centre"] == {
+        "KTH-SP2-1996-2.1-cln": sum(map(float, jobs["run_s"]))
+    }
+    assert {*jobs["centre"]} == {"KTH-SP2-1996-2.1-cln"}  # the whole name, dots included
     assert found["cost"]["sum"] == pytest.approx(sum(map(float, jobs["cost"])))
     assert (out / "samples.csv").read_text().startswith(SAMPLED)
     assert {*np.diff([float(at) for at in samples["time"]])} == {600}

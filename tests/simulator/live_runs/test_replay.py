@@ -202,8 +202,8 @@ def test_the_end_may_be_missing(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (b"0", "has journal format 0, this release reads 1 and 2: use the release that wrote it"),
-        (b"3", "has journal format 3, this release reads 1 and 2"),
+        (b"0", "has journal format 0, this release reads 1, 2, 3: use the release that wrote it"),
+        (b"4", "has journal format 4, this release reads 1, 2, 3"),
     ],
 )
 def test_another_format_is_told(journal: Path, change: bytes, words: str) -> None:
@@ -326,7 +326,8 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
     assert facts["predicted"]["jobs"] == facts["live"]["jobs"] == 12
     assert facts["left_out"] == []
     with edited(tmp_path / "journal.db") as db:
-        db.execute("UPDATE jobs SET submission=replace(submission, 'apps.synthetic', 'apps.lu')")
+        plain = "substr(submission, 1, instr(submission, char(10) || 'seal:') - 1)"
+        db.execute(f"UPDATE jobs SET submission=replace({plain}, 'apps.synthetic', 'apps.lu')")
     refused = replay(tmp_path, "--predict")
     assert refused.exit_code == 1
     assert "only the command line of apps.synthetic tells" in refused.stderr

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from scheduler.launchers.local import MpiexecStart
+from scheduler.launchers.rank_reports import RankReports
 from scheduler.node.groups.memory_use import MemoryUse
 from scheduler.node.groups.processes import ProcessTree
 
@@ -25,7 +26,9 @@ class Started(MpiexecStart):
     """A program in the place of mpiexec."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
+        self.process, self.ranks = process, RankReports(1)
+        self.ranks.was_inherited()
+        self.ranks.close()
 
 
 @pytest.fixture

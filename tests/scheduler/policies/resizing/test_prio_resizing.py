@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
+from reshape.topology import Topology
 from scheduler.core.core import Core
-from scheduler.model.events import JobSpec, JobStarted, JobSubmitted, ResizeDone, ResizePoint
+from scheduler.model.events import (
+    JobEnded,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    ResizeDone,
+    ResizePoint,
+)
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Contract, Expand
 from scheduler.policies.scenarios import scenario
@@ -21,3 +31,24 @@ def test_an_undone_expansion_names_the_times_that_were_compared() -> None:
     (contract,) = core.handle([ResizePoint(6.0, 1, 3, 1.5)])
     assert isinstance(contract, Contract)
     assert contract.reason.sentence == f"an iteration takes 1.5 s on {expand.to}, 1 s on 2"
+
+
+@pytest.mark.parametrize("name", ["steady", "pba"])
+def test_no_job_is_contracted_for_one_that_lacks_memory(name: str) -> None:
+    """Contractions release processors; the memory that job 3 requests is held by job 2."""
+    changes = {"resizing.harvest": "useful", "resizing.grow_past": "blocked"}
+    machine = Machine()
+    machine.join("n1", 6, {"memory": 8})
+    core = Core(scenario(name, changes), machine)
+    core.handle([JobSubmitted(0.0, 1, JobSpec(2, 600.0, 4, Topology(step=2)))])
+    core.handle([JobSubmitted(0.0, 2, JobSpec(1, 600.0, resources={"memory": 8}))])
+    core.handle([JobStarted(0.0, 1), JobStarted(0.0, 2)])
+    (expand,) = core.handle([ResizePoint(1.0, 1, 1, 1.0)])
+    assert isinstance(expand, Expand)
+    core.handle([ResizeDone(1.5, 1, expand.serial)])
+    core.handle([JobSubmitted(2.0, 3, JobSpec(3, 600.0, resources={"memory": 1}))])
+    (answer,) = core.handle([ResizePoint(3.0, 1, 2, 0.5)])
+    assert not isinstance(answer, Contract)
+    core.handle([JobEnded(4.0, 2)])
+    answers = core.handle([ResizePoint(5.0, 1, 3, 0.5)])
+    assert isinstance(answers[-1], Contract), "the memory is free, processors are short"

@@ -154,7 +154,8 @@ def test_the_latest_agent_of_a_node_is_known_to_the_next_service(path: Path) -> 
 
 def test_files_belong_to_their_owner_alone(journal: Journal, path: Path) -> None:
     modes = {part.name: part.stat().st_mode & 0o777 for part in path.parent.iterdir()}
-    assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm"], 0o600)
+    names = ["journal.db", "journal.db-wal", "journal.db-shm", "journal.mark"]
+    assert modes == dict.fromkeys(names, 0o600)
 
 
 def test_recovery_records_the_measurements_that_only_events_hold(journal: Journal) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from reshape.durable_files import remove_drafts, write_durably
+from reshape.files.durable_files import remove_drafts, write_durably
 
 #: A process that is killed in the given call of `os` while it replaces a file.
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from reshape.durable_files import write_durably
+from reshape.files.durable_files import write_durably
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(os, sys.argv[1], die)

@@ -15,7 +15,7 @@ import pytest
 from reshape.data import segments
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-from reshape.private_folder import open_file, open_folder
+from reshape.files.private_folder import open_file, open_folder
 from reshape.resizing.restart_point import RESTART_FILE, RestartPoint, has_restart_point
 
 OTHER_USER = 65534

@@ -1,0 +1,1 @@
+"""Files that survive a crash, and folders that only their user may enter."""

@@ -1,0 +1,164 @@
+"""``reshape cancel``: cancel jobs by number, range, user or name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from reshape.cli.helptext import example
+from reshape.cli.lazy_group import FAILED
+from reshape.wire import messages as m
+from reshape.wire.access import read_access
+from reshape.wire.client import is_access_file
+from scheduler.client.asking import ask_all, list_jobs, number_of
+from scheduler.client.options import JobNumber, service_option, sites_option
+from scheduler.client.sites.actions import SiteJob, place_of
+
+
+class JobRange(NamedTuple):
+    """A job, or the queued and running jobs between two numbers, at a site ("": without --sites).
+
+    Attributes
+    ----------
+    last : None: there is one job, `first`.
+    """
+
+    site: str
+    first: int
+    last: int | None
+
+
+class JobRanges(click.ParamType[list[JobRange]]):
+    """Jobs such as ``3,5-8,last``, with --sites after the name of a site and a colon."""
+
+    name = "JOBS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[JobRange]:
+        """Parse the text of an argument."""
+        if isinstance(value, list):
+            return value
+        site, _, text = str(value).rpartition(":")
+        return [self._range(site, part, param, ctx) for part in text.split(",")]
+
+    def _range(
+        self, site: str, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> JobRange:
+        first, dash, last = text.partition("-")
+        if not dash:
+            return JobRange(site, JobNumber().convert(text, param, ctx), None)
+        if not (first.isdecimal() and last.isdecimal()):
+            self.fail(f"{text!r} is not a range of jobs such as 3-8", param, ctx)
+        if not 0 < int(first) <= int(last):
+            self.fail(f"the range {text!r} must ascend from 1 or more", param, ctx)
+        return JobRange(site, int(first), int(last))
+
+
+@click.command()
+@service_option
+@click.option("--all", "everything", is_flag=True, help="Cancel all queued and running jobs.")
+@click.option("--user", help="Cancel the queued and running jobs of this user.")
+@click.option("--name", help="Cancel the queued and running jobs of this name.")
+@sites_option
+@click.argument("jobs", nargs=-1, metavar="[JOB...]", type=JobRanges())
+@example(
+    "reshape cancel 3,5 8-12",
+    "reshape cancel --user ann --name solve.py",
+    "reshape cancel --sites sites.yaml left:3",
+)
+def cancel(
+    directory: Path,
+    everything: bool,
+    user: str | None,
+    name: str | None,
+    sites: Path | None,
+    jobs: tuple[list[JobRange], ...],
+) -> None:
+    """Cancel jobs, queued or running.
+
+    A range such as 8-12 means those of its jobs that have not ended. With an access file of the
+    role user, --all means the jobs of this user. The exit code is 1 if a job cannot be cancelled;
+    the others are cancelled nevertheless.
+    """
+    chosen = [option for option, given in (("--all", everything), ("JOB", jobs)) if given]
+    chosen += ["--user and --name"] if user is not None or name is not None else []
+    if len(chosen) != 1:
+        raise click.UsageError(
+            f"give one of {' or '.join(chosen)}" if chosen else "give JOB, --all, --user or --name"
+        )
+    if sites is not None and not jobs:
+        raise click.UsageError(f"{chosen[0]} addresses one service: leave --sites out")
+    if jobs:
+        flat = [job for group in jobs for job in group]
+        by_site = {job.site: [each for each in flat if each.site == job.site] for job in flat}
+        done = [_cancel_ranges(directory, sites, site, jobs) for site, jobs in by_site.items()]
+    else:
+        own = _user_of(directory) if everything else user
+        done = [_cancel_at(directory, "", [], _matching(directory, user=own, name=name))]
+    if not all(done):
+        sys.exit(FAILED)
+
+
+def _user_of(service: Path) -> str | None:
+    """User of an access file of the role user; None: the jobs of all users may be cancelled."""
+    access = read_access(service) if is_access_file(service) else None
+    return access.user if access is not None and access.role == "user" else None
+
+
+def _cancel_ranges(
+    directory: Path, sites: Path | None, site: str, jobs: Sequence[JobRange]
+) -> bool:
+    place = place_of(directory, sites, SiteJob(site, jobs[0].first))
+    named = [number_of(place, job.first) for job in jobs if job.last is None]
+    spans = [(job.first, job.last) for job in jobs if job.last is not None]
+    return _cancel_at(place, site, named, _matching(place, spans) if spans else [])
+
+
+def _matching(
+    place: Path,
+    spans: Sequence[tuple[int, float]] = ((1, inf),),
+    *,
+    user: str | None = None,
+    name: str | None = None,
+) -> list[int]:
+    """Numbers of the queued and running jobs within spans, of a user and a name if given."""
+    return [
+        job.job
+        for job in list_jobs(place).jobs
+        if any(first <= job.job <= last for first, last in spans)
+        and user in (None, job.user)
+        and name in (None, job.name)
+    ]
+
+
+def _cancel_at(place: Path, site: str, named: Sequence[int], matching: Sequence[int]) -> bool:
+    """Cancel jobs of one service; return whether none of them goes on.
+
+    Parameters
+    ----------
+    named : jobs that the command line names one by one: one that has ended is an error.
+    matching : jobs that had not ended when they were chosen.
+    """
+    numbers = list(dict.fromkeys([*named, *matching]))
+    if not numbers:
+        click.echo("reshape: no queued or running job matches", err=True)
+        return True
+    refused = {}
+    requests = (m.Cancel(job=number) for number in numbers)
+    for number, answer in zip(numbers, ask_all(place, requests), strict=True):
+        if isinstance(answer, m.Failure):
+            refused[number] = answer.message
+        else:
+            click.echo(f"cancelled job {SiteJob(site, number)}")
+    if refused.keys() - named:
+        live = set(_matching(place))
+        refused = {job: why for job, why in refused.items() if job in named or job in live}
+    for message in refused.values():
+        click.echo(f"reshape: error: {message}", err=True)
+    return not refused

@@ -1,0 +1,76 @@
+"""Whether a file is in a folder of a service, in which no job may write.
+
+`starter.py` imports this file without its package, so it imports nothing but `os` and `stat`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+#: Variable that tells a starter and a job the folders of their service, one a line;
+#: `reshape.checkpoints.directory` reads it, too.
+VARIABLE = "RESHAPE_OWN_FOLDERS"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def folder_around(path: str, folders: Iterable[str]) -> str:
+    """Return that of some folders in which a path is, "" if it is in none.
+
+    Folders are compared by device and inode, after all links. A path that does not exist is
+    where it would be created.
+
+    Parameters
+    ----------
+    folders : those that do not exist on this host are ignored.
+    """
+    own = {}
+    for folder in folders:
+        try:
+            found = os.stat(folder)
+        except OSError:
+            continue
+        own[found.st_dev, found.st_ino] = folder
+    here = os.path.realpath(path)
+    while own:
+        try:
+            found = os.stat(here)
+            if (found.st_dev, found.st_ino) in own:
+                return own[found.st_dev, found.st_ino]
+        except OSError:
+            pass
+        above = os.path.dirname(here)
+        if above == here:
+            break
+        here = above
+    return ""
+
+
+def folder_with(descriptor: int, folders: Iterable[str]) -> str:
+    """Return that of some folders which has an open file under another name, "" if none has."""
+    opened = os.fstat(descriptor)
+    if opened.st_nlink < 2 or not stat.S_ISREG(opened.st_mode):
+        return ""
+    for folder in folders:
+        for where, _, names in os.walk(folder):
+            for name in names:
+                try:
+                    found = os.lstat(os.path.join(where, name))
+                except OSError:
+                    continue
+                if (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino):
+                    return folder
+    return ""
+
+
+def in_own_folder(what: str, path: str, folder: str) -> str:
+    """Say that a path of a job is refused; `what` names its use."""
+    return f"the {what} {path} is in {folder}, a folder of the service: choose another place"
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is in a folder, or is the folder, by their names alone."""
+    path, folder = os.path.normpath(path), os.path.normpath(folder)
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

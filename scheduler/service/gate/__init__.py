@@ -1,0 +1,1 @@
+"""The gate: the process that accepts TCP connections in front of a service."""

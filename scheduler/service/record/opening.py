@@ -1,0 +1,227 @@
+"""Opening the journal of a service: its tables, and whether it holds all that it should."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+
+from reshape.errors import ReshapeError
+from scheduler.replay.journal_reader import (
+    FORMAT,
+    IDENTITY,
+    LAST_JOB,
+    ROUTINE,
+    SEQUENCE,
+    DamagedJournalError,
+    reading,
+)
+from scheduler.service.record.checks import Faults
+from scheduler.service.record.high_water_mark import HighWaterMark, Mark
+
+log = logging.getLogger(__name__)
+
+#: Ended jobs are listed by the time of their end; each index answers filters by its columns alone.
+_ENDED_INDICES = "\n".join(
+    f"CREATE INDEX IF NOT EXISTS ended_by_{name} ON records ({columns}) WHERE ended_at IS NOT NULL;"
+    for name, columns in (
+        ("time", "ended_at, user, state, name"),
+        ("user", "user, ended_at, state, name"),
+        ("state", "state, ended_at, user, name"),
+        ("name", "name, ended_at, user, state"),
+        ("user_and_state", "user, state, ended_at, name"),
+    )
+)
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS settings (batch INTEGER PRIMARY KEY, settings BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (job INTEGER PRIMARY KEY, token TEXT NOT NULL,
+                                 submission BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL,
+                                   job INTEGER, kind TEXT NOT NULL, event BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS orders (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL,
+                                   job INTEGER, kind TEXT NOT NULL, at REAL NOT NULL,
+                                   "order" BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS phases (seq INTEGER PRIMARY KEY, job INTEGER NOT NULL,
+                                   serial INTEGER NOT NULL, at REAL NOT NULL,
+                                   phase TEXT NOT NULL, detail TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (job INTEGER PRIMARY KEY, facts BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS keys (job INTEGER PRIMARY KEY, user TEXT NOT NULL,
+                                 key TEXT NOT NULL, UNIQUE (user, key));
+CREATE TABLE IF NOT EXISTS memory (job INTEGER PRIMARY KEY, mib INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS records (job INTEGER PRIMARY KEY, state TEXT NOT NULL,
+                                    user TEXT NOT NULL, name TEXT NOT NULL,
+                                    submitted_at REAL NOT NULL, ended_at REAL,
+                                    batch INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS pools (name TEXT PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS site (key INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS sums (job INTEGER NOT NULL, size INTEGER NOT NULL,
+                                 points INTEGER NOT NULL, iteration_s REAL NOT NULL,
+                                 last_at REAL NOT NULL, PRIMARY KEY (job, size)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS events_of_job ON events (job) WHERE kind NOT IN {ROUTINE};
+CREATE INDEX IF NOT EXISTS orders_of_job ON orders (job);
+CREATE INDEX IF NOT EXISTS changes_of_job ON orders (job) WHERE kind NOT IN {ROUTINE};
+CREATE INDEX IF NOT EXISTS phases_of_job ON phases (job);
+CREATE INDEX IF NOT EXISTS records_not_ended ON records (job) WHERE ended_at IS NULL;
+CREATE TABLE IF NOT EXISTS summaries (job INTEGER PRIMARY KEY, summary BLOB NOT NULL);
+{_ENDED_INDICES}
+INSERT OR REPLACE INTO meta VALUES ('format', '{FORMAT}');
+"""
+_NEW = "INSERT OR IGNORE INTO meta VALUES (?, ?)"
+
+#: Free space with which SQLite can still write.
+_PAGE_BYTES = 1 << 16
+#: What the records of damaged tables are called, and how many of them a message names.
+_NAMES, _LISTED = {"records": "the record of job", "summaries": "the description of job"}, 10
+#: Seconds for which a journal is checked when it is opened.
+_CHECK_S = 0.5
+
+
+class JournalFullError(ReshapeError):
+    """There is no room on the disk of the journal."""
+
+
+def open_journal(path: Path, mark: HighWaterMark, *, accept_loss: bool) -> sqlite3.Connection:
+    """Open a journal for writing, or create it, for its owner alone.
+
+    Nothing is written to a journal that is refused.
+
+    Parameters
+    ----------
+    accept_loss : open a journal that ends before its mark, or has damaged records of ended jobs,
+        too; the numbers of what is missing are not used again.
+
+    Raises
+    ------
+    JournalFullError : there is no room on the disk.
+    ReshapeError : the file is no journal or one of another format, its structure is damaged, or
+        something is missing.
+    """
+    missing, damaged = missing_from(path, mark, _CHECK_S)
+    if missing and not accept_loss:
+        raise ReshapeError(
+            f"the journal {path} lacks {missing}: restore the latest copy (docs/backup.md), or"
+            " go on without what was lost by --accept-loss"
+        )
+    if accept_loss and not missing:
+        log.warning("the journal %s lacks nothing that --accept-loss would be needed for", path)
+    _make_private(path)
+    try:
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("PRAGMA cache_spill=OFF")  # a transaction writes to the disk at its end
+        db.execute("PRAGMA temp_store=MEMORY")  # so that it needs no further open file
+        db.executescript(_SCHEMA)
+        db.execute(_NEW, (IDENTITY, secrets.token_hex(8)))
+        if missing:
+            log.warning("the journal %s goes on without %s, as --accept-loss allows", path, missing)
+            _accept(db, mark.mark, damaged)
+    except sqlite3.Error as error:
+        raise _unusable(path, str(error)) from None
+    return db
+
+
+def missing_from(
+    path: Path, mark: HighWaterMark, within_s: float
+) -> tuple[str, list[tuple[str, int]]]:
+    """Say what a journal lacks, empty if nothing; and name (table, job) of damaged records.
+
+    Parameters
+    ----------
+    within_s : seconds after which the check of tables and records ends.
+
+    Raises
+    ------
+    ReshapeError : it cannot be used at all.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return mark.missing("", 0, 0), []
+    try:
+        with reading(path) as reader:
+            identity = reader.meta(IDENTITY) or ""
+            missing = mark.missing(identity, reader.sequence(), reader.last_job())
+        faults = Faults(path, within_s)
+    except (sqlite3.Error, ValueError, DamagedJournalError) as error:
+        raise _unusable(path, str(error)) from None
+    if faults.structure:
+        raise _unusable(path, faults.structure)
+    if not faults.is_complete:
+        log.info("%s was checked for %g s; 'reshape journal check' checks all", path, within_s)
+    damaged = [f"{_NAMES[table]} {job}" for table, job in faults.records]
+    listed = [missing, *damaged[:_LISTED]] if missing else damaged[:_LISTED]
+    if len(damaged) > _LISTED:
+        listed.append(f"{len(damaged) - _LISTED} further records")
+    return " and ".join(listed), faults.records
+
+
+@contextmanager
+def refusing_damage(path: Path) -> Iterator[None]:
+    """Make an error of SQLite, while a journal is read, one that says what to do.
+
+    Raises
+    ------
+    ReshapeError : SQLite cannot read a part of the journal.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise _unusable(path, str(error)) from None
+
+
+def _accept(db: sqlite3.Connection, mark: Mark | None, damaged: list[tuple[str, int]]) -> None:
+    """Remove damaged records, and let the journal go on after its mark: no number comes twice."""
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute("BEGIN")
+    for table, job in damaged:
+        db.execute(f"DELETE FROM {table} WHERE job=?", (job,))
+    for key, number in () if mark is None else ((SEQUENCE, mark.sequence), (LAST_JOB, mark.job)):
+        for (noted,) in db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchall():
+            number = max(number, int(noted))
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(number)))
+    db.execute("COMMIT")
+    db.execute("PRAGMA synchronous=NORMAL")
+
+
+def _unusable(path: Path, why: str) -> ReshapeError:
+    """Make the error for a journal that cannot be opened."""
+    if lacks_room(path):
+        return JournalFullError(
+            f"there is no room on the disk of {path} ({free_bytes(path):.0f} bytes are free): make"
+            " room and start again; the journal was not changed"
+        )
+    return ReshapeError(
+        f"the journal {path} is damaged ({why}): restore the latest copy (docs/backup.md), or move"
+        " journal.db* elsewhere and start an empty one with --accept-loss"
+    )
+
+
+def lacks_room(path: Path) -> bool:
+    """Whether SQLite cannot write because the disk of a file is full."""
+    return free_bytes(path) < _PAGE_BYTES
+
+
+def free_bytes(path: Path) -> float:
+    """Free space of the file system of a file; infinite if it is not known."""
+    try:
+        free = os.statvfs(path.parent)
+    except OSError:
+        return inf
+    return free.f_bavail * free.f_frsize
+
+
+def _make_private(path: Path) -> None:
+    """Create the file for its owner alone; SQLite gives its further files the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        for suffix in ("", "-wal", "-shm"):
+            part = path.with_name(path.name + suffix)
+            if part.exists():
+                part.chmod(0o600)
+    except OSError as error:
+        raise ReshapeError(f"cannot use the journal {path}: {error.strerror}") from None

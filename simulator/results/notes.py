@@ -1,0 +1,48 @@
+"""Sentences about what the numbers of a schedule do not show by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from scheduler.policies.scenario import Scenario
+from scheduler.text.counts import counted
+from simulator.results.schedule import Schedule
+
+#: Jobs that could not start and are named.
+NAMED = 5
+
+
+def notes(schedule: Schedule, chosen: Scenario, *, is_rigid: bool) -> Iterator[str]:
+    """Say which settings had no effect, and which jobs the means leave out.
+
+    Parameters
+    ----------
+    is_rigid : whether the workload has no resizable job.
+    """
+    if chosen.resizing is not None and is_rigid:
+        yield (
+            f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE for a"
+            " trace, max_processors for jobs of a workload file"
+        )
+    yield from _unstarted(schedule)
+
+
+def _unstarted(schedule: Schedule) -> Iterator[str]:
+    (indices,) = np.nonzero(np.isnan(schedule.ended))
+    if not len(indices):
+        return
+    reasons = []
+    for index in indices[:NAMED]:
+        number, requested = schedule.jobs.numbers[index], int(schedule.jobs.processors[index])
+        text = f"job {number} requests {counted(requested, 'processor')}"
+        if requested > schedule.processors:
+            text += f", the machine has {schedule.processors}"
+        else:
+            text += ", which never became available to it"
+        reasons.append(text)
+    if len(indices) > NAMED:
+        reasons.append(f"and {len(indices) - NAMED} more")
+    count = counted(len(indices), "job")
+    yield f"{count} could not start and count in no mean: {'; '.join(reasons)}"

@@ -1,0 +1,72 @@
+"""``reshape cancel``: lists, ranges, users and names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import invoke
+from desk import served_desk
+
+from scheduler.client.asking import list_jobs
+
+LINES = "".join(f"-n 1 --name {name} true\n" for name in ("a", "b", "a", "c", "a", "b"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """Directory of a service with 6 queued jobs of user root."""
+    with served_desk(tmp_path / "service") as directory:
+        (tmp_path / "jobs.txt").write_text(LINES)
+        invoke("submit", "--dir", directory, "--from", tmp_path / "jobs.txt", cwd=tmp_path)
+        yield directory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (["1,3", "last"], [2, 4, 5]),
+        (["2-4"], [1, 5, 6]),
+        (["5-900000000000", "1"], [2, 3, 4]),
+        (["--all"], []),
+        (["--name", "a"], [2, 4, 6]),
+        (["--user", "root", "--name", "b"], [1, 3, 4, 5]),
+    ],
+    ids=str,
+)
+def test_jobs_are_chosen(directory: Path, arguments: list[str], left: list[int]) -> None:
+    done = invoke("cancel", "--dir", directory, *arguments)
+    assert [job.job for job in list_jobs(directory).jobs] == left
+    cancelled = {int(line.removeprefix("cancelled job ")) for line in done.stdout.splitlines()}
+    assert cancelled == set(range(1, 7)) - set(left)
+
+
+def test_a_job_that_cannot_be_cancelled_does_not_keep_others_from_it(directory: Path) -> None:
+    invoke("cancel", "--dir", directory, "2")
+    done = invoke("cancel", "--dir", directory, "1", "2", "77", "3-4", code=1)
+    assert done.stdout == "cancelled job 1\ncancelled job 3\ncancelled job 4\n"
+    assert done.stderr == (
+        "reshape: error: job 2 has ended already (CANCELLED)\n"
+        "reshape: error: there is no job 77: numbers go from 1 to 6\n"
+    )
+    done = invoke("cancel", "--dir", directory, "1-4")
+    assert done.stderr == "reshape: no queued or running job matches\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "give JOB, --all, --user or --name"),
+        (["--all", "3"], "give one of --all or JOB"),
+        (["--user", "ann", "3"], "give one of JOB or --user and --name"),
+        (["3-"], "'3-' is not a range of jobs such as 3-8"),
+        (["8-3"], "the range '8-3' must ascend"),
+        (["3,,4"], "'' is not a job"),
+        (["3,four"], "'four' is not a job"),
+        (["--all", "--sites", __file__], "--all addresses one service: leave --sites out"),
+    ],
+    ids=str,
+)
+def test_invalid_choices_are_refused(arguments: list[str], says: str) -> None:
+    assert says in invoke("cancel", *arguments, code=2).stderr

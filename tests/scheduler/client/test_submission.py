@@ -1,0 +1,70 @@
+"""Checks of a submission by a user who is not root, for whom permissions count."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reshape.errors import ReshapeError
+from scheduler.client.submission import prepare
+
+NOBODY = 65534
+
+
+def refusal(output: str) -> str:
+    """Return why a submission with an output is refused to another user; "" if it is not."""
+    if os.geteuid() != 0:
+        return _refusal(output)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            os.write(write, _refusal(output).encode())
+        except BaseException as error:
+            os.write(write, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def _refusal(output: str) -> str:
+    try:
+        prepare(["true"], 1, walltime_s=60.0, output=output, environment={"PATH": "/bin"})
+    except ReshapeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that other users may search, with a file that they may write, and no more."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "out").touch()
+        (folder / "out").chmod(0o666)
+        (folder / "mine").touch(0o444)
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o755)
+
+
+def test_dev_null_may_be_the_output() -> None:
+    assert refusal("/dev/null") == ""
+
+
+def test_a_writable_file_needs_no_writable_folder(folder: Path) -> None:
+    assert refusal(str(folder / "out")) == ""
+    refused = "is not writable: choose another one"
+    assert refusal(str(folder / "mine")) == f"the output {folder / 'mine'} {refused}"
+    assert refusal(str(folder / "new")) == f"the output's directory {folder} {refused}"

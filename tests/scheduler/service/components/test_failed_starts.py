@@ -1,0 +1,151 @@
+"""Jobs whose programs never began wait again, and a node that cannot start jobs drains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from desk import Desk
+
+from reshape.wire import messages as m
+from scheduler.config.settings import NodeConfig
+from scheduler.model.job import Job, JobState
+from scheduler.replay.compare import compare
+
+LACK = "cannot start: /dev/shm has 3 MiB free"
+NODES = {"a": 2, "b": 1, "c": 1}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """A service with three nodes; in the end, a replay of its journal decides the same."""
+    nodes = [NodeConfig(name, count, launcher="none") for name, count in NODES.items()]
+    desk = Desk(tmp_path / "service", nodes)
+    for name in NODES:
+        hello(desk, name)
+    yield desk
+    assert compare(desk.components.journal.batches()).difference is None
+    desk.components.journal.close()
+
+
+def hello(desk: Desk, node: str, *groups: m.GroupStatus, ends: bool = False) -> None:
+    desk.ask(b"ann", m.ServerInfo())  # the turn before
+    desk.hello(groups, node, incarnation=f"agent of {node}", ends=ends)
+
+
+def submit(desk: Desk, processors: int = 1) -> Job:
+    job = m.Submission(argv=["true"], processors=processors, walltime_s=60.0)
+    desk.ask(b"user", m.Submit(submission=job))
+    jobs = desk.components.core.jobs
+    return jobs[max(jobs)]
+
+
+def nodes_of(desk: Desk, job: Job) -> str:
+    """Nodes on which a job holds processors."""
+    by_node = desk.components.core.machine.by_node
+    return " ".join(name for held in job.groups.values() for name in by_node(held))
+
+
+def ended(job: Job, fault: m.Fault = "") -> m.GroupStatus:
+    """Status of the last group of a job, which its node could not start."""
+    why = LACK if fault else ""
+    return m.GroupStatus(
+        job.id, max(job.groups), False, exit_code=126, why=why, began=False, fault=fault
+    )
+
+
+def fail(desk: Desk, job: Job, fault: m.Fault) -> str:
+    """Let the start of a job fail; return the node."""
+    node = nodes_of(desk, job)
+    hello(desk, node, ended(job, fault))
+    hello(desk, node)  # it has removed what the job has left
+    return node
+
+
+def reasons(desk: Desk) -> dict[str, str]:
+    """Reasons of the nodes that drain."""
+    table = desk.components.nodes.table()
+    return {node.name: node.reason for node in table if node.state in ("drng", "drain")}
+
+
+def test_a_node_that_fails_to_start_two_jobs_drains_and_loses_none(desk: Desk) -> None:
+    first, second, third = submit(desk), submit(desk), submit(desk)
+    assert [nodes_of(desk, job) for job in (first, second, third)] == ["a", "a", "b"]
+    assert fail(desk, first, "node") == "a"
+    assert nodes_of(desk, first) == "c"
+    assert first.requeued_why == (
+        f"group 1 ended with exit code 126:0, a: {LACK}; its program had not begun on a; attempt 1"
+        " of 3"
+    )
+    fourth = submit(desk)
+    assert fourth.state is JobState.PENDING, "nothing starts on a node that has just failed"
+    assert not reasons(desk)
+    assert fail(desk, second, "node") == "a"
+    assert second.state is JobState.PENDING
+    assert reasons(desk) == {"a": f"jobs 1, 2 could not start here: {LACK}"}
+
+
+def test_a_start_that_fails_for_a_reason_of_the_job_ends_it(desk: Desk) -> None:
+    for _ in range(3):
+        job = submit(desk)
+        fail(desk, job, "job")
+        assert (job.state, job.exit_code, job.requeues) == (JobState.FAILED, 126, 0)
+    assert not reasons(desk)
+
+
+def test_a_job_that_fails_everywhere_for_no_known_reason_drains_no_node(desk: Desk) -> None:
+    first, second = submit(desk), submit(desk)
+    assert fail(desk, first, "") == "a"
+    assert fail(desk, first, "") == "b"
+    assert fail(desk, second, "") == "a"
+    assert not reasons(desk)
+    assert nodes_of(desk, first) == "c"
+    third = submit(desk)
+    assert third.state is JobState.PENDING
+
+
+def test_jobs_that_fail_on_one_node_only_drain_it_without_a_known_reason(desk: Desk) -> None:
+    first, second = submit(desk), submit(desk)
+    fail(desk, first, "")
+    fail(desk, second, "")
+    assert list(reasons(desk)) == ["a"]
+
+
+def test_a_start_on_several_nodes_fails_for_the_one_at_fault(desk: Desk) -> None:
+    jobs = submit(desk, 2), submit(desk, 2)
+    assert [nodes_of(desk, job) for job in jobs] == ["a", "b c"]
+    other = jobs[1]
+    hello(desk, "c", ended(other, "node"))
+    killed = m.GroupStatus(other.id, 1, False, signal=15, why=f"c: {LACK}", began=False)
+    hello(desk, "b", killed)
+    assert (other.requeues, other.failed_starts) == (1, 1)
+    assert "its program had not begun on c;" in other.requeued_why
+    hello(desk, "a", ended(jobs[0], "job"))
+    single = [submit(desk) for _ in range(2)]
+    assert [nodes_of(desk, job) for job in (other, *single)] == ["a", "b", ""]
+
+
+def test_a_job_of_an_agent_that_ends_waits_again_if_it_never_began(desk: Desk) -> None:
+    for _ in range(5):
+        job = submit(desk, 2)
+        assert nodes_of(desk, job) == "a"
+        hello(desk, "a", ends=True)
+        desk.ask(b"user", m.Cancel(job=job.id))
+        hello(desk, "a")
+    job = submit(desk)
+    for _ in range(5):
+        hello(desk, nodes_of(desk, job), ends=True)
+        hello(desk, "a")
+    assert (job.state, job.failed_starts) == (JobState.STARTING, 0)
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_job_of_an_agent_that_ends_has_failed_if_it_may_have_begun(
+    desk: Desk, began: bool
+) -> None:
+    job = submit(desk)
+    hello(desk, "a", m.GroupStatus(job=job.id, group=1, alive=True, began=began))
+    assert job.state is JobState.RUNNING
+    hello(desk, "a", ends=True)
+    assert job.state is JobState.NODE_FAIL

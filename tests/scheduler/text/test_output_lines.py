@@ -1,0 +1,78 @@
+"""The last lines of outputs: bounded, printable, without what mpiexec says about an end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.text.output_lines import MOST_LINES, WIDTH, error_line, last_lines
+
+BANNER = """
+===================================================================================
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 4376 RUNNING AT vm
+=   EXIT CODE: 15
+=   CLEANING UP REMAINING PROCESSES
+=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES
+===================================================================================
+YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)
+This typically refers to a problem with your application.
+Please see the FAQ page for debugging suggestions
+"""
+PYTHON = """step 3
+Traceback (most recent call last):
+  File "solve.py", line 3, in <module>
+    1 / 0
+ZeroDivisionError: division by zero
+step 3
+Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", []),
+        ("one\n\n  two  \n", ["one", "  two"]),
+        (f"computed\n{BANNER}", ["computed"]),
+        ("[mpiexec@vm] main (mpiexec.c:270): error waiting\n", []),
+        ("\x1b[31mred\x1b[0m \x1b]0;a title\x07text\x1b(B", ["red text"]),
+        ("\x1b]0;a title\x1b\\after \x9b2Jthis", ["after this"]),
+        ("\x1b]52;c;never closed", []),
+        (" 10 %\r 20 %\r 30 %\r\n", [" 30 %"]),
+        ("bell\x07 null\0 \u202eright to left", ["bell null right to left"]),
+        ("a\tb", ["a   b"]),
+    ],
+)
+def test_lines_are_what_a_terminal_would_show(text: str, lines: list[str]) -> None:
+    assert last_lines(text).splitlines() == lines
+
+
+def test_lines_are_bounded() -> None:
+    lines = last_lines("\n".join(f"{i} {'x' * 500}" for i in range(100))).splitlines()
+    assert len(lines) == MOST_LINES
+    assert lines[-1].startswith("99 xxx")
+    assert {len(line) for line in lines} == {WIDTH}
+
+
+@given(st.text(st.characters(codec="utf-8")) | st.text("\x1b[]0;m\x07\\\r\n\x9bPX", max_size=60))
+def test_no_text_leaves_control_characters(text: str) -> None:
+    lines = last_lines(text)
+    assert lines.replace("\n", "").isprintable()
+    assert len(lines) <= MOST_LINES * (WIDTH + 1)
+    assert error_line(lines) in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (PYTHON, "ZeroDivisionError: division by zero"),
+        (PYTHON + PYTHON.replace("Zero", "Two"), "TwoDivisionError: division by zero"),
+        ("Traceback (most recent call last):\n  cut off\n", "  cut off"),
+        ("solver: no input.dat\nAbort(3) on node 1 (rank 1)\n", "solver: no input.dat"),
+        ("Abort(3) on node 1 (rank 1 in comm 0): x\n", "Abort(3) on node 1 (rank 1 in comm 0): x"),
+    ],
+)  # fmt: skip
+def test_the_line_of_the_error(text: str, line: str) -> None:
+    assert error_line(last_lines(text)) == line

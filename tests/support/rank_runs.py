@@ -1,0 +1,27 @@
+"""One rank without mpiexec, as hydra starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+from scheduler.launchers.local import rank_command
+from scheduler.launchers.rank_reports import RankReports
+
+
+def run_rank(
+    argv: Sequence[str], reports: RankReports, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as a rank until it ends; the reports hold what it says."""
+    done = subprocess.run(
+        rank_command(argv),
+        env=os.environ | reports.variables | variables,
+        pass_fds=[reports.writer],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    reports.was_inherited()
+    reports.read()
+    return done
