@@ -110,7 +110,7 @@ def test_every_application_is_right_at_every_size(served, scripted, program):
         "apps.jacobi": ["--n", "256", "--iterations", "190"],
         "apps.synthetic": ["--iterations", "190", "--seconds", "0.01", "--mib", "4"],
     }[program]
-    number = served.submit([*PACED, "0.05", program, *arguments], 2, max_processors=8)
+    number = served.submit([*PACED, "0.2", program, *arguments], 2, max_processors=8)
     served.when(number, lambda job: len(job.sizes) == 5)
     job = served.finish(number)
     assert job.state == "COMPLETED", served.output(number)
@@ -321,7 +321,7 @@ def test_a_job_starts_on_fewer_processors_and_grows_after_a_restart_of_the_servi
     )
     rigid = served.submit(["sleep", "600"], 6)
     served.until(rigid, "RUNNING")
-    program = [*PACED, "0.1", "apps.jacobi", "--n", "64", "--iterations", "40"]
+    program = [*PACED, "0.4", "apps.jacobi", "--n", "64", "--iterations", "40"]
     number = served.submit(program, 4, max_processors=8, topology=Topology("power-of-2"))
     served.until(number, "RUNNING")
     assert sizes(served.job(number)) == [2]
