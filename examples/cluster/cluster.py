@@ -19,6 +19,8 @@ from scheduler.node.directory import ServiceDirectory
 
 BIN = Path(sys.executable).parent
 PORT = 7077
+#: Seconds after which a condition counts as never met; a loaded machine needs a tenth of them.
+PATIENCE_S = 120.0
 
 
 class Cluster:
@@ -115,7 +117,7 @@ class Cluster:
             command,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
             env=self.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
         )
@@ -149,7 +151,7 @@ class Cluster:
         self.hosts[name].start("pkill", "-9", "-f", "reshape agent").wait(10)
         self.agents[name].wait(10)
 
-    def ask(self, message: m.Message, timeout: float = 20.0) -> m.Message:
+    def ask(self, message: m.Message, timeout: float = PATIENCE_S) -> m.Message:
         """Send a request to the service."""
         return ask(self.directory, message, timeout)
 
@@ -163,7 +165,7 @@ class Cluster:
         """Wait until nodes are up."""
         self.until(lambda: all(self.nodes()[name] == "up" for name in names))
 
-    def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def until(self, condition: Callable[[], bool], timeout: float = PATIENCE_S) -> None:
         """Wait until a condition holds, else raise TimeoutError."""
         end = time.monotonic() + timeout
         while not condition():
@@ -190,7 +192,7 @@ class Cluster:
         assert isinstance(answer, m.Jobs)
         return answer.jobs[0]
 
-    def wait(self, number: int, timeout: float = 60.0) -> m.JobInfo:
+    def wait(self, number: int, timeout: float = PATIENCE_S) -> m.JobInfo:
         """Wait for the end of a job."""
         info = wait_for(self.directory, number, time.monotonic() + timeout)
         if info is None:

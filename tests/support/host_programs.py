@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from cluster import Cluster
 from hosts import Hosts, NoHosts
+from paths import SUPPORT
+from told import end_file
+
+from reshape.wire import messages as m
 
 
 def skip_without_hosts() -> None:
@@ -17,7 +22,18 @@ def skip_without_hosts() -> None:
         pytest.skip(str(reason))
 
 
-def synthetic(iterations: int) -> list[str]:
-    """A resizable program with 8 MiB of data and iterations of 0.1 s on its starting size."""
-    argv = [sys.executable, "-m", "apps.synthetic", "--iterations", str(iterations)]
-    return [*argv, "--seconds", "0.1", "--speedup", "amdahl:serial=0", "--mib", "8"]
+def synthetic(mib: int = 8) -> list[str]:
+    """A resizable program with registered data that goes on until the test tells it to end."""
+    argv = [sys.executable, str(SUPPORT / "paced.py"), "0.4", "apps.synthetic"]
+    return [*argv, "--iterations", "2", "--seconds", "0", "--mib", str(mib)]
+
+
+def let_end(cluster: Cluster, job: int) -> None:
+    """Tell a job that it may end (`told`)."""
+    (cluster.folder / end_file(job)).touch()
+
+
+def finish(cluster: Cluster, job: int) -> m.JobInfo:
+    """Tell a job that it may end, and wait until it has."""
+    let_end(cluster, job)
+    return cluster.wait(job)

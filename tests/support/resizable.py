@@ -1,7 +1,8 @@
 """A program for the tests of the runtime: it registers data of every kind and verifies all of it.
 
 The data must be exact after any sequence of resizes. The arguments are the number of iterations and
-the seconds of an iteration. Environment variables inject faults and change the runtime:
+the seconds of an iteration; with `told.ENDLESS` iterations the program goes on until the test tells
+it to end. Environment variables inject faults and change the runtime:
 
     KILL        group:rank:when:function; kills that process before or after a function of the
                 runtime is called
@@ -13,7 +14,6 @@ the seconds of an iteration. Environment variables inject faults and change the 
     RELABEL     the order of the ranks is optimized for any number of bytes
     REVERSE     the order of the ranks is reversed at each resize
     SMALLER     the first array has another shape
-    STOP_FILE   path of a file that ends the loop
     CHECK_STALE the communicator and array of before a resize are used after it, and
                 MPI.COMM_WORLD at the begin of the block
     CHECKPOINT  every:directory of its checkpoints
@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
+from told import ENDLESS, may_end
 
 import reshape
 
@@ -175,10 +176,6 @@ def ragged_data_is_right(comm: Any, s: Any, x: Any, t: Any, done: int) -> bool:
     return bool(right) and [item for own in items for item in own] == expected
 
 
-def stopped(comm: Any) -> bool:
-    return bool(comm.bcast(os.path.exists(os.environ.get("STOP_FILE", "")), root=0))
-
-
 def check_stale(app: Any, comm: Any, local: np.ndarray) -> None:
     """Check that communicator and array of before a resize cannot be used."""
     from mpi4py import MPI
@@ -242,7 +239,7 @@ def main() -> None:
                 item["done"] += 1
             p.local[...] += app.comm.allreduce(step) / app.comm.size
             done = step + 1
-            if "STOP_FILE" in os.environ and stopped(app.comm):
+            if total == ENDLESS and may_end(app.comm):
                 break
         rank = app.comm.rank
         right = all(np.array_equal(x.local, indices(x, rank) + done) for x in (a, f, v, u, w))

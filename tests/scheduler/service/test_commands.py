@@ -154,7 +154,7 @@ def test_a_wait_with_a_timeout_and_a_cancelled_job(submit: Any, service: Any, ru
 
 def test_the_history_of_a_job_that_grew(service: Any, run: Run) -> None:
     synthetic = ["apps.synthetic", "--iterations", "2", "--seconds", "0", "--mib", "1"]
-    program = [str(SUPPORT / "paced.py"), "0.1", *synthetic]
+    program = [str(SUPPORT / "paced.py"), "0.4", *synthetic]
     run("submit", "-n", "1", "--max", "2", "--", "python", *program)
     service.when(1, lambda job: job.size == 2)
     service.finish(1)

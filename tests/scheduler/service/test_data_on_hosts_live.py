@@ -10,43 +10,42 @@ from pathlib import Path
 
 import pytest
 from cluster import BIN, Cluster
-from hosts import Hosts, NoHosts
+from host_programs import finish, skip_without_hosts, synthetic
 from paths import SUPPORT
+from told import ENDLESS
 
 from apps.synthetic import BLOCK, COLUMNS
 from redistribution import BlockCyclic, Plan
 from reshape.data.arrays import process_grid
 from reshape.resizing.restart_point import RESTART_FILE
 
-pytestmark = [pytest.mark.hosts, pytest.mark.timeout(150)]
-DEADLINES = "deadlines: {node_lost_s: 4, heartbeat_s: 0.3}"
+pytestmark = pytest.mark.hosts
+DEADLINES = "deadlines: {node_lost_s: 8, heartbeat_s: 0.3}"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _can_make_hosts() -> None:
-    try:
-        with Hosts(1):
-            pass
-    except NoHosts as reason:
-        pytest.skip(str(reason))
+    skip_without_hosts()
 
 
-def scripted(steps: str, hold: int = 5) -> list[str]:
-    """Options of a service that resizes a job in steps."""
-    set_steps = ["--set", f"resizing.steps='{steps}'", "--set", f"resizing.hold={hold}"]
+def scripted(steps: str, gate: Path | str = "") -> list[str]:
+    """Options of a service that resizes a job in steps, each when there is its file of `gate`."""
+    set_steps = ["--set", f"resizing.steps='{steps}'", "--set", f"resizing.gate='{gate}'"]
     return ["--verify", "--scenario", "scripted:Scripted", *set_steps]
 
 
 def submit(
     cluster: Cluster,
     size: int,
-    iterations: int = 40,
     requeue: bool = False,
     **environment: str,
 ) -> int:
-    """Submit the program that verifies data of every kind, with faults in its environment."""
+    """Submit the program that verifies data of every kind, with faults in its environment.
+
+    It goes on until the test tells it to end.
+    """
     more = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **environment}
-    program = [sys.executable, str(SUPPORT / "resizable.py"), str(iterations), "0.1"]
+    program = [sys.executable, str(SUPPORT / "resizable.py"), str(ENDLESS), "0.1"]
     return cluster.submit(program, size, max_processors=6, environment=more, requeue=requeue)
 
 
@@ -72,15 +71,19 @@ def files(cluster: Cluster, host: str, job: int) -> list[str] | None:
 def test_only_what_changes_its_host_crosses_the_network(tmp_path: Path) -> None:
     """5 ranks become 6, 4 of them on the first host; most elements change their rank."""
     with Cluster(
-        tmp_path, hosts=2, processors=4, options=scripted("6", 20), policies=SUPPORT
+        tmp_path,
+        hosts=2,
+        processors=4,
+        options=scripted("6", tmp_path / "step-"),
+        policies=SUPPORT,
     ) as cluster:
-        program = [sys.executable, "-m", "apps.synthetic", "--mib", "48", "--seconds", "0.1"]
-        job = cluster.submit([*program, "--iterations", "45"], 5, max_processors=6)
+        job = cluster.submit(synthetic(mib=48), 5, max_processors=6)
         cluster.until(lambda: cluster.job(job).iteration >= 5)
         before = sent_bytes(cluster)
+        (tmp_path / "step-1").touch()
         cluster.until(lambda: cluster.job(job).size == 6)
         crossed = sent_bytes(cluster) - before
-        info = cluster.wait(job)
+        info = finish(cluster, job)
         assert info.facts["verified"] is True, cluster.output(job)
         shape = (128 * 48, COLUMNS)
         plan = Plan(
@@ -101,13 +104,14 @@ def test_a_job_on_two_hosts_restarts_after_a_death_within_a_resize(
     ) as cluster:
         mark = tmp_path / "stopped"
         faults = {"KILL": "1:2:before:run"} if fault == "process" else {"STOP": f"1:2:{mark}"}
-        job = submit(cluster, 3, 80, **faults)
+        job = submit(cluster, 3, **faults)
         if fault == "agent":
             cluster.until(mark.exists)
             cluster.until(lambda: RESTART_FILE in (files(cluster, "n1", job) or []))
             cluster.kill_agent("n2")
             cluster.start_agent("n2")
-        info = cluster.wait(job)
+        cluster.until(lambda: cluster.job(job).size == 6)
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", (info, cluster.output(job))
         assert info.restarts == 1
         assert info.facts == {"verified": True, "size": 6}
@@ -117,14 +121,21 @@ def test_a_job_on_two_hosts_restarts_after_a_death_within_a_resize(
 def test_groups_on_several_hosts_restart_together(tmp_path: Path) -> None:
     """A group that joined on another host dies when the next one joins."""
     with Cluster(
-        tmp_path, hosts=3, processors=2, options=scripted("4 6 6"), policies=SUPPORT
+        tmp_path,
+        hosts=3,
+        processors=2,
+        options=scripted("4 6 6", tmp_path / "step-"),
+        policies=SUPPORT,
     ) as cluster:
         kill = tmp_path / "kill"
-        job = submit(cluster, 2, 120, KILL_FILE=str(kill))
+        (tmp_path / "step-1").touch()
+        job = submit(cluster, 2, KILL_FILE=str(kill))
         cluster.until(lambda: cluster.job(job).size == 4)
         kill.write_text("2:1:before:run")
-        cluster.until(lambda: cluster.job(job).restarts == 1)
-        info = cluster.wait(job)
+        for step in (2, 3):
+            (tmp_path / f"step-{step}").touch()
+        cluster.until(lambda: cluster.job(job).restarts == 1 and cluster.job(job).size == 6)
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", (info, cluster.output(job))
         assert info.facts == {"verified": True, "size": 6}
         assert "sizes 2 4 6 right" in cluster.output(job)
@@ -132,18 +143,24 @@ def test_groups_on_several_hosts_restart_together(tmp_path: Path) -> None:
 
 def test_a_host_that_a_running_job_has_left_keeps_none_of_its_memory(tmp_path: Path) -> None:
     with Cluster(
-        tmp_path, hosts=2, processors=2, options=scripted("4 2/1"), policies=SUPPORT
+        tmp_path,
+        hosts=2,
+        processors=2,
+        options=scripted("4 2/1", tmp_path / "step-"),
+        policies=SUPPORT,
     ) as cluster:
-        job = submit(cluster, 2, iterations=80)
+        job = submit(cluster, 2)
+        (tmp_path / "step-1").touch()
         cluster.until(lambda: cluster.job(job).size == 4)
         assert files(cluster, "n1", job)
         left = cluster.place.shm(job) / "a.e0.r9"  # as of a process that was killed
-        cluster.hosts["n1"].start("touch", str(left)).wait(10)
+        cluster.hosts["n1"].start("touch", str(left)).wait()
+        (tmp_path / "step-2").touch()
         cluster.until(lambda: cluster.job(job).nodes == "n2")
         cluster.until(lambda: files(cluster, "n1", job) is None)
         assert cluster.job(job).state == "RUNNING"
         assert files(cluster, "n2", job)
-        info = cluster.wait(job)
+        info = finish(cluster, job)
         assert info.facts["verified"] is True, cluster.output(job)
         cluster.until(lambda: files(cluster, "n2", job) is None)
 
@@ -156,11 +173,12 @@ def test_a_job_whose_data_is_lost_with_a_host_restarts_from_its_checkpoint(tmp_p
         mark = tmp_path / "stopped"
         checkpoints = f"5:{tmp_path / 'checkpoints'}"
         more = {"STOP": f"1:2:{mark}", "CHECKPOINT": checkpoints}
-        job = submit(cluster, 3, 80, requeue=True, **more)
+        job = submit(cluster, 3, requeue=True, **more)
         cluster.until(mark.exists)
         cluster.until(lambda: RESTART_FILE in (files(cluster, "n1", job) or []))
         cluster.hosts["n2"].kill()
-        info = cluster.wait(job)
+        cluster.until(lambda: "restarted_from" in cluster.job(job).facts)
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", (info, cluster.output(job))
         assert (info.restarts, info.requeues) == (0, 1)
         assert "node n2 is gone" in info.reason

@@ -5,25 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
-from collections.abc import Callable
 from typing import Any
 
 import psutil
 from command_line import invoke, reshape
 from ports import free_port
+from waiting import LIMIT_S, wait_until
 
 from reshape.wire import messages as m
 from scheduler.client.asking import ask
 
 PROGRAM = "import signal, sys; sys.exit(signal.getsignal(signal.SIGHUP) != signal.SIG_DFL)"
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 def test_service_and_agent_survive_a_hangup_and_a_damaged_server_file(served: Any) -> None:
@@ -59,5 +51,5 @@ def test_service_and_agent_survive_a_hangup_and_a_damaged_server_file(served: An
     written = served.place.server_file.read_bytes()
     served.place.server_file.write_bytes(b"")
     wait_until(lambda: served.place.server_file.read_bytes() == written)
-    ask(served.directory, m.Stop(kill=True), 60)
-    agent.wait(30)
+    ask(served.directory, m.Stop(kill=True), LIMIT_S)
+    agent.wait(LIMIT_S)

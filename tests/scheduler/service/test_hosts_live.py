@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from command_line import invoke
-from host_programs import skip_without_hosts, synthetic
+from host_programs import finish, let_end, skip_without_hosts, synthetic
 from hosts import NETWORK
-from paths import ROOT
+from paths import SUPPORT
+from told import WAITS
+from waiting import LIMIT_S
 
 from reshape.wire import messages as m
 
-SUPPORT = ROOT / "tests" / "support"
-pytestmark = [pytest.mark.hosts, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.hosts
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,15 +28,16 @@ def _can_make_hosts() -> None:
 def started_agent(cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]:
     """Run an agent that the service is expected to refuse."""
     command = cluster.hosts["n2"].command([sys.executable, "-m", "reshape", "agent", *options])
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
 def test_a_job_grows_onto_another_host_and_leaves_the_one_it_began_on(tmp_path: Path) -> None:
     steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=4 2/1 4"]
     options = ["--verify", *steps, "--set", "resizing.hold=5"]
     with Cluster(tmp_path, hosts=2, processors=2, options=options, policies=SUPPORT) as cluster:
-        job = cluster.submit(synthetic(60), 2, max_processors=4)
-        info = cluster.wait(job)
+        job = cluster.submit(synthetic(), 2, max_processors=4)
+        cluster.until(lambda: len(cluster.job(job).sizes) == 4)
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", cluster.output(job)
         assert info.facts["verified"] is True
         # Processors 0-1 are those of n1, and 2-3 those of n2.
@@ -58,22 +60,22 @@ def _memory_of(cluster: Cluster) -> list[tuple[str, str]]:
 
 def test_jobs_outlive_a_partition_and_a_restart_of_the_service(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2) as cluster:
-        script = "import time; time.sleep(8); print('done')"
-        first = cluster.submit([sys.executable, "-c", script], 2)
-        second = cluster.submit([sys.executable, "-c", script], 2)
+        program = ["sh", "-c", f"{WAITS[-1]}; echo done"]
+        first, second = cluster.submit(program, 2), cluster.submit(program, 2)
         cluster.until(lambda: cluster.job(second).state == "RUNNING")
         cluster.hosts.cut("n2")
         cluster.kill_service()
         cluster.start_service()
         cluster.until_up("n1")
+        let_end(cluster, second)
         cluster.hosts.join("n2")
-        for job in (first, second):
-            assert cluster.wait(job).state == "COMPLETED"
+        for job in (second, first):
+            assert finish(cluster, job).state == "COMPLETED"
             assert cluster.output(job) == "done\n" * 2
 
 
 def test_a_node_that_was_declared_lost_ends_its_processes_when_it_returns(tmp_path: Path) -> None:
-    config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
+    config = "deadlines: {node_lost_s: 6, heartbeat_s: 0.3}"
     with Cluster(tmp_path, hosts=2, processors=2, config=config) as cluster:
         cluster.wait(cluster.submit(["true"], 1))
         jobs = [cluster.submit(["sleep", "600"], 2) for _ in range(2)]
@@ -96,7 +98,7 @@ def _sleeps(cluster: Cluster, name: str) -> int:
 
 
 def test_an_agent_that_dies_ends_its_jobs_and_the_next_one_serves_again(tmp_path: Path) -> None:
-    config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
+    config = "deadlines: {node_lost_s: 6, heartbeat_s: 0.3}"
     with Cluster(tmp_path, hosts=2, processors=2, config=config) as cluster:
         job = cluster.submit(["sleep", "600"], 2)
         cluster.until(lambda: cluster.job(job).state == "RUNNING")
@@ -168,7 +170,7 @@ def test_the_agent_of_a_removed_node_ends_and_another_one_is_refused(tmp_path: P
         invoke("node", "remove", "--dir", cluster.directory, "n2")
         assert list(cluster.nodes()) == ["n1"]
         cluster.hosts.join("n2")
-        assert cluster.agents["n2"].wait(30) == 0
+        assert cluster.agents["n2"].wait(LIMIT_S) == 0
         done = started_agent(
             cluster, "--connect", str(cluster.directory / "access" / "agent.json"), "--node", "n2"
         )

@@ -87,7 +87,7 @@ def test_places_in_a_tree_and_a_death_in_between(placing: Any, machine: Path) ->
 
 def test_a_job_that_grows_in_a_tree_stays_below_a_switch(served: Any, machine: Path) -> None:
     served.start("--machine", str(machine), "--set", "selection=tree")
-    program = [*PACED, "0.1", "apps.synthetic", "--iterations", "2", "--seconds", "0"]
+    program = [*PACED, "0.4", "apps.synthetic", "--iterations", "2", "--seconds", "0"]
     beside = waits(served, "done", 2)
     growing = served.submit(program, 1, max_processors=4)
     served.when(growing, lambda job: job.size > 1)

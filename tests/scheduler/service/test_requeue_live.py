@@ -29,7 +29,6 @@ SUICIDE = ["python", "-c", "import os; os.kill(os.getpid(), 9)"]
 def checkpointed(served: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Directory in which the submitted programs write a checkpoint in each tenth iteration."""
     path = served.work / "checkpoints"
-    monkeypatch.setenv("STOP_FILE", str(served.work / "stop"))
     monkeypatch.setenv("CHECKPOINT", f"10:{path}")
     return Path(path)
 
@@ -47,13 +46,6 @@ def kill_rank(served: Any, job: int) -> None:
         return found
 
     os.kill(-min(wait_until(ranks))[1], signal.SIGKILL)
-
-
-def finish(served: Any, job: int) -> m.JobInfo:
-    """Tell a job that runs `ENDLESS_PROGRAM` that it may end, and wait until it has."""
-    (served.work / "stop").touch()
-    ended: m.JobInfo = served.wait(job)
-    return ended
 
 
 def has_checkpoint(job: m.JobInfo) -> bool:
@@ -85,7 +77,7 @@ def test_a_job_with_a_killed_rank_restarts_from_its_checkpoint(
         restarts = served.until(number, "RUNNING").restarts
         kill_rank(served, number)
         served.when(number, lambda job, n=restarts: job.requeues > 0 or job.restarts > n)
-    job = finish(served, number)
+    job = served.finish(number)
     assert_completed_from_checkpoint(served, job)
     assert sum(seconds for _, seconds in job.processor_seconds_by_size) == pytest.approx(
         job.processor_seconds
@@ -139,7 +131,7 @@ def test_a_new_checkpoint_gives_new_attempts(
         served.when(number, has_reached)
         kill_rank(served, number)
         served.when(number, lambda job, death=death: job.requeues == death)
-    assert_completed_from_checkpoint(served, finish(served, number), deaths=5)
+    assert_completed_from_checkpoint(served, served.finish(number), deaths=5)
 
 
 def test_a_job_of_a_killed_agent_restarts_from_its_checkpoint(
@@ -150,7 +142,7 @@ def test_a_job_of_a_killed_agent_restarts_from_its_checkpoint(
     served.when(number, has_checkpoint)
     os.kill(served.agent_pid(), signal.SIGKILL)
     served.when(number, lambda job: "restarted_from" in job.facts)
-    assert_completed_from_checkpoint(served, finish(served, number))
+    assert_completed_from_checkpoint(served, served.finish(number))
 
 
 def test_a_job_that_waits_to_restart_survives_its_service(served: Any, checkpointed: Path) -> None:
@@ -164,7 +156,7 @@ def test_a_job_that_waits_to_restart_survives_its_service(served: Any, checkpoin
     served.kill()
     served.start()
     served.when(number, lambda job: "restarted_from" in job.facts)
-    assert_completed_from_checkpoint(served, finish(served, number))
+    assert_completed_from_checkpoint(served, served.finish(number))
 
 
 def submitted(served: Any, *options: str, program: list[str]) -> int:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from command_line import invoke
-from host_programs import skip_without_hosts, synthetic
-from paths import ROOT
+from host_programs import finish, skip_without_hosts, synthetic
+from paths import SUPPORT
+from told import WAITS
 
 from reshape.topology import Topology
 from scheduler.client.tables import ranks_text
 
-SUPPORT = ROOT / "tests" / "support"
-pytestmark = [pytest.mark.hosts, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.hosts
 
 WHERE = """
 from mpi4py import MPI
@@ -58,15 +58,17 @@ def test_ranks_are_where_the_placement_says(tmp_path: Path) -> None:
 
 def test_a_group_on_several_hosts_is_resized_and_verified(tmp_path: Path) -> None:
     steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps=6 3/1"]
-    options = ["--verify", *steps, "--set", "resizing.hold=5"]
+    options = ["--verify", *steps, "--set", f"resizing.gate={tmp_path}/step-"]
     with Cluster(tmp_path, hosts=3, processors=2, options=options, policies=SUPPORT) as cluster:
-        job = cluster.submit(synthetic(40), 3, max_processors=6)
+        job = cluster.submit(synthetic(), 3, max_processors=6)
+        (tmp_path / "step-1").touch()
         cluster.until(lambda: cluster.job(job).size == 6)
         assert ranks_text(cluster.job(job)) == (
             "group 1: 0-1 on n1:0-1, 2 on n2:0; group 2: 0 on n2:1, 1-2 on n3:0-1"
         )
+        (tmp_path / "step-2").touch()
         cluster.until(lambda: cluster.job(job).nodes == "n2,n3")
-        info = cluster.wait(job)
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", cluster.output(job)
         assert info.facts["verified"] is True
         for name in cluster.names:
@@ -77,12 +79,12 @@ def test_local_nodes_are_one_host_beside_the_others(tmp_path: Path) -> None:
     local = "  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
     with Cluster(tmp_path, hosts=2, processors=1, local_nodes=local) as cluster:
         topology = Topology.parse("list:2,5")
-        job = cluster.submit(synthetic(60), 2, max_processors=5, topology=topology)
+        job = cluster.submit(synthetic(), 2, max_processors=5, topology=topology)
         cluster.until(lambda: cluster.job(job).size == 5)
         assert ranks_text(cluster.job(job)) == (
             "group 1: 0-1 on a:0-1; group 2: 0 on b:0, 1 on n1:0, 2 on n2:0"
         )
-        info = cluster.wait(job)
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", cluster.output(job)
         assert info.facts["verified"] is True
 
@@ -90,21 +92,20 @@ def test_local_nodes_are_one_host_beside_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["kill", "cut"])
 def test_a_host_that_is_lost_within_a_join_costs_no_result(tmp_path: Path, fault: str) -> None:
     """The job rolls back, or restarts from its restart point on the host that it began on."""
-    limits = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3, start_s: 20, join_s: 5}"
+    limits = "deadlines: {node_lost_s: 6, heartbeat_s: 0.3, start_s: 200, join_s: 5}"
     steps = ["--scenario", "scripted:Scripted", "--set", "resizing.steps='4'"]
     with Cluster(
         tmp_path, hosts=2, processors=2, config=limits, options=steps, policies=SUPPORT
     ) as cluster:
-        argv = synthetic(40)
-        argv[argv.index("--mib") + 1] = "512"
-        job = cluster.submit(argv, 2, max_processors=4)
+        job = cluster.submit(synthetic(mib=512), 2, max_processors=4)
         log = cluster.directory / "serve.log"
         cluster.until(lambda: "serial=1 joining" in log.read_text())
         if fault == "kill":
             cluster.hosts["n2"].kill()
         else:
             cluster.hosts.cut("n2")
-        info = cluster.wait(job)
+        cluster.until(lambda: cluster.job(job).resizes[0].outcome != "under way")
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", cluster.output(job)
         assert info.facts["verified"] is True
         assert info.nodes == ""
@@ -117,7 +118,7 @@ def test_a_host_that_is_lost_within_a_join_costs_no_result(tmp_path: Path, fault
 
 
 def test_a_lost_host_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
-    config = "deadlines: {node_lost_s: 2, heartbeat_s: 0.3}"
+    config = "deadlines: {node_lost_s: 6, heartbeat_s: 0.3}"
     with Cluster(tmp_path, hosts=3, processors=2, config=config) as cluster:
         job = cluster.submit(["sleep", "600"], 6)
         cluster.until(lambda: processes(cluster, "n3", "^sleep 600") == 2)
@@ -156,19 +157,17 @@ def test_a_working_directory_that_a_host_lacks_is_named(tmp_path: Path) -> None:
 
 def test_a_restarted_service_finds_groups_on_several_hosts(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2) as cluster:
-        job = cluster.submit(["sleep", "6"], 4)
-        cluster.until(lambda: processes(cluster, "n2", "^sleep 6") == 2)
+        job = cluster.submit(WAITS, 4)
+        cluster.until(lambda: processes(cluster, "n2", "^sh -c until") == 2)
         cluster.kill_service()
         cluster.start_service()
-        assert cluster.wait(job).state == "COMPLETED"
+        assert finish(cluster, job).state == "COMPLETED"
 
 
 def test_a_job_leaves_a_node_that_drains(tmp_path: Path) -> None:
     with Cluster(tmp_path, hosts=2, processors=2, options=["--verify"]) as cluster:
         directory = ("--dir", cluster.directory)
-        job = cluster.submit(
-            synthetic(200), 2, max_processors=4, topology=Topology.parse("list:2,4")
-        )
+        job = cluster.submit(synthetic(), 2, max_processors=4, topology=Topology.parse("list:2,4"))
         cluster.until(lambda: cluster.job(job).size == 4)
         invoke("node", "drain", *directory, "--reason", "new disk", "n1")
         cluster.until(lambda: cluster.job(job).nodes == "n2")
@@ -188,6 +187,6 @@ def test_a_job_leaves_a_node_that_drains(tmp_path: Path) -> None:
         assert "node n1 drains already" in invoke("node", "drain", *directory, "n1", code=1).stderr
         invoke("node", "resume", *directory, "n1")
         assert cluster.wait(rigid).state == "COMPLETED"
-        info = cluster.wait(job)
+        info = finish(cluster, job)
         assert info.state == "COMPLETED", cluster.output(job)
         assert info.facts["verified"] is True
