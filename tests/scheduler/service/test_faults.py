@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -358,6 +359,31 @@ def test_a_job_that_is_ahead_of_its_journal_is_ended(
     job = served.wait(number)
     assert job.state == "FAILED"
     assert "a part of the journal was lost" in job.reason
+    assert served.free() == 8
+
+
+def test_a_job_that_is_ahead_of_its_journal_is_not_resized_before_its_agent_reports(
+    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The group of the lost resize has the number that the next group would get."""
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
+    config, earlier, gate = tmp_path / "service.yaml", tmp_path / "earlier.db", tmp_path / "step-"
+    config.write_text(SCRIPTED)
+    steps = ("--set", "resizing.steps='4'", "--set", f"resizing.gate={gate}")
+    served.start("--config", str(config), *steps)
+    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4)
+    served.until(number, "RUNNING")
+    copy_journal(served, earlier)
+    Path(f"{gate}1").touch()
+    served.when(number, lambda job: job.size == 4)
+    start = threading.Thread(target=restart_with, args=(served, earlier))
+    with stopped(served.agent_pid()):
+        start.start()
+        wait_until(lambda: "which the journal lacks" in log_of(served))
+    start.join()
+    job = served.wait(number)
+    assert (job.state, job.resizes) == ("FAILED", [])
+    assert "the journal does not have" in job.reason
     assert served.free() == 8
 
 
