@@ -23,9 +23,10 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
     ReshapeError : a text contains a null character, a variable has an invalid name, or there is
         more than the system passes to a program.
     """
-    _check_size(argv, environment)
     names = "".join(environment)
     text = "".join((*argv, names, *environment.values()))
+    if len(text) + len(environment) >= LONGEST_TEXT:
+        _check_size(argv, environment)
     is_text = "\0" not in text and (text.isascii() or _is_encodable(text))
     if is_text and "=" not in names and "" not in environment:
         return

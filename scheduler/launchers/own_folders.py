@@ -70,7 +70,17 @@ def in_own_folder(what: str, path: str, folder: str) -> str:
     return f"the {what} {path} is in {folder}, a folder of the service: choose another place"
 
 
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is in a folder, or is the folder, by their names alone."""
-    path, folder = os.path.normpath(path), os.path.normpath(folder)
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+def folder_named(path: str, folders: Iterable[str]) -> str:
+    """Return that of some folders in which a path is by its name, "" if it is in none.
+
+    Links are not followed. A path is in a folder that is the path itself.
+
+    Parameters
+    ----------
+    folders : absolute and without `..`, as `os.path.normpath` makes them.
+    """
+    path = os.path.normpath(path)
+    for folder in folders:
+        if path == folder or path.startswith(folder.rstrip(os.sep) + os.sep):
+            return folder
+    return ""

@@ -44,7 +44,7 @@ class QueuedJobs:
 
     def __iter__(self) -> Iterator[JobView]:
         """Iterate over the jobs."""
-        return iter(self._queue)
+        return self._queue.in_order()
 
     def __getitem__(self, index: int) -> JobView:
         """Job at a position of the queue."""

@@ -17,7 +17,7 @@ from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from reshape.wire.messages import Submission
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
-from scheduler.launchers.own_folders import in_own_folder, is_below
+from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
 from scheduler.text.output_names import check_output_name
@@ -52,7 +52,8 @@ class Admission:
         own_folders: Iterable[Path] = (),
     ) -> None:
         self._config = config
-        self._own = {str(path) for own in own_folders for path in (own, own.resolve())}
+        own = {str(path) for own in own_folders for path in (own, own.resolve())}
+        self._own = sorted(map(os.path.normpath, own))
         idle = config.idle(report_error).principal
         self._selection = idle.scenario.selection
         self._machine = idle.machine  # with all nodes up and idle
@@ -126,9 +127,8 @@ class Admission:
         places = {"output": output, "working directory": submission.cwd}
         places |= {"directory to restart from": restart_from} if restart_from else {}
         for what, path in places.items():
-            for folder in self._own:
-                if is_below(path, folder):
-                    raise ReshapeError(in_own_folder(what, path, folder))
+            if folder := folder_named(path, self._own):
+                raise ReshapeError(in_own_folder(what, path, folder))
 
     def _check_sizes(self, submission: Submission) -> None:
         n = submission.processors

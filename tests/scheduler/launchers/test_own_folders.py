@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.launchers.own_folders import folder_around, folder_with, is_below
+from scheduler.launchers.own_folders import folder_around, folder_named, folder_with
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def test_a_file_under_another_name_is_found(own: Path, tmp_path: Path) -> None:
 
 
 def test_names_are_compared_by_their_parts() -> None:
-    assert is_below("/a/b/../service/x", "/a/service/")
-    assert is_below("/a/service", "/a/service")
-    assert not is_below("/a/service2", "/a/service")
-    assert is_below("/x", "/")
+    folders = ["/a/other", "/a/service"]
+    assert folder_named("/a/b/../service/x", folders) == "/a/service"
+    assert folder_named("/a/service", folders) == "/a/service"
+    assert folder_named("/a/service2", folders) == ""
+    assert folder_named("/x", ["/"]) == "/"
