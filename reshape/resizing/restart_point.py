@@ -33,19 +33,9 @@ from reshape.data.ragged import Ragged
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, remove_file
+from reshape.files.restart_file import RESTART_FILE
 
-RESTART_FILE = "restart.msgpack"
 _DRAFT = f"{RESTART_FILE}.new"
-
-
-def has_restart_point(folder: Path) -> bool:
-    """Whether a resize of the job with this shared-memory folder is under way."""
-    try:
-        with open_folder(folder) as directory:
-            os.stat(RESTART_FILE, dir_fd=directory, follow_symlinks=False)
-    except (OSError, ReshapeError):
-        return False
-    return True
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,9 @@ from pathlib import Path
 from reshape.data.job_context import JobContext
 from reshape.data.places import FolderPlace, place_of
 from reshape.errors import ReshapeError
+from reshape.files.restart_file import has_restart_point
 from reshape.resizing.rank_order import reordered
-from reshape.resizing.restart_point import RestartPoint, has_restart_point
+from reshape.resizing.restart_point import RestartPoint
 
 
 def restore_ranks(job: JobContext, folder: Path) -> RestartPoint:

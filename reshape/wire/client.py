@@ -11,6 +11,7 @@ over TCP (:mod:`reshape.wire.access`).
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,6 @@ from types import TracebackType
 
 import msgspec
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire.access import read_access
@@ -31,6 +31,8 @@ from reshape.wire.messages import Failure, Message
 SERVER_FILE = "server.json"
 #: Requests that `Client.request_all` sends ahead of their answers.
 AHEAD = 64
+#: Begin of the first frame of an event. (`zmq.utils.monitor` imports asyncio, which takes 50 ms.)
+_EVENT = struct.Struct("=H")
 _REFUSED_KEY = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _FAILED = _REFUSED_KEY | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
@@ -260,7 +262,9 @@ class Client:
             if self._socket in ready or not ready:
                 return bool(ready)
             self._failed_handshakes += 1
-            if recv_monitor_message(self._monitor)["event"] == _REFUSED_KEY:
+            description, _ = self._monitor.recv_multipart()  # zmq_socket_monitor(3)
+            (event,) = _EVENT.unpack_from(description)
+            if event == _REFUSED_KEY:
                 raise AccessRefused(
                     f"the service at {self.endpoint} refuses the key of the access file: it has"
                     " expired, was revoked, or belongs to another service; ask for a new file"

@@ -11,7 +11,7 @@ import pytest
 from driver import Driver, run
 from paths import ROOT, SUPPORT
 
-from reshape.resizing.restart_point import RESTART_FILE
+from reshape.files.restart_file import RESTART_FILE
 from reshape.wire import messages as m
 
 STEPS = sorted((ROOT / "examples" / "step_by_step").glob("*.py"))

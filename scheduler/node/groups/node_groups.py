@@ -14,7 +14,7 @@ import signal
 import time
 
 from reshape.errors import ReshapeError
-from reshape.resizing.restart_point import has_restart_point
+from reshape.files.restart_file import has_restart_point
 from reshape.wire import messages as m
 from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text

@@ -20,7 +20,8 @@ from reshape.data import segments
 from reshape.data.arrays import process_grid
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
-from reshape.resizing.restart_point import RESTART_FILE, RestartPoint, has_restart_point
+from reshape.files.restart_file import RESTART_FILE, has_restart_point
+from reshape.resizing.restart_point import RestartPoint
 from reshape.topology import nearly_square
 
 POINT = RestartPoint(epoch=3, iteration=17, size=4, signature=(), state=b"\x80\x04}.", places=())

@@ -16,7 +16,8 @@ from reshape.data import segments
 from reshape.data.segments import RankMemory
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder
-from reshape.resizing.restart_point import RESTART_FILE, RestartPoint, has_restart_point
+from reshape.files.restart_file import RESTART_FILE, has_restart_point
+from reshape.resizing.restart_point import RestartPoint
 
 OTHER_USER = 65534
 POINT = RestartPoint(epoch=1, iteration=2, size=1, signature=(), state=b"\x80\x04}.", places=())

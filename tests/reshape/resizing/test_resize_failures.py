@@ -9,7 +9,7 @@ import pytest
 from driver import Driver, Group
 from paths import SUPPORT
 
-from reshape.resizing.restart_point import RESTART_FILE
+from reshape.files.restart_file import RESTART_FILE
 from reshape.wire import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"

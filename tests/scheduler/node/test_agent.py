@@ -17,7 +17,7 @@ import pytest
 from agent_driver import AgentDriver, is_running
 from waiting import LIMIT_S, wait_until
 
-from reshape.resizing.restart_point import RESTART_FILE
+from reshape.files.restart_file import RESTART_FILE
 from reshape.wire import messages as m
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
 from scheduler.node.groups.mpi_memory import mapped_by
