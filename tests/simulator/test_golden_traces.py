@@ -60,6 +60,7 @@ def test_the_core_gives_the_schedule_of_the_file(name: str, policy: str) -> None
     assert (waits > 0).mean() > 0.3, "the queue is long enough for policies to differ"
 
 
+@pytest.mark.long  # it checks the files with which the core is compared
 @pytest.mark.parametrize("policy", SCENARIOS)
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_slow_schedulers_give_the_schedule_of_the_file(name: str, policy: str) -> None:

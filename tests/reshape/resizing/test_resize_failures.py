@@ -89,14 +89,14 @@ def test_the_service_ends_while_the_port_is_open(tmp_path: Path) -> None:
     "victim",
     [
         "1:0:before:merge",
-        "1:0:after:merge",
-        "1:1:before:introduce",
+        pytest.param("1:0:after:merge", marks=pytest.mark.long),
+        pytest.param("1:1:before:introduce", marks=pytest.mark.long),
         "1:0:before:allocate",
-        "1:0:before:run",
         "1:1:after:run",
+        pytest.param("1:0:before:run", marks=pytest.mark.long),
         "0:1:before:run",
         "0:0:after:relay",
-        "1:0:before:commit",
+        pytest.param("1:0:before:commit", marks=pytest.mark.long),
         "0:0:before:commit",
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 from demo_processes import COMMAND, check_pictures, demo_results, of_the_demo, wait_for_programs
+
+from scheduler.node.directory import ServiceDirectory
 
 
 @pytest.fixture
@@ -78,11 +81,15 @@ def test_services_of_sites_end_with_the_demo(
     ) as process:
         wait_for_programs(tmp_path / "t")
         if victim == "a site":
-            next(p for p in of_the_demo(tmp_path / "t") if "serve" in p.cmdline()).kill()
+            site = next(p for p in of_the_demo(tmp_path / "t") if "serve" in p.cmdline())
+            words = site.cmdline()
+            memory = ServiceDirectory(Path(words[words.index("--dir") + 1])).memory
+            site.kill()
         else:
             process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     if victim == "a site":
+        shutil.rmtree(memory)  # its next start would need it
         assert process.returncode == 1
         assert errors.startswith("reshape: error: ")
     else:

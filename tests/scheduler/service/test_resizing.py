@@ -103,7 +103,14 @@ def test_an_interior_group_leaves(served, scripted):
     assert job.facts["verified"] is True
 
 
-@pytest.mark.parametrize("program", ["apps.lu", "apps.jacobi", "apps.synthetic"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "apps.lu",
+        pytest.param("apps.jacobi", marks=pytest.mark.long),
+        pytest.param("apps.synthetic", marks=pytest.mark.long),
+    ],
+)
 def test_every_application_is_right_at_every_size(served, scripted, program):
     scripted("4 6 2/1+2 4")
     arguments = {
@@ -155,15 +162,16 @@ def test_a_group_that_waits_too_long_is_released(served, scripted):
     ("fault", "side"),
     [
         ("connect", "joining"),
-        ("merge", "joining"),
-        ("introduce", "joining"),
         ("run", "joining"),
-        ("commit", "joining"),
         ("accept", "job"),
-        ("run", "job"),
         ("commit", "job"),
-        ("hang:run", "job"),
         ("hang:merge", "joining"),
+        # Steps between these; tests/reshape/resizing/test_resize_failures.py kills at more of them.
+        pytest.param("merge", "joining", marks=pytest.mark.long),
+        pytest.param("introduce", "joining", marks=pytest.mark.long),
+        pytest.param("commit", "joining", marks=pytest.mark.long),
+        pytest.param("run", "job", marks=pytest.mark.long),
+        pytest.param("hang:run", "job", marks=pytest.mark.long),
     ],
 )
 def test_a_death_within_the_join_costs_at_most_a_restart(served, scripted, fault, side):
