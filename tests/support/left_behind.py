@@ -20,7 +20,9 @@ from scheduler.node.groups import mpi_memory
 
 SHARED_MEMORY = Path("/dev/shm")
 #: hydra writes the topology of the machine to a file with a fixed name, and reads it at once.
-_HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 20.0
+_HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 5.0
+#: PSI/J writes one for each job on this host, and leaves it if its process ends before the job.
+_PSIJ_FILES = "tmp*.nodelist"
 _BEGAN = pytest.StashKey[float]()
 _LEFT = pytest.StashKey[list[str]]()
 
@@ -62,6 +64,9 @@ def left_since(begin: float) -> list[str]:
     mpi_memory.remove(mpi_memory.changed_between(begin, time.time()))
     for path in Path("/tmp").glob(_HYDRA_FILES):
         if _created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
+            path.unlink(missing_ok=True)
+    for path in Path("/tmp").glob(_PSIJ_FILES):
+        if _created_since(path, begin):
             path.unlink(missing_ok=True)
     folders = [*SHARED_MEMORY.glob("reshape-*"), *Path("/tmp").glob("reshape-*")]
     return [str(path) for path in folders if _created_since(path, begin) and not _in_use(path)]
