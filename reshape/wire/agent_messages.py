@@ -11,8 +11,9 @@ from reshape.wire.message_base import MessageBase
 
 # ---------------------------------------------------------------- agent -> service
 
-#: What the start of a group failed for: a reason of the job or of the node; "": not known.
-Fault: TypeAlias = Literal["", "job", "node"]
+#: What the start of a group failed for: a reason of the job or of the node, or an order to end the
+#: group before its program began; "": not known.
+Fault: TypeAlias = Literal["", "job", "node", "order"]
 
 
 class GroupStatus(msgspec.Struct):

@@ -13,6 +13,8 @@ import shutil
 import signal
 import time
 
+import msgspec
+
 from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point
 from reshape.wire import messages as m
@@ -317,8 +319,10 @@ class NodeGroups:
         end = tree.end
         if (end.exit_code, end.signal) != (0, 0) and not self._has_read_output(group):
             return
-        group.end = end
         group.why = end.why if end.fault else group.why or end.why
+        if group.kill_at is not None and not (end.began or end.fault):
+            end = msgspec.structs.replace(end, fault="order")
+        group.end = end
         if tree.start is not None:
             tree.start.close()
         if tree.status != 0:

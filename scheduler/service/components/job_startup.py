@@ -131,7 +131,7 @@ class JobStartup:
             node: self._monitor.status(node, job.id, group) for node in self.nodes_of(job, group)
         }
         ended = {node: s for node, s in parts.items() if s is not None and not s.alive}
-        return next((node for node, s in ended.items() if s.fault), next(iter(ended), ""))
+        return next((n for n, s in ended.items() if _could_not_start(s)), next(iter(ended), ""))
 
     def note_fault(self, job: Job, fault: m.ProgramFault) -> None:
         """Note the error with which the program of a group ends; the first one is the cause."""
@@ -373,6 +373,10 @@ class JobStartup:
         self._sent_at = {key: at for key, at in self._sent_at.items() if now - at < REPEAT_S}
 
 
+def _could_not_start(part: m.GroupStatus) -> bool:
+    return part.fault in ("job", "node")
+
+
 def _joint_end(parts: list[m.GroupStatus]) -> m.GroupStatus:
     """Return the end of a group on several hosts from its ends on each of them, the first first.
 
@@ -380,7 +384,7 @@ def _joint_end(parts: list[m.GroupStatus]) -> m.GroupStatus:
     """
 
     def weight(part: m.GroupStatus) -> int:
-        if part.fault:
+        if _could_not_start(part):
             return 0
         failed_itself = part.rank >= 0
         return 3 - failed_itself - (failed_itself and part.signal != signal.SIGKILL)

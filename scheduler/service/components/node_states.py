@@ -117,7 +117,7 @@ class NodeStates:
         """Find the nodes that have failed to start a job for a reason of their own, and why.
 
         If it is not known whose reason it is, that of a job that has failed on several nodes is
-        taken for one of the job.
+        taken for one of the job. A group that was ended on order before it began has not failed.
         """
         job = self._core.live.get(number)
         if job is None or job.state is JobState.COMPLETING:
@@ -125,7 +125,9 @@ class NodeStates:
         failed = {
             node: status
             for node, status in self._monitor.statuses(number)
-            if status.group in job.groups and not (status.alive or status.began)
+            if status.group in job.groups
+            and not (status.alive or status.began)
+            and status.fault != "order"
         }
         by_node = {node: s.why for node, s in failed.items() if s.fault == "node"}
         if by_node or any(status.fault for status in failed.values()):

@@ -389,6 +389,14 @@ def test_a_later_order_may_end_a_group_sooner_and_not_later(driver):
     assert (ended.exit_code, ended.signal, ended.why) == (0, 9, "after 3600 s")
 
 
+def test_a_group_that_is_ended_before_it_begins_says_so(driver):
+    driver.start_agent()
+    driver.send(driver.order(1, "sleep", "600"))
+    driver.send(m.KillGroup(job=1, group=1, grace_s=0.0, why="the job ended"))
+    ended = driver.ended(1)
+    assert (ended.began, ended.fault, ended.why) == (False, "order", "the job ended")
+
+
 def test_a_job_that_ends_with_a_bus_error_names_shared_memory(driver):
     driver.start_agent()
     driver.start(1, "sh", "-c", "kill -BUS $$")

@@ -112,6 +112,16 @@ def test_jobs_that_fail_on_one_node_only_drain_it_without_a_known_reason(desk: D
     assert list(reasons(desk)) == ["a"]
 
 
+def test_a_group_that_is_ended_on_order_before_it_began_has_not_failed(desk: Desk) -> None:
+    """A job may end while a group that is to join it starts."""
+    for _ in range(3):
+        job = submit(desk)
+        why = "the job ended before this group joined"
+        status = m.GroupStatus(job.id, 1, False, signal=9, why=why, began=False, fault="order")
+        hello(desk, nodes_of(desk, job), status)
+    assert not reasons(desk)
+
+
 def test_a_start_on_several_nodes_fails_for_the_one_at_fault(desk: Desk) -> None:
     jobs = submit(desk, 2), submit(desk, 2)
     assert [nodes_of(desk, job) for job in jobs] == ["a", "b c"]
