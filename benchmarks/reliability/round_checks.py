@@ -69,6 +69,9 @@ def check_jobs(
 def check_left(service: Service, idle: dict[str, int], work: Path) -> None:
     """Nothing is left of the jobs, the next submission works, and the service ends at once."""
     outcome = service.outcome
+    if any(fault.kind == "memory full" for fault in service.around.faults):
+        # Starts may have failed for lack of it; then the node drains until it is resumed.
+        service.ask(m.ChangeNode(node="local", drains=False))
     end = time.monotonic() + CLEAN_S
     while (left := remains(service)) and time.monotonic() < end:
         service.keep_up()
