@@ -19,6 +19,7 @@ from scheduler.model.machine import Machine, Selection
 from scheduler.model.mesh.mesh import Mesh
 from scheduler.model.orders import Order
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.sites.site import Site
 from scheduler.sites.two_groups import TwoGroupSite
 from scheduler.virtual_clock.loop import Watch
@@ -65,8 +66,8 @@ def run(
     rules : of cleaning a trace.
     event_order : "batch" or "sequential"; see `Core`.
     counted : whether the core counts processors instead of allocating individual ones, which is
-        faster. By default it counts those of a trace. Single jobs always get individual ones; False
-        keeps them in the schedule.
+        faster. By default it counts those of a trace, unless the scenario has a selection other
+        than first fit. Single jobs always get individual ones; False keeps them in the schedule.
     first : number of jobs to simulate, by submission; None: all.
     contiguity_speedup : gain of jobs on contiguous processors (`Contiguity`), not together with
         sharing. The core then kills jobs of a trace at their request; the rules do not cut the run
@@ -104,7 +105,13 @@ def run(
             keeps_places=counted is False,
             dispersal=dispersal,
         )
-    counted = True if counted is None else counted
+    has_own_selection = scenario.selection != FirstFit()
+    if counted and has_own_selection:
+        raise ConfigError(
+            "has no effect if processors are only counted; leave counted out, or this selection",
+            field="selection",
+        )
+    counted = not has_own_selection if counted is None else counted
     rules = Rules() if rules is None else rules
     trace = _with_resources_of(machine, workload)
     rules, kill = rules_of_run(rules, sharing, contiguous_gain=contiguity is not None)

@@ -50,7 +50,7 @@ START, MOST = 4, 40
 #: Scenarios besides the registered ones: name -> scenario, changed fields.
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "3 reservations": ("easy", {"backfill.reservations": 3}),
-    "3 reservations, lxwf": ("easy", {"backfill.reservations": 3, "backfill_order": "lxwf"}),
+    "3 reservations, lxwf": ("easy", {"backfill.reservations": 3, "order": "lxwf"}),
     "easy, sjf": ("easy", {"backfill_order": "sjf"}),
     "easy, lxwf": ("easy", {"backfill_order": "lxwf"}),
     "easy, queue sjf": ("easy", {"order": "sjf"}),

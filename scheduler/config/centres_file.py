@@ -23,6 +23,7 @@ import msgspec
 from reshape.errors import ConfigError
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
+from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.text.located import Located
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
@@ -107,7 +108,13 @@ def read_centres(file: Path) -> list[CentreDescription]:
             chosen = scenario(each.scenario, each.set)
         except ConfigError as error:
             field = "scenario" if error.field == "scenario" else "set"
-            tree.fail((*place, field), error.message)
+            tree.fail((*place, field), error.message if field == "scenario" else str(error))
+        if chosen.selection != FirstFit():
+            tree.fail(
+                (*place, "set"),
+                "selection has no effect, because the processors of a centre are only counted;"
+                " leave it out",
+            )
         if chosen.redirection is not None:
             tree.fail((*place, "scenario"), "a centre is one group; leave redirection out")
         found.append(

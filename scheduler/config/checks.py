@@ -10,6 +10,7 @@ from scheduler.config.settings import ServeConfig
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.text.located import FieldPath, Located
+from scheduler.text.used_fields import UnusedFieldError
 
 #: Fields of a scenario that a queue may override.
 QUEUE_FIELDS = ("order", "resizing")
@@ -26,6 +27,7 @@ def check(tree: Located, config: ServeConfig) -> None:
     _check_launchers(tree, config)
     base = _build_scenario(tree, (), config.scenario, config.parameters)
     _check_redirection(tree, config, base)
+    _check_kills(tree, config, base)
     for name in config.priorities:
         _check_priority(tree, config, ("priorities", name), config.priorities[name])
     for name in config.users:
@@ -124,6 +126,16 @@ def _check_redirection(tree: Located, config: ServeConfig, chosen: Scenario) -> 
         tree.fail(("parameters", given), str(error))
 
 
+def _check_kills(tree: Located, config: ServeConfig, chosen: Scenario) -> None:
+    """Check that jobs can be overdue if overdue jobs are ended at a reservation."""
+    if chosen.backfill.kills_overdue and config.kill_at_walltime:
+        tree.fail(
+            ("parameters", "backfill.kill_at_reservation"),
+            "has no effect, because jobs are ended at their walltimes, so that none is overdue;"
+            " leave it out, or set kill_at_walltime: false",
+        )
+
+
 def _check_priority(
     tree: Located, config: ServeConfig, place: FieldPath, priority: float | str
 ) -> None:
@@ -151,10 +163,16 @@ def _apply_parameters(
         return changed(base, parameters)
     except ConfigError as error:
         combined = error
+    if isinstance(combined, UnusedFieldError):
+        is_dotted = combined.field in parameters
+        steps = (str(combined.field),) if is_dotted else combined.path
+        tree.fail((*place, "parameters", *steps), combined.message)
     # Policies come first: other parameters may be fields of a policy that is selected here.
     for name in sorted(parameters, key=lambda name: "." in name):
         try:
             base = changed(base, {name: parameters[name]})
+        except UnusedFieldError:
+            continue  # what it needs may be among the following ones
         except ConfigError as error:
             has_value = ", got " in error.message
             given = "" if has_value else f" (given: {parameters[name]!r})"

@@ -1,11 +1,11 @@
-"""Redirection: a running job that makes too many others wait is restarted in another group.
+"""Redirection: a running job during which too many others arrive is restarted in another group.
 
 Faure, Lucarelli, Richard and Trystram, Online scheduling with redirection for parallel jobs, IPDPSW
 2020 (REDIR). The processors are divided into a principal group, to which jobs are submitted, and a
-redirection group. Each job that runs in the principal group counts the arrivals that have to wait
-meanwhile. When a count exceeds theta, one such job is killed and restarted from its beginning in
-the redirection group, and all counts are reset. The rule is independent of the scenarios of the
-groups; `scheduler.sites.two_groups.TwoGroupSite` holds the two cores and applies it.
+redirection group. Each job that runs in the principal group counts the jobs submitted meanwhile.
+When a count exceeds theta, one such job is killed and restarted from its beginning in the
+redirection group, and all counts are reset. The rule is independent of the scenarios of the groups;
+`scheduler.sites.two_groups.TwoGroupSite` holds the two cores and applies it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from reshape.errors import nearest
 from scheduler.model.job import Job
 
-#: A job and its count: arrivals that had to wait since its start or the last redirection.
+#: A job and its count: arrivals since its start or the last redirection.
 Counted: TypeAlias = tuple[Job, int]
 
 #: Conflict policies: of several jobs whose counts exceed theta, the one with the smallest key goes.
@@ -197,7 +197,7 @@ class Counters:
             del self._buckets[self._key(left)]
 
     def arrived(self, job: Job, room: int) -> list[Counted]:
-        """Count an arrival that has to wait.
+        """Count an arrival.
 
         Parameters
         ----------

@@ -7,6 +7,9 @@ and changes single fields (``resizing.min_benefit=0.1``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import msgspec
 
 from reshape.errors import ConfigError
@@ -20,6 +23,7 @@ from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.predictions.estimates import Estimates, UserEstimates
 from scheduler.state.queue import QueueOrder
+from scheduler.text.used_fields import Needs, check
 
 
 class QueueRules(msgspec.Struct, frozen=True):
@@ -49,7 +53,34 @@ class Scenario(msgspec.Struct, frozen=True):
     redirection : rule of redirection; None: there is no redirection group.
     queues : rules of the named queues that have their own. Backfilling and processors are shared
         and the jobs of all queues are in one order, so that all orders must give priorities.
+
+    A field that is set although it has no effect with the values of the others is refused; the
+    tables `field_needs`, here and in the policies, say what such fields need.
+
+    Raises
+    ------
+    UnusedFieldError : a field has no effect.
     """
+
+    field_needs: ClassVar[Mapping[str, Needs]] = {
+        "backfill_order": Needs(
+            lambda own: own.backfill.reservations == 1 or own.backfills_on_table,
+            "with 1 reservation (EASY), or with some and a selection on the reservation table",
+        ),
+        "backfill.pick": Needs(
+            lambda own: own.backfill.pick != "penalty" or own.backfills_on_table,
+            "with reservations for some jobs and a selection on the reservation table, such as rua",
+        ),
+        "backfill.kill": Needs(
+            lambda own: own.backfill.kill_at_reservation and not anywhere(own.selection),
+            "with kill_at_reservation and a selection that may refuse, such as contiguous",
+        ),
+        "backfill.reserve": Needs(
+            lambda own: own.backfill.reserves_for_head and not anywhere(own.selection),
+            "with 1 reservation (EASY), pick first and a selection that may refuse, such as"
+            " contiguous",
+        ),
+    }
 
     name: str
     order: QueueOrder = Fcfs()
@@ -63,6 +94,15 @@ class Scenario(msgspec.Struct, frozen=True):
     max_failures: int = 6
     redirection: Redirection | None = None
     queues: dict[str, QueueRules] = {}
+
+    def __post_init__(self) -> None:
+        """Check that no field was set in vain."""
+        check(self, f"scenario {self.name}")
+
+    @property
+    def backfills_on_table(self) -> bool:
+        """Whether jobs behind reservations of some jobs are placed on the reservation table."""
+        return hasattr(self.selection, "place") and self.backfill.reservations not in (0, None)
 
     @property
     def queue_order(self) -> QueueOrder:
@@ -89,15 +129,9 @@ class Scenario(msgspec.Struct, frozen=True):
         lacking = lacks(machine.space.network, self.selection)
         if lacking is not None and not machine.counted:
             raise ConfigError(lacking, field="selection")
-        on_table, pick = hasattr(self.selection, "place"), self.backfill.pick
-        if on_table and pick in ("bl", "bb"):
+        if hasattr(self.selection, "place") and self.backfill.pick in ("bl", "bb"):
             raise ConfigError(
-                f"a selection on the reservation table does not go with pick {pick}",
-                field="backfill.pick",
-            )
-        if pick == "penalty" and not on_table:
-            raise ConfigError(
-                "pick penalty needs a selection on the reservation table, such as rua",
+                f"a selection on the reservation table does not go with pick {self.backfill.pick}",
                 field="backfill.pick",
             )
         if machine.counted or anywhere(self.selection):

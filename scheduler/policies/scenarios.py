@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.text.located import converted
+from scheduler.text.used_fields import UnusedFieldError
 
 #: Fields that hold a registered policy -> kind of the policy.
 _POLICIES = {
@@ -137,7 +139,7 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
 
     Raises
     ------
-    ConfigError : a field or policy is unknown, or a value does not fit.
+    ConfigError : a field or policy is unknown, a value does not fit, or a field has no effect.
     """
     fields = _with_policies(data)
     queues = converted(data.get("queues", {}), dict[str, dict[str, Any]], "queues")
@@ -163,6 +165,27 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     except ValueError as error:
         raise ConfigError(str(error), field="queues") from None
     return made
+
+
+def from_record(data: Mapping[str, Any]) -> Scenario:
+    """Create a scenario from the settings of a journal.
+
+    Release 0.1.0 accepted fields without effect; they are left out.
+
+    Raises
+    ------
+    ConfigError : see `from_data`.
+    """
+    kept = deepcopy(dict(data))
+    while True:
+        try:
+            return from_data(kept)
+        except UnusedFieldError as error:
+            *path, last = error.path
+            place: Any = kept
+            for step in path:
+                place = place[step]
+            del place[last]
 
 
 def _with_policies(data: Mapping[str, Any]) -> dict[str, Any]:

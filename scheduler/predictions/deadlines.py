@@ -6,13 +6,15 @@ prediction never ends a job; a deadline manager extends the prediction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import inf, nextafter
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from scheduler.model.job import Job
+from scheduler.text.used_fields import Needs
 
 #: The power of a prediction is limited to this, s; it exceeds every run time of a trace.
 LONGEST_S = 1e10
@@ -35,6 +37,10 @@ class DeadlineManager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : a parameter is out of range.
     """
 
+    field_needs: ClassVar[Mapping[str, Needs]] = {
+        "steps_s": Needs(lambda own: own.kind == "gradual", "with kind gradual"),
+        "power": Needs(lambda own: own.kind == "exponential", "with kind exponential"),
+    }
     kind: Literal["gradual", "exponential"] = "gradual"
     steps_s: tuple[float, ...] = (
         60, 300, 900, 1800, 3600, 7200, 36000, 72000, 180000, 360000, 1800000, 3600000,

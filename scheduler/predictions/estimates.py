@@ -134,10 +134,13 @@ class _UserMeans(Predictor):
         return min(float(sum(runs) // len(runs)), job.spec.walltime_s)
 
     def missed(self, job: Job) -> float:
-        corrections, walltime_s = self._parameters.corrections, job.spec.walltime_s
+        corrections, walltime_s = self._parameters.corrections, job.walltime_s
         if job.misses > len(corrections):
             return walltime_s
-        return min(job.first_estimate_s + corrections[job.misses - 1], walltime_s)
+        predicted_s = job.first_estimate_s + corrections[job.misses - 1]
+        if walltime_s != job.spec.walltime_s:  # an adaptive start prolonged it and the estimate
+            predicted_s *= walltime_s / job.spec.walltime_s
+        return min(predicted_s, walltime_s)
 
     def learned(self) -> dict[str, list[float]]:
         """Latest run times of each user, seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, log
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,7 @@ from scheduler.predictions.deadlines import DeadlineManagers
 from scheduler.predictions.history import HistoryPredictor, limited_s, quantile
 from scheduler.predictions.predictor import run_time_s
 from scheduler.predictions.user_history import FEATURES, UserHistories
+from scheduler.text.used_fields import Needs
 
 #: Growth of the loss with the error.
 Curve: TypeAlias = Literal["linear", "squared"]
@@ -55,6 +56,11 @@ class Online(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : a parameter is out of range.
     """
 
+    field_needs: ClassVar[Mapping[str, Needs]] = {
+        "unit_s": Needs(
+            lambda own: "squared" in (own.over, own.under), "with over or under squared"
+        ),
+    }
     over: Curve = "squared"
     under: Curve = "linear"
     weight: Weight = "large-area"

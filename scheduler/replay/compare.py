@@ -18,7 +18,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import from_data, scenario, source_digests, to_data
+from scheduler.policies.scenarios import from_record, scenario, source_digests, to_data
 from scheduler.replay.journal_reader import Batch, encode_order
 from scheduler.sites.two_groups import TwoGroupSite
 
@@ -92,7 +92,7 @@ def scenario_of(settings: bytes) -> tuple[Scenario, bool, Machine]:
     ConfigError : they name a policy that is not known here.
     """
     data = msgspec.json.decode(settings)
-    return from_data(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
+    return from_record(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
 
 
 def configure(core: TwoGroupSite, settings: bytes) -> None:
@@ -104,9 +104,9 @@ def configure(core: TwoGroupSite, settings: bytes) -> None:
     """
     data = msgspec.json.decode(settings)
     if data.get("recovered"):
-        core.resume(from_data(data["scenario"]), kill_at_walltime=data["kill_at_walltime"])
+        core.resume(from_record(data["scenario"]), kill_at_walltime=data["kill_at_walltime"])
         return
-    core.scenario = from_data(data["scenario"])
+    core.scenario = from_record(data["scenario"])
     core.kill_at_walltime = data["kill_at_walltime"]
 
 

@@ -1,14 +1,13 @@
 """A site with a redirection group: two cores over disjoint processors of one machine.
 
-Jobs are submitted to the principal core. A job that makes too many others wait is ended there. When
-its processes have ended, it is queued in the core of the redirection group under the same number:
-`Kill`, `JobEnded` from the driver, `Requeue`, `Start`. Each core has its own scenario and is
-independent of the other. The site routes events to the cores, counts arrivals and decides on
+Jobs are submitted to the principal core. A job during which too many others arrive is ended there.
+When its processes have ended, it is queued in the core of the redirection group under the same
+number: `Kill`, `JobEnded` from the driver, `Requeue`, `Start`. Each core has its own scenario and
+is independent of the other. The site routes events to the cores, counts arrivals and decides on
 redirections (`scheduler.policies.redirection`, REDIR algorithms 1 and 2).
 
-At each instant the scheduling pass precedes the counting. An arrival is counted unless it starts at
-once without passing a queued job. The processors of a redirected job become free when its processes
-have ended, and a separate pass follows.
+At each instant the scheduling pass precedes the counting. Every arrival is counted. The processors
+of a redirected job become free when its processes have ended, and a separate pass follows.
 
 Without a redirection rule and a redirection group the site behaves as its principal core.
 """
@@ -381,22 +380,14 @@ class TwoGroupSite:
         started &= live.keys()  # in sequential order a job may have ended meanwhile
         for number in started - new.keys():
             self._counters.started(live[number])
+        # REDIR III.A: "Each job running in the principal group holds the number of jobs submitted
+        # during its execution": all of them, whether they then wait or not.
         for number in new:
             job = self.jobs.get(number)
-            if job is not None and self._waits(job):
+            if job is not None:
                 self._redirect(self._counters.arrived(job, self.redirection.machine.processors))
             if job is not None and number in started:
                 self._counters.started(job)
-
-    def _waits(self, job: Job) -> bool:
-        """Whether a job that just arrived waits, or started by passing a queued job."""
-        if job.state is S.PENDING:
-            return True
-        queue = self.principal.queue.jobs
-        first = next(iter(queue.values()), None)
-        if first is None or job.id not in self.principal.live:
-            return False
-        return (first.queued_at, first.id) < (job.queued_at, job.id)
 
     def _redirect(self, over: list[Counted]) -> None:
         """End one of the jobs whose counts exceed theta, if any of them is still running."""
@@ -407,9 +398,7 @@ class TwoGroupSite:
         job, count = rule.choose(candidates)
         self._counters.reset()
         facts: dict[str, int | str] = {"count": count, "theta": rule.theta}
-        text = (
-            f"{{count}} {noun(count, 'job')} came and had to wait while it ran, more than {{theta}}"
-        )
+        text = f"{{count}} {noun(count, 'job')} came while it ran, more than {{theta}}"
         if len(candidates) > 1:
             facts |= {"jobs": len(candidates), "conflict": rule.conflict}
             text += "; chosen of {jobs} such jobs by {conflict}"

@@ -17,6 +17,7 @@ from scheduler.config.centres_file import names_centres
 from scheduler.config.machine_file import Platform
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.selection.first_fit import FirstFit
 from scheduler.text import json_text
 from simulator.commands.options import rules_of
 from simulator.commands.pools import REFUSED, simulate_pools
@@ -107,7 +108,7 @@ def simulate(trace: Path, **options: Any) -> None:
         options["select"] == COUNT
         and options["sharing"] is None
         and options["advance_file"] is None
-        and not hasattr(chosen.selection, "place")
+        and chosen.selection == FirstFit()
     )
     machine_file: Path | None = options["machine_file"]
     for name in OF_CENTRES & given().keys():

@@ -11,8 +11,9 @@ from click.core import ParameterSource
 from reshape.cli.options import FiniteRange, Seconds, WholeRange
 from reshape.errors import nearest
 from scheduler.model.sharing import PenaltyRule, Windows
-from scheduler.policies.registry import known
+from scheduler.policies.registry import known, name_of
 from scheduler.policies.scenario import Scenario
+from scheduler.policies.selection.first_fit import FirstFit
 from simulator.commands.options import (
     F,
     first_option,
@@ -290,11 +291,6 @@ def _check_contradictions(
             f"{'all' if named is None else named} reservations, not of {asked};"
             " give --policy easy with --reservations"
         )
-    if options["backfill_order"] is not None and chosen.backfill.reservations != 1:
-        raise click.UsageError(
-            "--backfill-order needs EASY with 1 reservation; otherwise jobs are tried in the"
-            " --queue-order"
-        )
     if options["processors"] is not None and options["machine_file"] is not None:
         raise click.UsageError("--machine names the number of processors; leave --processors out")
     if options["contiguity_speedup"] is not None and options["select"] == COUNT:
@@ -310,8 +306,14 @@ def _check_contradictions(
         raise click.UsageError(
             f"--select {options['select']} needs a machine with a network; give --machine FILE"
         )
-    if options["kill_at_reservation"] and rules.overrun != "keep":
+    if chosen.backfill.kills_overdue and rules.overrun != "keep":
+        option = "--kill-at-reservation" if options["kill_at_reservation"] else "--set backfill"
         raise click.UsageError(
-            f"--kill-at-reservation with --overrun {rules.overrun}: no job exceeds its estimate;"
+            f"{option} with --overrun {rules.overrun}: no job exceeds its estimate;"
             " give --overrun keep"
+        )
+    if options["select"] == COUNT and "select" in given() and chosen.selection != FirstFit():
+        raise click.UsageError(
+            f"--select count: the selection {name_of('selection', chosen.selection)} would have no"
+            " effect; leave --select out"
         )

@@ -8,9 +8,9 @@ its policy does; later reservations may have to be made again.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import msgspec
 
@@ -33,6 +33,11 @@ from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.selection.any_on_table import AnyOnTable
 from scheduler.state.reservation_table import TableSelection
 from scheduler.state.scheduler_state import SchedulerState
+from scheduler.text.used_fields import Needs
+
+
+def _is_easy(own: Backfill) -> bool:
+    return own.reservations == 1
 
 
 class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +48,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reservations : how many queued jobs hold one; None is all of them.
     kill_at_reservation : end overdue jobs that started before the head when the time of its
         reservation has come and they hold what it needs; see `scheduler.policies.backfill.overdue`.
-        This has an effect only if jobs are not killed at their walltime.
+        Overdue jobs exist only if jobs are not killed at their walltime. For EASY only.
     kill : which jobs `kill_at_reservation` ends: "overdue" ones, or all that were submitted after
         the head ("later"), for selections that may refuse.
     pick : of the jobs that may start before others, take the "first", only jobs whose largest
@@ -70,13 +75,30 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_jobs : depth of a pass: only this number of jobs, the first in queue order, are
         examined, and only they hold reservations; None examines all. Slurm's `bf_max_job_test`.
 
+    Fields that the table `field_needs` names, here and in `Scenario`, apply only to some kinds of
+    backfilling; a scenario that sets one of them without effect is refused.
+
     Raises
     ------
     ValueError : fewer than 0 reservations; `max_jobs` below 1; `adaptive_start` not above 0, or
-        above 1, or less than 1 without FCFS or EASY; `kill_at_reservation` or `moments` without
-        EASY.
+        above 1.
     """
 
+    field_needs: ClassVar[Mapping[str, Needs]] = {
+        "kill_at_reservation": Needs(_is_easy, "with 1 reservation (EASY)"),
+        "moments": Needs(_is_easy, "with 1 reservation (EASY)"),
+        "adaptive_start": Needs(
+            lambda own: own.reservations in (0, 1), "with 0 reservations (FCFS) or 1 (EASY)"
+        ),
+        "pick": Needs(lambda own: own.reservations != 0, "with reservations; FCFS has none"),
+        "max_jobs": Needs(lambda own: own.reservations != 0, "with reservations; FCFS has none"),
+        "fullness": Needs(lambda own: own.pick in ("bl", "bb"), "with pick bl or bb"),
+        "modifier": Needs(
+            lambda own: own.pick in ("bl", "bb") and own.fullness,
+            "with pick bl or bb and fullness true",
+        ),
+        "bl_excludes": Needs(lambda own: own.pick == "bl", "with pick bl"),
+    }
     reservations: int | None = 1
     kill_at_reservation: bool = False
     kill: Literal["overdue", "later"] = "overdue"
@@ -97,12 +119,16 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"max_jobs must be >= 1 or null for all, got {self.max_jobs}")
         if not 0 < self.adaptive_start <= 1:
             raise ValueError(f"adaptive_start must be > 0 and <= 1, got {self.adaptive_start}")
-        if self.adaptive_start < 1 and self.reservations not in (0, 1):
-            raise ValueError("adaptive_start requires 0 reservations (FCFS) or 1 (EASY)")
-        if self.kill_at_reservation and self.reservations != 1:
-            raise ValueError("kill_at_reservation requires 1 reservation (EASY)")
-        if self.moments != "always" and self.reservations != 1:
-            raise ValueError(f"moments {self.moments} requires 1 reservation (EASY)")
+
+    @property
+    def kills_overdue(self) -> bool:
+        """Whether overdue jobs, and no others, are ended at the head's reservation."""
+        return self.kill_at_reservation and self.kill == "overdue"
+
+    @property
+    def reserves_for_head(self) -> bool:
+        """Whether a place or number is reserved for the head alone, before the first that fits."""
+        return self.reservations == 1 and self.pick == "first"
 
     @property
     def needs_index(self) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from scheduler.model.job import Job
 from scheduler.model.priority import Prioritised
+from scheduler.text.used_fields import Needs
 
 #: User-assigned priorities by name, unless a configuration names others. PRIO 4.4: "ReSHAPE gives
 #: platinum user jobs a higher priority compared to gold user jobs".
@@ -43,6 +44,10 @@ class Aging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     keeps_alike: ClassVar[bool] = True
+    field_needs: ClassVar[Mapping[str, Needs]] = {
+        name: Needs(lambda own: own.qfactor_weight != 0, "with a qfactor_weight other than 0")
+        for name in ("qfactor_limit_s", "refresh_s")
+    }
     qfactor_weight: float = 10.0
     wait_weight: float = 1.0
     nodes_weight: float = 0.0

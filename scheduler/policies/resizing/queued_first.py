@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, TypeAlias
 
 from scheduler.model.job_view import JobView
@@ -21,6 +21,7 @@ from scheduler.policies.resizing.harvesting import (
 from scheduler.policies.resizing.interface import Decision, Shrink, Stay
 from scheduler.policies.resizing.prio_resizing import PrioResizing
 from scheduler.state.view import View
+from scheduler.text.used_fields import Needs
 
 GrowPast: TypeAlias = Literal["any", "lower", "blocked", "none"]
 HarvestFor: TypeAlias = Literal["queued", "higher"]
@@ -41,7 +42,8 @@ class QueuedFirst(PrioResizing, frozen=True):
     harvest_for : "queued" consults the harvesting strategy whenever jobs are queued; PRIO 3.2
         compares the running job with "the first queued job", or contracts it "irrespective of the
         priority of queued jobs". "higher" is the condition of bullet 1 as written: any of the
-        queued jobs has a higher priority than the running one.
+        queued jobs has a higher priority than the running one. Least-Impact-Priority (PBA-PR)
+        contracts only such jobs anyway.
     harvest_unexplored : whether to contract jobs that were resized less than `remap_window_size`
         times, which PRIO 3.2 does not consider "a candidate for a resizing strategy".
     grow_past : which jobs may expand while others are queued. "any" is bullet 7 as written. The
@@ -56,6 +58,11 @@ class QueuedFirst(PrioResizing, frozen=True):
         ("favoring queued applications over running applications") excludes.
     """
 
+    field_needs: ClassVar[Mapping[str, Needs]] = {
+        "protect_reservation": Needs(
+            lambda own: own.grow_past != "none", "with a grow_past other than none"
+        ),
+    }
     higher: Higher = "priority"
     low: float = CLASSES["gold"]
     harvest: Harvest = "always"

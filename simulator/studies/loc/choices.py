@@ -84,7 +84,11 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
         levels += 1
     fields = {"selection": parameters["select"]}
     if parameters["policy"] == "easy":
-        fields |= KILLS[parameters["kill"]] | {"backfill.reserve": parameters["reserve"]}
+        kill = parameters["kill"]
+        if parameters["select"] != FLAT:
+            fields |= KILLS[kill] | {"backfill.reserve": parameters["reserve"]}
+        else:  # a place for the head is any place: the readings are one
+            fields |= KILLS["overdue" if kill == "later" else kill]
     by_walltime = parameters["kill"] == "walltime"
     rules = msgspec.structs.replace(RULES, overrun="cut") if by_walltime else RULES
     schedule = simulate(

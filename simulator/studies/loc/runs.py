@@ -86,6 +86,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     machine = _machine(machine_size(trace), network, parameters["k"], parameters["levels"])
     base, changes = POLICIES[parameters["policy"]]
     changes = changes | {"selection": ON_MESH.get(select, select) if network != "tree" else select}
+    if select == "first-fit":  # any place is one for the head
+        changes.pop("backfill.reserve", None)
     schedule = simulate(
         trace,
         machine,

@@ -86,8 +86,9 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "order.qfactor_weight": qfactor,
         "order.wait_weight": wait,
         "order.nodes_weight": nodes,
-        "order.refresh_s": 0,
     }
+    if qfactor:  # otherwise the order never changes
+        changes["order.refresh_s"] = 0
     workload = {
         "expand_step": parameters["expand_step"],
         "expand_most": parameters["expand_most"],

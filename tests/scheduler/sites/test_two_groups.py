@@ -50,27 +50,23 @@ class Algorithm2:
         self.counter = {k: count for k, count in self.counter.items() if k in live}
         self.counter |= {k: 0 for k in started if live[k] not in new}
         for j in new:
-            waiting = [(job.queued_at, job.id) for job in core.principal.queue]
-            if j.id in core.principal.queue or (
-                j.id in started and min(waiting, default=(j.queued_at, j.id)) < (j.queued_at, j.id)
-            ):
-                for k in self.counter:
-                    if RULES[self.rule.filter](live[k].spec, j.spec):
-                        self.counter[k] += 1
-                leaving = {k for k in live if live[k].state is JobState.COMPLETING} - {*ended}
-                chosen = [
-                    k
-                    for k, count in self.counter.items()
-                    if count > self.rule.theta
-                    and live[k].spec.processors <= core.redirection.machine.processors
-                    and k not in leaving
-                ]
-                if chosen:
-                    key = LONGEST[self.rule.conflict]
-                    best = max(key(live[k], self.counter[k]) for k in chosen)
-                    least = min(k for k in chosen if key(live[k], self.counter[k]) == best)
-                    assert ended.pop(0) == least
-                    self.counter = dict.fromkeys(self.counter, 0)
+            for k in self.counter:
+                if RULES[self.rule.filter](live[k].spec, j.spec):
+                    self.counter[k] += 1
+            leaving = {k for k in live if live[k].state is JobState.COMPLETING} - {*ended}
+            chosen = [
+                k
+                for k, count in self.counter.items()
+                if count > self.rule.theta
+                and live[k].spec.processors <= core.redirection.machine.processors
+                and k not in leaving
+            ]
+            if chosen:
+                key = LONGEST[self.rule.conflict]
+                best = max(key(live[k], self.counter[k]) for k in chosen)
+                least = min(k for k in chosen if key(live[k], self.counter[k]) == best)
+                assert ended.pop(0) == least
+                self.counter = dict.fromkeys(self.counter, 0)
             if j.id in started:
                 self.counter[j.id] = 0
         assert not ended, "redirected without cause"

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from second_by_second import drive
 
+from reshape.errors import ConfigError
 from reshape.topology import Topology
 from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.backfill.in_order import smaller_starts
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Lxwf
+from scheduler.policies.scenario import Scenario
 
 PROCESSORS = 8
 
@@ -263,5 +265,5 @@ def test_sizes_of_an_adaptive_start(
 def test_adaptive_starts_go_with_fcfs_and_easy() -> None:
     with pytest.raises(ValueError, match="adaptive_start must be > 0 and <= 1, got 0"):
         Backfill(adaptive_start=0.0)
-    with pytest.raises(ValueError, match="adaptive_start requires 0 reservations"):
-        Backfill(None, adaptive_start=0.5)
+    with pytest.raises(ConfigError, match=r"adaptive_start: 0\.5 has .* only with 0 reservations"):
+        Scenario("x", backfill=Backfill(None, adaptive_start=0.5))

@@ -168,7 +168,7 @@ def test_further_resources_of_the_head_are_kept() -> None:
     ("selection", "pick", "message"),
     [
         (OnTable(), "bb", "does not go with pick bb"),
-        (None, "penalty", "pick penalty needs a selection on the reservation table"),
+        (None, "penalty", "pick: penalty has no effect .* a selection on the res"),
     ],
 )
 def test_picks_that_do_not_go_together(selection: OnTable | None, pick: str, message: str) -> None:

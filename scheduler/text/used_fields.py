@@ -1,0 +1,119 @@
+"""Fields of a policy that have an effect only with certain values of others.
+
+A struct of parameters lists such fields in one table, ``field_needs``: name of the field ->
+`Needs`. A field that the table does not name always has an effect. `unused` finds the fields of a
+struct, and of the structs in it, that were set although they have no effect.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from reshape.errors import ConfigError
+
+
+class Needs(NamedTuple):
+    """What a field needs in order to have an effect.
+
+    Parameters
+    ----------
+    is_met : function of the struct with the table: whether the field has an effect.
+    text : the same in words, as the end of "it is used only ...".
+    """
+
+    is_met: Callable[[Any], bool]
+    text: str
+
+
+@runtime_checkable
+class HasFieldNeeds(Protocol):
+    """Struct with a table of needs.
+
+    Attributes
+    ----------
+    field_needs : field -> what it needs. The name may be dotted (``backfill.reserve``) for a field
+        of a struct in this one.
+    """
+
+    field_needs: Mapping[str, Needs]
+
+
+class UnusedFieldError(ConfigError):
+    """A field was set that has no effect.
+
+    Parameters
+    ----------
+    path : names of the structs and, as the last one, of the field.
+    """
+
+    def __init__(self, message: str, path: tuple[str, ...]) -> None:
+        super().__init__(message, field=".".join(path))
+        self.path = path
+
+
+def check(struct: msgspec.Struct, title: str) -> None:
+    """Check that every field of a struct that differs from its default has an effect.
+
+    Parameters
+    ----------
+    title : the struct in messages, such as "scenario easy".
+
+    Raises
+    ------
+    UnusedFieldError : a field has none; the message says what it needs.
+    """
+    for error in unused(struct, title):
+        raise error
+
+
+def unused(struct: object, title: str, path: tuple[str, ...] = ()) -> Iterator[UnusedFieldError]:
+    """Yield an error for each field without effect; see `check`.
+
+    Parameters
+    ----------
+    path : names that lead to the struct.
+    """
+    if isinstance(struct, HasFieldNeeds):
+        for name, needs in struct.field_needs.items():
+            *above, last = name.split(".")
+            owner: Any = struct
+            for step in above:
+                owner = getattr(owner, step)
+            value, default = getattr(owner, last), _default(owner, last)
+            if value == default or needs.is_met(struct):
+                continue
+            user = "" if not path and not above else f" by {type(owner).__name__}"
+            yield UnusedFieldError(
+                f"{_text(value)} has no effect in {title}: it is used{user} only {needs.text};"
+                f" change that, or leave {last} at {_text(default)}",
+                (*path, *above, last),
+            )
+    if isinstance(struct, msgspec.Struct):
+        for name in struct.__struct_fields__:
+            yield from _inside(getattr(struct, name), title, (*path, name))
+
+
+def _inside(value: object, title: str, path: tuple[str, ...]) -> Iterator[UnusedFieldError]:
+    """Errors of the fields of a value that may be a struct or a mapping of structs."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from unused(item, title, (*path, str(key)))
+    elif isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
+        yield from unused(value, title, path)
+
+
+def _default(struct: Any, name: str) -> Any:
+    """Default of a field of a struct or dataclass."""
+    kind = msgspec.structs if isinstance(struct, msgspec.Struct) else dataclasses
+    return next((field.default for field in kind.fields(struct) if field.name == name), None)
+
+
+def _text(value: object) -> str:
+    """Value as a user writes it; a policy by the name of its class."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return type(value).__name__ if isinstance(value, msgspec.Struct) else str(value)
