@@ -70,6 +70,17 @@ def instant_order(event: Event) -> tuple[int, int]:
     return _RANK[type(event)], getattr(event, "job", 0)
 
 
+def by_start(events: Iterable[Event], live: Mapping[int, Job]) -> list[Event]:
+    """Sort the ends among events by the starts of their jobs; `live` has the jobs in that order.
+
+    A driver enters the end of a job when it knows it, which may be long after the start.
+    """
+    places = {number: place for place, number in enumerate(live)}
+    return sorted(
+        events, key=lambda event: places.get(event.job, 0) if isinstance(event, JobEnded) else 0
+    )
+
+
 def divide_for_passes(
     events: Iterable[Event], live: Mapping[int, Job], now: float
 ) -> tuple[list[Event], list[JobSubmitted], list[Event | None]]:
