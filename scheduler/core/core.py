@@ -80,7 +80,7 @@ class Core:
         self.state = SchedulerState(machine, Queue(scenario.order), scenario.selection)
         self.order = order
         self.keep_ended = keep_ended
-        self._alarms = Alarms(self.state, kill_at_walltime)
+        self._alarms = Alarms(self.state, kill_at_walltime, passes_at_extensions=order == "batch")
         self._start_job = self._start  # one bound method for all passes
         self.view = View(self.state, 0, None)
         self._resizes = Resizes(self.state, self.view)
