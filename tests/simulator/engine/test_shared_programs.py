@@ -240,7 +240,7 @@ def test_penalised_times_of_resizable_jobs() -> None:
     schedule = run(workload, machine, scenario("max-b-pr"), sharing=SHARING)
     assert penalised_s(schedule).tolist() == pytest.approx([55, 55])
     assert schedule.penalties is not None
-    assert schedule.penalties.mean_penalised_pct == pytest.approx((100 + 55) / 2)
+    assert schedule.penalties.mean_penalised_pct == pytest.approx((50 + 100 * 55 / 155) / 2)
     late = SimJob(0.0, JobSpec(4, 150.0, shared={"bandwidth": 50}), 100.0)
     kills = Sharing(4, {"bandwidth": 100}, windows="changes")
     killed = run(Workload(4, [late]), platform.flat(4), scenario("easy"), sharing=kills)
