@@ -30,7 +30,7 @@ from simulator.engine.shared_programs import IterationEnd, SharedIterations
 from simulator.results.outcomes import Outcome
 
 
-class Pace(msgspec.Struct):
+class SteadyPart(msgspec.Struct):
     """Iterations that a program computes one after the other, without a pause or a change of speed.
 
     Their ends are computed from the first one's begin. If the length of an iteration were added
@@ -67,7 +67,7 @@ class ProgramState(msgspec.Struct):
     job: SimJob
     iterations: int = 0
     size: int = 0
-    pace: Pace | None = None
+    pace: SteadyPart | None = None
     joining: Expand | None = None
     group_s: float = 0.0
     ready_at: float = inf
@@ -303,7 +303,7 @@ class Programs(Physics):
             run_s = self._contiguity.run_s(run_s, self._computes_on(number))
         pace = state.pace
         if pace is None or (since, run_s) != (pace.ends, pace.run_s):
-            pace = state.pace = Pace(since, state.iterations, run_s)
+            pace = state.pace = SteadyPart(since, state.iterations, run_s)
         point_s = self._costs.point.of(size, self._rng)
         pace.points_s += point_s
         state.iterations += 1
