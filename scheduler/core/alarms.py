@@ -23,6 +23,8 @@ class Alarms:
     ----------
     state : scheduler state; `WakeAt` is added to its orders.
     kill_at_walltime : end jobs that exceed their walltime.
+    passes_at_extensions : a scheduling pass follows when a prediction is extended, because a queued
+        job may now end before the head can start.
 
     Attributes
     ----------
@@ -30,8 +32,11 @@ class Alarms:
     kill_at_reservation : overdue backfilled jobs may be ended in favour of the head.
     """
 
-    def __init__(self, state: SchedulerState, kill_at_walltime: bool) -> None:
+    def __init__(
+        self, state: SchedulerState, kill_at_walltime: bool, *, passes_at_extensions: bool = True
+    ) -> None:
         self._state = state
+        self._passes_at_extensions = passes_at_extensions
         self._at = inf  # time of the wake-up that was asked for, s
         self.kill_at_walltime = kill_at_walltime
         self.kill_at_reservation = False
@@ -117,6 +122,7 @@ class Alarms:
             if self.predictor is not None and self._is_extended(job):
                 self._extend(job, self.predictor)
                 next_end = min(next_end, job.estimated_end)
+                pass_due = pass_due or self._passes_at_extensions
             elif self.kill_at_walltime:
                 facts = {"walltime": job.walltime_s}
                 reason = Reason("walltime", "{walltime} s are over", facts)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from scheduler.core.alarms import Alarms
 from scheduler.core.event_handlers import HANDLERS, EventHandlers
-from scheduler.core.event_order import divide_for_passes, instant_order
+from scheduler.core.event_order import by_start, divide_for_passes, instant_order
 from scheduler.core.pending import reason_pending
 from scheduler.core.recorded_core import record_of, restore_state
 from scheduler.core.resizing import PolicyErrorHandler, Resizes
@@ -80,7 +80,7 @@ class Core:
         self.state = SchedulerState(machine, Queue(scenario.order), scenario.selection)
         self.order = order
         self.keep_ended = keep_ended
-        self._alarms = Alarms(self.state, kill_at_walltime)
+        self._alarms = Alarms(self.state, kill_at_walltime, passes_at_extensions=order == "batch")
         self._start_job = self._start  # one bound method for all passes
         self.view = View(self.state, 0, None)
         self._resizes = Resizes(self.state, self.view)
@@ -260,6 +260,7 @@ class Core:
         own. Reservations move to the time that these ends leave free after the submissions.
         """
         state = self.state
+        events = by_start(events, state.live)
         known, submissions, others = divide_for_passes(events, state.live, state.now)
         if not submissions:
             self._handle_batch([*known, *(event for event in others[:1] if event is not None)])

@@ -9,7 +9,7 @@ nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model.events import (
     ClockSet,
@@ -68,6 +68,19 @@ _KNOWN = (
 def instant_order(event: Event) -> tuple[int, int]:
     """Sort key of the events of one instant: kind, then job number."""
     return _RANK[type(event)], getattr(event, "job", 0)
+
+
+def by_start(events: Sequence[Event], live: Mapping[int, Job]) -> Sequence[Event]:
+    """Sort the ends among events by the starts of their jobs; `live` has the jobs in that order.
+
+    A driver enters the end of a job when it knows it, which may be long after the start.
+    """
+    if sum(isinstance(event, JobEnded) for event in events) < 2:
+        return events
+    places = {number: place for place, number in enumerate(live)}
+    return sorted(
+        events, key=lambda event: places.get(event.job, 0) if isinstance(event, JobEnded) else 0
+    )
 
 
 def divide_for_passes(

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from reshape.wire.outcome import ResizeTimes
-from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
+from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone
 from scheduler.model.job import JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start
 from scheduler.model.procset import ProcSet
@@ -30,12 +30,35 @@ from simulator.engine.shared_programs import IterationEnd, SharedIterations
 from simulator.results.outcomes import Outcome
 
 
+class SteadyPart(msgspec.Struct):
+    """Iterations that a program computes one after the other, without a pause or a change of speed.
+
+    Their ends are computed from the first one's begin. If the length of an iteration were added
+    again and again, a job that keeps its size would not end after its exact run time.
+
+    Parameters
+    ----------
+    since : begin of the first of them, seconds.
+    before : iterations finished then.
+    run_s : time of all iterations of the job at this speed, seconds.
+    points_s : time of the resize points since then, seconds.
+    ends : end of the last of them, seconds.
+    """
+
+    since: float
+    before: int
+    run_s: float
+    points_s: float = 0.0
+    ends: float = nan
+
+
 class ProgramState(msgspec.Struct):
     """State of the program of a resizable job.
 
     Parameters
     ----------
     iterations, size : iterations finished or under way; processors on which it computes.
+    pace : what the end of the iteration under way is computed from.
     joining, group_s, ready_at : the expansion whose group is starting, how long its start takes
         (seconds), and when it is ready.
     resumed_at : end of the pause of its last resize.
@@ -44,6 +67,7 @@ class ProgramState(msgspec.Struct):
     job: SimJob
     iterations: int = 0
     size: int = 0
+    pace: SteadyPart | None = None
     joining: Expand | None = None
     group_s: float = 0.0
     ready_at: float = inf
@@ -132,7 +156,7 @@ class Programs(Physics):
             processes = self._site.jobs[order.job].size  # fewer than requested if adaptive
             if self._cpu_factors is not None:
                 factor = self._cpu_factors.get(order.job, 1.0)
-                job = msgspec.structs.replace(job, iteration_s=job.iteration_s * factor)
+                job = msgspec.structs.replace(job, run_s=job.run_s * factor)
             self._states[order.job] = ProgramState(job, size=processes)
         if self.places is not None:
             kept = self.places.setdefault(order.job, [])
@@ -229,9 +253,8 @@ class Programs(Physics):
             return
         end_s = self._costs.end.of(job.spec.processors, self._rng)
         if self._shared is not None:
-            run_s = job.iterations * job.iteration_s
-            end = IterationEnd(number, at, run_s, at + run_s, end_s)
-            self._shared.begin(end, order.processors, at + run_s - self._agenda.now)
+            end = IterationEnd(number, at, job.run_s, at + job.run_s, end_s)
+            self._shared.begin(end, order.processors, at + job.run_s - self._agenda.now)
             return
         self._rigid.compute(order, at, end_s)
 
@@ -275,45 +298,32 @@ class Programs(Physics):
         """Compute the next iteration, which began at time `since`."""
         state = self._states[number]
         job, size = state.job, state.size
-        iteration_s = job.time_s(size)
+        run_s = job.run_on_s(size)
         if self._contiguity is not None:
-            iteration_s = self._contiguity.run_s(iteration_s, self._computes_on(number))
+            run_s = self._contiguity.run_s(run_s, self._computes_on(number))
+        pace = state.pace
+        if pace is None or (since, run_s) != (pace.ends, pace.run_s):
+            pace = state.pace = SteadyPart(since, state.iterations, run_s)
         point_s = self._costs.point.of(size, self._rng)
-        end = max(self._agenda.now, since + (point_s + iteration_s))
+        pace.points_s += point_s
         state.iterations += 1
-        if self._shared is not None:
-            self._share(number, since + point_s, iteration_s, end)
-        elif state.iterations == job.iterations:
-            end_s = self._costs.end.of(size, self._rng)
-            self._agenda.set_next(JobEnded(end + end_s, number))
-        else:
-            done, data_bytes = state.iterations, job.data_bytes
-            self._agenda.set_next(
-                ResizePoint(
-                    end,
-                    number,
-                    done,
-                    iteration_s,
-                    data_bytes=data_bytes,
-                    iterations=job.iterations,
-                )
-            )
-
-    def _share(self, number: int, began: float, iteration_s: float, end: float) -> None:
-        """Compute the next iteration on shared nodes.
-
-        Parameters
-        ----------
-        began : time at which it began, seconds.
-        iteration_s, end : its time without neighbours, and when it ends then, seconds.
-        """
-        assert self._shared is not None
-        state = self._states[number]
-        job = state.job
         end_s: float | None = None
         if state.iterations == job.iterations:
-            end_s = self._costs.end.of(state.size, self._rng)
+            end_s = self._costs.end.of(size, self._rng)
+        share = (state.iterations - pace.before) / job.iterations
+        pace.ends = max(self._agenda.now, pace.since + (pace.points_s + run_s * share))
         iteration = IterationEnd(
-            number, began, iteration_s, end, end_s, state.iterations, job.iterations, job.data_bytes
+            number,
+            since + point_s,
+            run_s / job.iterations,
+            pace.ends,
+            end_s,
+            state.iterations,
+            job.iterations,
+            job.data_bytes,
         )
-        self._shared.begin(iteration, self._computes_on(number), end - self._agenda.now)
+        if self._shared is None:
+            self._agenda.set_next(iteration.event(pace.ends))
+        else:
+            seconds = pace.ends - self._agenda.now
+            self._shared.begin(iteration, self._computes_on(number), seconds)

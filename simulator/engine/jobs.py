@@ -18,9 +18,9 @@ class SimJob(msgspec.Struct, frozen=True):
     ----------
     at : time of submission, seconds.
     spec : request of the user.
-    iteration_s : time of an iteration on the starting size, seconds.
-    iterations : number of iterations; there is a resize point between any two.
-    speedup : speedup by size; None: an iteration takes the same time on any size.
+    run_s : run time on the starting size, seconds.
+    iterations : number of iterations of equal length; there is a resize point between any two.
+    speedup : speedup by size; None: the job takes the same time on any size.
     data_bytes : bytes that move at a resize.
 
     Raises
@@ -30,23 +30,28 @@ class SimJob(msgspec.Struct, frozen=True):
 
     at: float
     spec: JobSpec
-    iteration_s: float
+    run_s: float
     iterations: int = 1
     speedup: Speedup | None = None
     data_bytes: int = 0
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if not self.iteration_s >= 0:
-            raise ValueError(f"iteration_s must be >= 0, got {self.iteration_s}")
+        if not self.run_s >= 0:
+            raise ValueError(f"run_s must be >= 0, got {self.run_s}")
         if self.iterations < 1:
             raise ValueError(f"iterations must be >= 1, got {self.iterations}")
 
-    def time_s(self, size: int) -> float:
-        """Time of an iteration on `size` processors, seconds."""
+    @property
+    def iteration_s(self) -> float:
+        """Time of an iteration on the starting size, seconds."""
+        return self.run_s / self.iterations
+
+    def run_on_s(self, size: int) -> float:
+        """Run time on `size` processors, seconds."""
         if self.speedup is None or size == self.spec.processors:
-            return self.iteration_s
-        return self.iteration_s / self.speedup.factor(self.spec.processors, size)
+            return self.run_s
+        return self.run_s / self.speedup.factor(self.spec.processors, size)
 
 
 class Submissions(Protocol):
@@ -85,4 +90,4 @@ class JobList:
 
     def run_times(self) -> list[float]:
         """Run times in order, seconds."""
-        return [job.iterations * job.iteration_s for job in self.jobs]
+        return [job.run_s for job in self.jobs]

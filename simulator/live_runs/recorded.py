@@ -231,11 +231,12 @@ def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJ
         ran_s = max(0.0, job.ended_at - job.started_at - around_s)
         return SimJob(job.submitted_at, job.spec, ran_s)
     model = Tabulated(table, beyond=unknown)
+    iterations = run.last[job.id].iteration + _remainder(run, job)[0]
     return SimJob(
         job.submitted_at,
         _with_topology(job),
-        model.time(job.spec.processors),
-        run.last[job.id].iteration + _remainder(run, job)[0],
+        iterations * model.time(job.spec.processors),
+        iterations,
         model,
         max((times.moved_bytes for times in job.times), default=0),
     )
@@ -295,9 +296,9 @@ def _submitted(job: Job, submission: Submission, cost: Costs) -> SimJob:
     )
     if not spec.resizable:  # the simulator has no resize points for rigid jobs
         iteration_s += cost.point.of(spec.processors)
-    mib = options.mib << 20
+    iterations, mib = max(1, options.iterations), options.mib << 20
     return SimJob(
-        job.submitted_at, spec, iteration_s, max(1, options.iterations), model, data_bytes=mib
+        job.submitted_at, spec, iterations * iteration_s, iterations, model, data_bytes=mib
     )
 
 

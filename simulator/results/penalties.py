@@ -17,20 +17,25 @@ def penalised_s(schedule: Schedule) -> Floats:
     return np.where(schedule.killed, nan, np.maximum(added, 0.0))
 
 
-def penalties(schedule: Schedule) -> Penalties:
-    """Means over the jobs that ran to their ends.
+def penalised_pct(schedule: Schedule) -> Floats:
+    """Percentage of the final run time that is penalised (GUIM 3.2, variable 7), (n,) float64.
 
-    The percentage is of the run time without neighbours, for a resizable job on the sizes that it
-    had.
+    The final run time is the nominal plus the penalised one, for a resizable job on the sizes that
+    it had and without the pauses of resizes. A killed job has no final run time: its value is nan,
+    so that means and percentiles leave it out.
     """
-    added, run = penalised_s(schedule), schedule.jobs.run
+    added, nominal = penalised_s(schedule), schedule.jobs.run
     if schedule.computed is not None:
-        run = schedule.computed[:, 0]
+        nominal = schedule.computed[:, 0]
+    return 100 * added / np.maximum(nominal + added, np.finfo(float).tiny)
+
+
+def penalties(schedule: Schedule) -> Penalties:
+    """Means over the jobs that ran to their ends."""
+    added, share = penalised_s(schedule), penalised_pct(schedule)
     over = ~np.isnan(added)
     if not over.any():
         return Penalties(nan, nan, nan)
-    share = 100 * added[over] / np.maximum(run[over], np.finfo(float).tiny)
-    share[run[over] <= 0] = 0.0
     return Penalties(
-        float(added[over].mean()), float(share.mean()), float(np.percentile(share, 95))
+        float(added[over].mean()), float(share[over].mean()), float(np.percentile(share[over], 95))
     )

@@ -38,7 +38,7 @@ class Penalties(msgspec.Struct, frozen=True):
     Parameters
     ----------
     mean_penalised_s : what neighbours added to a run time, seconds.
-    mean_penalised_pct, p95_penalised_pct : the same as a percentage of the job's own run time.
+    mean_penalised_pct, p95_penalised_pct : the same as a percentage of the job's final run time.
     """
 
     mean_penalised_s: float

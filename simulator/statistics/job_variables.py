@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.penalties import penalised_s
+from simulator.results.penalties import penalised_pct, penalised_s
 from simulator.results.schedule import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -85,10 +85,19 @@ class JobValues:
 
     @property
     def penalised_s(self) -> Floats:
-        """What neighbours on shared nodes added to the run time, s; 0 of killed jobs."""
+        """What neighbours on shared nodes added to the run time, s; nan of jobs killed there."""
+        return self._of_neighbours(penalised_s)
+
+    @property
+    def penalised_pct(self) -> Floats:
+        """Percentage of the final run time that neighbours added; nan of jobs killed there."""
+        return self._of_neighbours(penalised_pct)
+
+    def _of_neighbours(self, values: Callable[[Schedule], Floats]) -> Floats:
+        """Values of the jobs that ran; 0 if no nodes were shared."""
         if self.schedule.penalties is None:
             return np.zeros(len(self))
-        return np.nan_to_num(penalised_s(self.schedule)[self.ran])
+        return values(self.schedule)[self.ran]
 
     @property
     def backfilled(self) -> NDArray[np.bool_]:
@@ -126,12 +135,6 @@ def _bounded_slowdown(jobs: JobValues) -> Floats:
     return np.maximum(1.0, (jobs.wait_s + jobs.run_s) / np.maximum(jobs.run_s, jobs.tau))
 
 
-def _penalised_pct(jobs: JobValues) -> Floats:
-    """Share of the run time that is penalised (GUIM 3.2, 7)."""
-    run_s = np.maximum(jobs.run_s, np.finfo(np.float64).tiny)
-    return np.where(jobs.run_s > 0, 100 * jobs.penalised_s / run_s, 0.0)
-
-
 def _cost_respected(jobs: JobValues) -> Floats:
     """Whether the cost is at most the limit."""
     return (jobs.cost(jobs.run_s) <= jobs.cost_limits * (1 + 1e-12)).astype(np.float64)
@@ -145,7 +148,7 @@ JOB_NUMBERS: Final[Mapping[str, Callable[[JobValues], Floats]]] = {
     "run_s": lambda jobs: jobs.run_s,
     "nominal_run_s": lambda jobs: jobs.schedule.jobs.run[jobs.ran],
     "penalised_s": lambda jobs: jobs.penalised_s,
-    "penalised_pct": _penalised_pct,
+    "penalised_pct": lambda jobs: jobs.penalised_pct,
     "processors": lambda jobs: jobs.schedule.jobs.processors[jobs.ran].astype(np.float64),
     "backfilled": lambda jobs: jobs.backfilled.astype(np.float64),
     "killed": lambda jobs: jobs.killed.astype(np.float64),

@@ -99,8 +99,8 @@ class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             user=user,
             priority=CLASSES[user] if self.user_priorities else 0.0,
         )
-        iteration_s = (8.0, 20.0, 32.0)[job_class]
-        return SimJob(at, spec, iteration_s, self.iterations, self.speedup)
+        run_s = self.iterations * (8.0, 20.0, 32.0)[job_class]
+        return SimJob(at, spec, run_s, self.iterations, self.speedup)
 
 
 #: Cumulative shares of the types: small, medium and large, of each 60, 30 and 10 % by topology.

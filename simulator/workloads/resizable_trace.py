@@ -1,7 +1,7 @@
 """Traces made resizable: the run of a job is cut into iterations, a model gives its speedup.
 
-The jobs of a trace have one size and one run time; a job that keeps its size runs as long as it
-did.
+The jobs of a trace have one size and one run time; a job that keeps its size runs exactly as long
+as it did.
 """
 
 from __future__ import annotations
@@ -68,6 +68,5 @@ def of_trace(
             spec, max_processors=most, topology=topology, performance=how.performance
         )
         data_bytes = round(how.data_mib * start * 2**20)
-        iteration_s = run_s / how.iterations
-        made.append(SimJob(at, spec, iteration_s, how.iterations, how.speedup, data_bytes))
+        made.append(SimJob(at, spec, run_s, how.iterations, how.speedup, data_bytes))
     return Workload(processors, made, how.cost, trace_jobs=jobs, kills=kills)

@@ -42,7 +42,8 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     Parameters
     ----------
-    at, iteration_s, iterations : as of `SimJob`; a rigid job has one iteration.
+    at, iterations : as of `SimJob`; a rigid job has one iteration.
+    iteration_s : time of an iteration on the starting size.
     max_processors, topology : largest size and valid sizes; without the former it is rigid.
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
     data_mib : data that moves at a resize.
@@ -186,8 +187,9 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         value = getattr(line, name)
         if not isinstance(value, str) and not isfinite(value):
             tree.fail((*place, name), f"must be a finite number, got {value}")
-    if line.data_mib < 0:
-        tree.fail((*place, "data_mib"), f"must be >= 0, got {line.data_mib}")
+    for name in ("iteration_s", "data_mib"):
+        if getattr(line, name) < 0:
+            tree.fail((*place, name), f"must be >= 0, got {getattr(line, name)}")
     try:
         spec = JobSpec(
             line.processors,
@@ -204,6 +206,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         if topology is not None:
             topology.valid_sizes(line.processors, line.max_processors or line.processors)
         data_bytes = round(line.data_mib * 2**20)
-        return SimJob(line.at, spec, line.iteration_s, line.iterations, model, data_bytes)
+        run_s = line.iterations * line.iteration_s
+        return SimJob(line.at, spec, run_s, line.iterations, model, data_bytes)
     except ValueError as error:
         tree.fail(place, str(error))

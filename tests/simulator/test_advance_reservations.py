@@ -107,7 +107,7 @@ def test_resizable_jobs_leave_a_reservation_before_it_begins(
                 80.0 * seconds,
                 2 * size if resizes else None,
             ),
-            float(seconds),
+            40.0 * seconds,
             40,
             parse("amdahl:serial=0.1"),
         )

@@ -52,7 +52,7 @@ def test_two_lives_of_a_job() -> None:
 
 def test_two_lives_of_a_resizable_job() -> None:
     spec = JobSpec(4, 200.0, 8, Topology())
-    result = two_lives(SimJob(0.0, spec, 7.0, 20, Amdahl(0.0)), "fcfs-pr")
+    result = two_lives(SimJob(0.0, spec, 140.0, 20, Amdahl(0.0)), "fcfs-pr")
     assert result.ended == [20.0 + 20 * 7.0, 30.0, 40.0]
     assert result.redirected == [(1, 0.0, 20.0)]
     assert result.unstarted == []

@@ -13,8 +13,15 @@ from paths import SMALL_TRACE
 
 from reshape.__main__ import main
 from reshape.errors import ReshapeError
+from reshape.speedup import parse
+from scheduler.policies import registry
+from scheduler.policies.scenarios import scenario
 from simulator.results import jobs_csv, series
+from simulator.run import run
+from simulator.traces import swf
+from simulator.traces.normalise import Rules, normalise
 from simulator.workloads import workload_file
+from simulator.workloads.resizable_trace import Resizability, of_trace
 
 SMALL = SMALL_TRACE
 FILE = """\
@@ -116,7 +123,7 @@ def test_a_generator_by_name_and_seed(tmp_path: Path) -> None:
         ('"arbitrary:step=2"', '"list:3,4"', ":6: jobs[0]: a job of topology list:3,4 cannot"),
         ("amdahl:serial=0", "amdal", ":7: jobs[0].speedup: unknown speedup model 'amdal'"),
         ('"5:00"', '"five"', ":6: jobs[0].walltime: "),
-        ("iteration_s: 90", "iteration_s: -1", ":8: jobs[1]: iteration_s must be >= 0, got -1"),
+        ("iteration_s: 90", "iteration_s: -1", ":8: jobs[1].iteration_s: must be >= 0, got -1"),
         ("walltime: 120, ", "", ":8: jobs[1].walltime: is missing"),
         ("at: 3", "at: soon", ":8: jobs[1].at: must be a number, got 'soon'"),
         ("at: 3", "at: .nan", ":8: jobs[1].at: must be a finite number, got nan"),
@@ -171,12 +178,32 @@ def test_a_share_of_a_trace_is_made_resizable(tmp_path: Path) -> None:
     assert whole["mean_turnaround_s"] < rigid["mean_turnaround_s"]
     seeded = told(SMALL, *options, "--resizable", 0.5, "--seed", 1)
     assert seeded["mean_turnaround_s"] != half["mean_turnaround_s"]
-    static = told(SMALL, "--policy", "easy", "--resizable", 1, "--iterations", 8)  # exact eighths
-    same = told(SMALL, "--policy", "easy")
-    assert static["mean_turnaround_s"] == pytest.approx(same["mean_turnaround_s"])
-    assert static["utilization"] == pytest.approx(same["utilization"])
     costly = told(SMALL, *options, "--resizable", 1, "--cost", "join_s=600", "--data-mib", 1)
     assert costly["mean_execution_s"] > whole["mean_execution_s"]
+
+
+def never_resizing() -> list[str]:
+    names = [name for name in registry.known("scenario") if scenario(name).resizing is None]
+    assert {"fcfs", "easy", "easy++", "conservative", "rua", "static"} <= {*names}
+    return names
+
+
+@pytest.mark.parametrize("order", ["batch", "sequential"])
+@pytest.mark.parametrize("name", never_resizing())
+def test_resizable_jobs_that_keep_their_sizes_change_nothing(name: str, order: str) -> None:
+    """1/49 of a run time, added 49 times, is not the run time.
+
+    An aging order sorts the queue at each event, and a resize point is one: `static` may start
+    other jobs then.
+    """
+    trace, rules = swf.read(SMALL), Rules(larger="cap")
+    rigid = run(trace, 64, scenario(name), rules, event_order=order, counted=False)
+    jobs = normalise(trace, 64, rules, labels=True)[0]
+    half = of_trace(jobs, 64, Resizability(0.5, parse("downey"), iterations=49))
+    schedule = run(half, 64, scenario(name), event_order=order)
+    assert (schedule.ended == schedule.started + jobs.run).all()
+    if not scenario(name).queue_order.ages:
+        assert schedule.started.tolist() == rigid.started.tolist()
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def tree(tmp_path: Path) -> Path:
 def growing(iterations: int = 4) -> SimJob:
     """A job that starts on two processors and takes four at its first resize point."""
     spec = JobSpec(2, 1000.0, 4, Topology.parse("list:2,4"))
-    return SimJob(0.0, spec, 10.0, iterations, parse("amdahl:serial=0"))
+    return SimJob(0.0, spec, 10.0 * iterations, iterations, parse("amdahl:serial=0"))
 
 
 def rigid() -> SimJob:

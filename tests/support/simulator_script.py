@@ -122,7 +122,7 @@ def read_job(values: dict[str, str]) -> SimJob:
     return SimJob(
         float(values["at"]),
         spec,
-        float(values["run"]) / iterations,
+        float(values["run"]),
         iterations,
         parse(values["speedup"]) if "speedup" in values else None,
         round(float(values.get("data_mib", 0)) * 2**20),

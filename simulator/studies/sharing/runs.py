@@ -17,7 +17,7 @@ import numpy as np
 from scheduler.config.machine_file import flat
 from scheduler.policies.scenarios import scenario
 from simulator.engine.sharing import Sharing
-from simulator.results.penalties import penalised_s
+from simulator.results.penalties import penalised_pct
 from simulator.results.schedule import Schedule
 from simulator.run import run as simulate
 from simulator.study.study import TRACES
@@ -88,8 +88,7 @@ def numbers(schedule: Schedule) -> dict[str, float]:
     over = ~np.isnan(schedule.ended) & ~schedule.killed
     wait, run_s = schedule.wait[over], (schedule.ended - schedule.started)[over]
     slowdown = np.maximum(1.0, (wait + run_s) / np.maximum(run_s, TAU_S))
-    nominal = np.maximum(schedule.jobs.run[over], np.finfo(float).tiny)
-    share = 100 * penalised_s(schedule)[over] / nominal
+    share = penalised_pct(schedule)[over]
     found = {"killed": float(schedule.killed.sum())}
     for name, values in (("bsld", slowdown), ("wait", wait), ("penalised", share)):
         unit = {"bsld": "", "wait": "_s", "penalised": "_pct"}[name]

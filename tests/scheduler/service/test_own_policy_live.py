@@ -143,7 +143,7 @@ def test_live_in_two_queues(served, tmp_path):
 
 def test_a_policy_that_fails_ends_a_simulation(failing):
     core = Core(scenario("failing_policy:Failing"), Machine([("cluster", 2)]))
-    jobs = JobList([SimJob(0.0, JobSpec(1, 60.0, 2), 1.0, 9)])
+    jobs = JobList([SimJob(0.0, JobSpec(1, 60.0, 2), 9.0, 9)])
     with pytest.raises(ZeroDivisionError, match="division by zero"):
         Engine(core, jobs).run()
 

@@ -45,7 +45,7 @@ def simulate(chosen: Scenario, jobs: list[SimJob], processors: int, **options: o
 def grows(at: float, start: int, most: int, iterations: int, seconds: float = 10.0) -> SimJob:
     """Build a job that scales perfectly and moves 0.5 s' worth of data."""
     spec = JobSpec(start, 1000.0, most, STEP_2)
-    return SimJob(at, spec, seconds, iterations, Amdahl(0.0), data_bytes=500_000_000)
+    return SimJob(at, spec, iterations * seconds, iterations, Amdahl(0.0), data_bytes=500_000_000)
 
 
 def small_workload() -> list[SimJob]:
@@ -233,7 +233,7 @@ jobs = st.builds(
     lambda at, start, more, iterations, seconds, walltime_s, serial: SimJob(
         at,
         JobSpec(start, walltime_s, start + more, Topology()),
-        seconds,
+        iterations * seconds,
         iterations,
         Amdahl(serial),
         10**9,
@@ -276,7 +276,7 @@ def test_conservation(workload: list[SimJob], name: str, cost: ResizeCost) -> No
             assert outcome.state is JobState.COMPLETED
             assert outcome.execution_s <= job.spec.walltime_s + 1e-9
         if len(outcome.sizes) == 1 and outcome.state is JobState.COMPLETED:
-            assert outcome.execution_s == pytest.approx(job.iterations * job.iteration_s)
+            assert outcome.execution_s == pytest.approx(job.run_s)
     if cost.start_s == 0 and cost.join_s == 0 and cost.bytes_per_s == inf:
         assert result.held_s == pytest.approx(held_s)
     else:
@@ -353,7 +353,7 @@ def test_prio_readings() -> None:
         (lambda: PrioWorkload(processors=100), "processors must be >= 136, got 100"),
         (lambda: PrioWorkload(jobs=-1), "jobs must be >= 0, got -1"),
         (lambda: PrioWorkload(iterations=0), "iterations must be >= 1, got 0"),
-        (lambda: SimJob(0.0, JobSpec(1, 1.0), -1.0), "iteration_s must be >= 0, got -1.0"),
+        (lambda: SimJob(0.0, JobSpec(1, 1.0), -1.0), "run_s must be >= 0, got -1.0"),
         (lambda: SimJob(0.0, JobSpec(1, 1.0), 1.0, 0), "iterations must be >= 1, got 0"),
         (lambda: JobSpec(0, 1.0), "processors must be >= 1, got 0"),
         (lambda: JobSpec(1, 0.0), "walltime_s must be > 0, got 0.0"),
@@ -383,8 +383,8 @@ def test_the_papers_workload(seed: int, resizable: float) -> None:
         some = Counter((job.spec.name, job.spec.topology) for job in workload if chosen(job))
         assert all(some[kind] == share * number for kind, number in types.items())
     everything = PrioWorkload(user_priorities=True).generate(np.random.default_rng(seed))
-    assert [(job.at, job.iteration_s, job.spec.topology, job.spec.user) for job in everything] == [
-        (job.at, job.iteration_s, job.spec.topology, job.spec.user) for job in workload
+    assert [(job.at, job.run_s, job.spec.topology, job.spec.user) for job in everything] == [
+        (job.at, job.run_s, job.spec.topology, job.spec.user) for job in workload
     ]
     assert {job.spec.priority for job in workload} == {0.0}
     assert {(j.spec.user, j.spec.priority) for j in everything} == {*CLASSES.items()}
@@ -395,4 +395,4 @@ def test_the_papers_workload(seed: int, resizable: float) -> None:
     for job in workload:
         assert job.spec.topology is not None
         assert job.spec.topology.allows(job.spec.processors, job.spec.processors)
-        assert job.iterations * job.iteration_s + 100 == job.spec.walltime_s
+        assert job.run_s + 100 == job.spec.walltime_s

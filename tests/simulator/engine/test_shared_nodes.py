@@ -54,7 +54,7 @@ def test_run_times_and_kills(tmp_path: Path) -> None:
     assert schedule.killed.tolist() == [False, False, True]
     assert penalised_s(schedule)[:2].tolist() == [50, 50]
     assert schedule.penalties is not None
-    assert schedule.penalties.mean_penalised_pct == pytest.approx((50 + 50 / 3) / 2)
+    assert schedule.penalties.mean_penalised_pct == pytest.approx((100 / 3 + 100 / 7) / 2)
 
 
 def test_jobs_that_may_exceed_their_estimates(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_commands(tmp_path: Path) -> None:
         results[len(sharing)] = json.loads(done.output)
     assert "mean_penalised_s" not in results[0]
     assert results[2]["killed"] > results[4]["killed"]
-    assert 0 < results[4]["p95_penalised_pct"] <= 100 / 3 + 1e-9
+    assert 0 < results[4]["p95_penalised_pct"] <= 100 / 4 + 1e-9
 
 
 @pytest.mark.parametrize(

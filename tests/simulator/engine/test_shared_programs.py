@@ -47,7 +47,7 @@ def rigid(processors: int, seconds: float, demand: int = 50, at: float = 0.0) ->
 def resizable(iterations: int = 10, iteration_s: float = 10.0) -> SimJob:
     """A job that starts on two processors and may take four."""
     spec = JobSpec(2, 1000.0, 4, Topology.parse("list:2,4"), shared={"bandwidth": 50})
-    return SimJob(0.0, spec, iteration_s, iterations, LINEAR)
+    return SimJob(0.0, spec, iterations * iteration_s, iterations, LINEAR)
 
 
 def simulated(policy: str, *jobs: SimJob, **more: Any) -> tuple[list[float], list[ResizePoint]]:
@@ -110,7 +110,7 @@ def test_sharing_that_limits_nothing_changes_no_end(
         SimJob(
             float(at),
             JobSpec(size, 10000.0, 2 * size if resizes else None, shared={"bandwidth": demand}),
-            float(seconds),
+            float(5 * seconds if resizes else seconds),
             5 if resizes else 1,
             LINEAR,
         )
@@ -143,9 +143,9 @@ def computing_times(jobs: list[SimJob], events: list[Event], schedule: Schedule)
         elif isinstance(event, ResizePoint | JobEnded):
             begin, job = since[event.job], jobs[event.job - 1]
             held = [held for at, held in schedule.places[event.job] if at <= begin][-1]
-            alone_s = job.time_s(len(held))
-            if not job.spec.resizable:
-                alone_s *= job.iterations
+            alone_s = job.run_on_s(len(held))
+            if job.spec.resizable:
+                alone_s /= job.iterations
             demand = job.spec.shared["bandwidth"]
             found.append(Computing(begin, event.at, held, alone_s, demand))
             since[event.job] = event.at
@@ -201,7 +201,7 @@ def test_iterations_take_as_long_as_a_slow_twin_finds(
         SimJob(
             float(at),
             JobSpec(size, 10000.0, min(12, 3 * size) if resizes else None, shared={"bandwidth": d}),
-            float(seconds),
+            float(5 * seconds),
             5,
             LINEAR,
         )
@@ -240,7 +240,7 @@ def test_penalised_times_of_resizable_jobs() -> None:
     schedule = run(workload, machine, scenario("max-b-pr"), sharing=SHARING)
     assert penalised_s(schedule).tolist() == pytest.approx([55, 55])
     assert schedule.penalties is not None
-    assert schedule.penalties.mean_penalised_pct == pytest.approx((100 + 55) / 2)
+    assert schedule.penalties.mean_penalised_pct == pytest.approx((50 + 100 * 55 / 155) / 2)
     late = SimJob(0.0, JobSpec(4, 150.0, shared={"bandwidth": 50}), 100.0)
     kills = Sharing(4, {"bandwidth": 100}, windows="changes")
     killed = run(Workload(4, [late]), platform.flat(4), scenario("easy"), sharing=kills)

@@ -42,7 +42,7 @@ def rigid(at: float, processors: int, seconds: float, walltime_s: float = 120.0)
 
 def resizable(start: int, most: int, iterations: int, seconds: float, walltime_s: float) -> SimJob:
     spec = JobSpec(start, walltime_s, most, Topology())
-    return SimJob(0.0, spec, seconds, iterations, Amdahl(0.02))
+    return SimJob(0.0, spec, iterations * seconds, iterations, Amdahl(0.02))
 
 
 def resizes(result: Result) -> int:
@@ -98,7 +98,11 @@ def test_fewer_resizes_on_the_papers_workload() -> None:
 
 jobs = st.builds(
     lambda at, start, more, iterations, seconds, walltime_s: SimJob(
-        at, JobSpec(start, walltime_s, start + more, Topology()), seconds, iterations, Amdahl(0.02)
+        at,
+        JobSpec(start, walltime_s, start + more, Topology()),
+        iterations * seconds,
+        iterations,
+        Amdahl(0.02),
     ),
     st.integers(0, 40).map(float),
     st.integers(1, 8),

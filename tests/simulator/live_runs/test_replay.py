@@ -45,7 +45,7 @@ def jobs() -> list[SimJob]:
     for number in range(14):
         most = None if number % 3 == 2 else 12
         spec = JobSpec(2 + 2 * (number % 2), 300.0, most, STEP)
-        made.append(SimJob(6.0 * number, spec, 4.0 + number % 5, 9, Prio(0.9), 1 << 20))
+        made.append(SimJob(6.0 * number, spec, 9 * (4.0 + number % 5), 9, Prio(0.9), 1 << 20))
     return made
 
 

@@ -119,10 +119,10 @@ def resizable(rng: np.random.Generator) -> Workload:
     jobs = []
     for _ in range(20):
         iterations = int(rng.integers(2, 20))
-        iteration_s = float(rng.integers(5, 40))
-        spec = JobSpec(4, 4 + 1.05 * iterations * iteration_s, 16, Topology(step=4))
+        run_s = iterations * float(rng.integers(5, 40))
+        spec = JobSpec(4, 4 + 1.05 * run_s, 16, Topology(step=4))
         at = float(rng.integers(0, 4000))
-        jobs.append(SimJob(at, spec, iteration_s, iterations, parse("amdahl:serial=0.1"), 10**6))
+        jobs.append(SimJob(at, spec, run_s, iterations, parse("amdahl:serial=0.1"), 10**6))
     cost = ResizeCost(start_s=2.0, join_s=0.5, bytes_per_s=1e9)
     return Workload(None, jobs, cost, start_s=1.0, end_s=1.0)
 
@@ -145,7 +145,7 @@ def test_a_pool_that_grows_for_running_jobs_shortens_them_and_gives_back_what_th
     runs = {}
     for grow in (False, True):
         for name, model in models.items():
-            job = SimJob(0.0, spec, 40.0, 100, parse(model), 10**6)
+            job = SimJob(0.0, spec, 4000.0, 100, parse(model), 10**6)
             cost = ResizeCost(start_s=2.0, join_s=0.5, bytes_per_s=1e9)
             workload = Workload(None, [job], cost, start_s=1.0, end_s=1.0)
             options = msgspec.structs.replace(OPTIONS, time_limit_s=6000.0, grow_running=grow)

@@ -157,7 +157,8 @@ def test_scenarios_and_policies_select_cases() -> None:
     file = SHIPPED / "studies" / "sites.yaml"
     chosen = read_study(file, selected={"scenario": ["ALL-SJBF"], "policy": list(POLICIES[:4])})
     keys = [(run["scenario"], run["policy"], run["trace"]) for run in chosen.runs]
-    assert len(keys) == 8
+    assert len(keys) == 4
+    assert {trace for *_, trace in keys} == {"merged"}, "no other trace is set beside the paper"
     assert {key[1] for key in keys} == set(POLICIES[:4])
     more = read_study(file, selected={"scenario": ["Scenario-1"], "policy": ["less-slowdown"]})
     assert {(run["scenario"], run["policy"]) for run in more.runs} == {
