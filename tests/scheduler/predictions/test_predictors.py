@@ -193,16 +193,16 @@ def test_fields_are_set_by_name() -> None:
     fields = {
         "estimates": "statistical",
         "estimates.spreads": "1.5",
-        "estimates.deadlines.before.kind": "exponential",
+        "estimates.deadlines.after.kind": "exponential",
         "estimates.deadlines.after.power": "3",
     }
     chosen = changed(scenario("easy"), fields).estimates
     assert isinstance(chosen, Statistical)
-    assert (chosen.spreads, chosen.deadlines.before.kind) == (1.5, "exponential")
-    assert (chosen.deadlines.after.kind, chosen.deadlines.after.power) == ("gradual", 3)
+    assert (chosen.spreads, chosen.deadlines.before.kind) == (1.5, "gradual")
+    assert (chosen.deadlines.after.kind, chosen.deadlines.after.power) == ("exponential", 3)
     again = changed(changed(scenario("easy"), fields), {"estimates.deadlines.after.power": 4})
     assert isinstance(again.estimates, Statistical)
-    assert again.estimates.deadlines.before.kind == "exponential"
+    assert again.estimates.deadlines.after.kind == "exponential"
     assert again.estimates.deadlines.after.power == 4
     with pytest.raises(ConfigError, match="befor"):
         changed(scenario("easy"), {"estimates": "constant", "estimates.deadlines.befor.kind": "x"})
