@@ -319,6 +319,8 @@ class Trial:
             return None
         if group.returncode == 0:
             return None
+        if group.returncode == pytest.ExitCode.USAGE_ERROR:  # the name of a test has a path, say
+            raise SystemExit(f"the tests of the trace cannot be run: {output}")
         for line in output.splitlines():
             if line.startswith(("FAILED ", "ERROR ")):
                 return line.split(" ", 1)[1].split(" - ")[0]

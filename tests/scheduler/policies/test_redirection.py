@@ -99,6 +99,22 @@ def test_counts_of_the_running_jobs() -> None:
     assert 2 in counters
 
 
+def test_counts_go_on_after_a_restart() -> None:
+    """Both jobs count the same arrivals, and the second one started later."""
+    rule = Redirection(theta=100)
+    first, second, counters, resumed = job(1, 1, 5), job(2, 1, 5), Counters(rule), Counters(rule)
+    counters.started(first)
+    counters.arrived(job(8, 1, 5), 8)
+    counters.arrived(job(9, 1, 5), 8)
+    counters.started(second)
+    counters.arrived(job(10, 1, 5), 8)
+    assert counters.counts() == {1: 3, 2: 1}
+    for each, count in ((first, 3), (second, 1)):
+        resumed.resume(each, count)
+    resumed.arrived(job(11, 1, 5), 8)
+    assert resumed.counts() == {1: 4, 2: 2}
+
+
 def test_the_machines_of_the_groups_must_share_their_numbering() -> None:
     with pytest.raises(ValueError, match="must share their numbering"):
         TwoGroupSite(scenario("easy"), Machine([("a", 2)]), Machine([("b", 2)]))

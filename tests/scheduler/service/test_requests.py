@@ -27,6 +27,21 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.components.journal.close()
 
 
+def test_only_the_first_group_of_a_job_empties_its_output(desk: Desk) -> None:
+    desk.hello()
+    job = msgspec.structs.replace(JOB, max_processors=4, open_mode="truncate")
+    desk.ask(b"x", m.Submit(submission=job))
+    starts = [order for _, order in desk.sent if isinstance(order, m.StartGroup)]
+    desk.hello([m.GroupStatus(job=1, group=1, alive=True)])
+    (token,) = next(desk.components.journal.rows("SELECT token FROM jobs WHERE job=1"))
+    point = m.AtResizePoint(
+        job=1, token=token, epoch=0, size=1, registered_bytes=0, iteration=1, iteration_s=0.1
+    )
+    desk.ask(b"a", point)
+    starts += [order for _, order in desk.sent if isinstance(order, m.StartGroup)]
+    assert [(start.group, start.truncate) for start in starts] == [(1, True), (2, False)]
+
+
 def test_a_wait_is_answered_once(desk: Desk) -> None:
     assert desk.ask(b"a", m.Submit(submission=JOB)) == [m.Submitted(job=1)]
     assert desk.ask(b"a", m.Wait(job=1, id=4)) == []
