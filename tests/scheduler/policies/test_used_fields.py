@@ -67,7 +67,7 @@ def workload(seed: int) -> Workload:
         )
         count = 10 if grows else 1
         speedup = Amdahl(rng.choice([0.01, 0.2, 0.9]))
-        jobs.append(SimJob(at, spec, length_s / count, count, speedup if grows else None))
+        jobs.append(SimJob(at, spec, length_s, count, speedup if grows else None))
     pause_s = 0.5 * (seed % 2)
     return Workload(PROCESSORS, jobs, start_s=pause_s, end_s=4 * pause_s, kills=False)
 
