@@ -307,7 +307,8 @@ def _check_contradictions(
             f"--select {options['select']} needs a machine with a network; give --machine FILE"
         )
     if chosen.backfill.kills_overdue and rules.overrun != "keep":
-        option = "--kill-at-reservation" if options["kill_at_reservation"] else "--set backfill"
+        field = "--set backfill.kill_at_reservation=true"
+        option = "--kill-at-reservation" if options["kill_at_reservation"] else field
         raise click.UsageError(
             f"{option} with --overrun {rules.overrun}: no job exceeds its estimate;"
             " give --overrun keep"
