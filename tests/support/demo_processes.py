@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from process_words import words_of
 
 COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4"]
 
@@ -41,7 +42,7 @@ def check_pictures(paths: list[str]) -> None:
 def wait_for_programs(temporary: Path) -> None:
     """Wait until a program of the demonstration runs."""
     deadline = time.monotonic() + 60
-    while not any("apps." in " ".join(p.cmdline()) for p in of_the_demo(temporary)):
+    while not any("apps." in " ".join(words_of(p)) for p in of_the_demo(temporary)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from demo_processes import COMMAND, check_pictures, demo_results, of_the_demo, wait_for_programs
+from process_words import words_of
 
 from scheduler.node.directory import ServiceDirectory
 
@@ -81,7 +82,7 @@ def test_services_of_sites_end_with_the_demo(
     ) as process:
         wait_for_programs(tmp_path / "t")
         if victim == "a site":
-            site = next(p for p in of_the_demo(tmp_path / "t") if "serve" in p.cmdline())
+            site = next(p for p in of_the_demo(tmp_path / "t") if "serve" in words_of(p))
             words = site.cmdline()
             memory = ServiceDirectory(Path(words[words.index("--dir") + 1])).memory
             site.kill()

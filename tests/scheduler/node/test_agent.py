@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ import msgspec
 import psutil
 import pytest
 from agent_driver import AgentDriver, is_running
+from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
 from reshape.files.restart_file import RESTART_FILE
@@ -299,7 +299,7 @@ def test_only_shared_memory_of_killed_groups_is_removed(driver):
     pid = driver.running(1).pid
     try:
         wait_for(driver, ready.exists)
-        rank = next(p for p in _descendants(pid) if program in p.cmdline() and not p.children())
+        rank = next(p for p in _descendants(pid) if program in words_of(p) and not p.children())
         maps = Path(f"/proc/{rank.pid}/maps").read_text()
         own = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich_shm_")}
         assert own
@@ -491,12 +491,8 @@ def _descendants(pid: int) -> list[psutil.Process]:
 
 def stand_ins(driver: AgentDriver) -> list[psutil.Process]:
     """Processes of stand-ins that the agent has started."""
-    found = []
-    for process in _descendants(driver.agents[-1].pid):
-        with contextlib.suppress(psutil.Error):
-            if "reshape.resizing.stand_in" in process.cmdline():
-                found.append(process)
-    return found
+    below = _descendants(driver.agents[-1].pid)
+    return [process for process in below if "reshape.resizing.stand_in" in words_of(process)]
 
 
 def wait_for(driver: AgentDriver, condition: Callable[[], Any]) -> Any:

@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from process_words import words_of
 from told import end_file
 from waiting import LIMIT_S, wait_until
 
@@ -149,9 +149,8 @@ class Served:
     def agent_pid(self, node: str = "local") -> int:
         """Return the process number of the agent of a node."""
         for process in self.processes():
-            with suppress(psutil.NoSuchProcess):  # a process of a job that has just ended
-                if {"agent", node} <= set(process.cmdline()):
-                    return process.pid
+            if {"agent", node} <= set(words_of(process)):
+                return process.pid
         raise AssertionError(f"there is no agent of {node}")
 
     def segments(self) -> list[str]:

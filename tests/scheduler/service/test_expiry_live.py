@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from command_line import invoke
+from process_words import words_of
 from waiting import wait_until
 
 from reshape.wire import messages as m
@@ -27,7 +28,7 @@ def nodes(service: Any) -> dict[str, str]:
 
 
 def has_agent(service: Any, node: str) -> bool:
-    return any({"agent", node} <= set(process.cmdline()) for process in service.processes())
+    return any({"agent", node} <= set(words_of(process)) for process in service.processes())
 
 
 def test_jobs_of_a_node_that_expires_end_or_go_back_to_the_queue(

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from ports import free_port
+from process_words import words_of
 
 from reshape.errors import ReshapeError
 from reshape.wire import messages as m
@@ -32,7 +33,7 @@ def forecaster_of(service: Any) -> int:
     [found] = [
         child.pid
         for child in psutil.Process(service.process.pid).children()
-        if "scheduler.service.reading.forecaster_process" in child.cmdline()
+        if "scheduler.service.reading.forecaster_process" in words_of(child)
     ]
     return found
 

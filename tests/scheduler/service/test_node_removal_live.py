@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from command_line import invoke
+from process_words import words_of
 from waiting import wait_until
 
 CONFIG = "nodes:\n  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
@@ -26,11 +25,7 @@ def until_listed(service: Any, *expected: str) -> None:
 
 
 def has_agent_b(service: Any) -> bool:
-    for process in service.processes():
-        with suppress(psutil.Error):  # it has ended meanwhile
-            if "b" in process.cmdline():
-                return True
-    return False
+    return any("b" in words_of(process) for process in service.processes())
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
 from typing import Any
 
 import psutil
 import pytest
+from process_words import words_of
 from waiting import wait_until
 
 from reshape.errors import ReshapeError
@@ -20,9 +20,8 @@ def reader_of(service: Any) -> int:
 
     def find() -> int:
         for child in psutil.Process(service.process.pid).children():
-            with suppress(psutil.Error):  # it has ended meanwhile
-                if "scheduler.service.reading.reader_process" in child.cmdline():
-                    return child.pid
+            if "scheduler.service.reading.reader_process" in words_of(child):
+                return child.pid
         return 0
 
     return wait_until(find)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import psutil
 import pytest
 from paths import SUPPORT
+from process_words import words_of
 from waiting import wait_until
 
 from reshape.topology import Topology
@@ -203,8 +204,8 @@ def test_a_rank_that_dies_while_computing_fails_the_job(served, scripted):
     rank = next(
         process
         for process in served.processes(agents=False)
-        if process.environ()["RESHAPE_GROUP"] == "2"
-        and "faulty.py" in " ".join(process.cmdline())
+        if "faulty.py" in " ".join(words_of(process))
+        and process.environ()["RESHAPE_GROUP"] == "2"
         and process.name().startswith("python")
         and not process.children()
     )

@@ -7,12 +7,12 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 from ports import free_port
+from process_words import words_of
 
 PRINTS = "import os, time; print('token', os.environ['RESHAPE_TOKEN'], flush=True); time.sleep(60)"
 
@@ -51,8 +51,7 @@ def test_where_the_secrets_of_a_service_are(served: Any) -> None:
 
 def _command_lines() -> Iterator[str]:
     for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            yield " ".join(process.cmdline())
+        yield " ".join(words_of(process))
 
 
 def _files(directory: Path) -> list[Path]:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from handshakes import GREETING, HELLO
 from ports import free_port
+from process_words import words_of
 
 from reshape.errors import ServiceUnavailable
 from reshape.wire import messages as m
@@ -60,12 +61,8 @@ class Limited:
 
     def gates(self) -> list[psutil.Process]:
         """Return the processes of its gate."""
-        gates = []
-        for child in psutil.Process(self.process.pid).children():
-            with suppress(psutil.Error):
-                if "scheduler.service.gate.gate_process" in child.cmdline():
-                    gates.append(child)
-        return gates
+        children = psutil.Process(self.process.pid).children()
+        return [p for p in children if "scheduler.service.gate.gate_process" in words_of(p)]
 
     def set_limit(self, files: int) -> None:
         resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (files, FILES))

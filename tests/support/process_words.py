@@ -1,0 +1,14 @@
+"""The command line of a process that may end at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return the words of a command line; none for a process that has ended."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.cmdline()
+    return []
