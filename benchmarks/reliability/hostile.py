@@ -11,12 +11,13 @@ row has
 - `refused`: by how much the counts of refusals in `reshape info` have grown;
 - `lines`: lines that the log of the service has grown by;
 - `p50_ms`, `p99_ms`: latency of the resize points; `ratio`: p99 relative to that without attack;
-- `connect_s`: the longest time in which a client with a key connected and got an answer.
+- `connect_s`: the longest time in which a client with a key connected and got an answer;
+- `memory_mib`: the most resident memory that the service had.
 
 The service may have `--files` files open. Of silent connections, twice as many are made, and as
 many are open at a time. The exit code is 1 if the service or a job of it is gone, or if not
 everything was refused. On the local socket, connections that end within a message are not counted,
-nor are messages above the limit of ZeroMQ.
+nor are messages above the limit of ZeroMQ, nor frames of a message without an end.
 """
 
 from __future__ import annotations
@@ -125,6 +126,16 @@ def lines_of(place: ServiceDirectory) -> int:
     return place.log("serve").read_bytes().count(b"\n")
 
 
+def _forget_peak(pid: int) -> None:
+    """Let the kernel note the most resident memory of a process anew (proc(5), clear_refs)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _peak_mib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) >> 10
+
+
 def measure(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
     """Run all rows; return them, and what went wrong."""
     with socket.socket() as free:
@@ -149,7 +160,9 @@ def measure(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
             jobs.steadily(min(options.rate, 500.0), 2.0)  # every job connects
             names = [name for name in options.attacks or ATTACKS if name.endswith(transport)]
             for name in (None, *names) if names else ():
+                _forget_peak(pid)
                 row = _row(name, transport, target, place, jobs, options)
+                row["memory_mib"] = _peak_mib(pid)
                 rows.append(row)
                 base = next(r for r in rows if r["attack"] == f"none, {transport}")
                 row["ratio"] = round(row["p99_ms"] / base["p99_ms"], 2)
@@ -218,10 +231,10 @@ def main() -> int:
         print(json.dumps({"rows": rows, "wrong": wrong}, indent=2))
     else:
         names = [*rows[0]]
-        print(f"{names[0]:>26}" + "".join(f"{name:>9}" for name in names[1:]))
+        print(f"{names[0]:>26}" + "".join(f"{name:>11}" for name in names[1:]))
         for row in rows:
             what, *figures = row.values()
-            print(f"{what:>26}" + "".join(f"{figure:>9}" for figure in figures))
+            print(f"{what:>26}" + "".join(f"{figure:>11}" for figure in figures))
         print("\n".join(wrong) or "the service and all jobs run; everything was refused")
     return 1 if wrong else 0
 

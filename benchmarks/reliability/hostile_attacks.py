@@ -52,6 +52,12 @@ The second argument is the number of the process, of those that carry out the at
 """
 
 
+#: The begin of a connection without keys, and of a message (ZMTP 3.1).
+_GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
+_OPENING = _GREETING + b"\4\x29\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0"
+_FIRST_FRAME = b"\1\x09reshape/1"
+
+
 def malformed(target: Target, _part: int) -> Iterator[None]:
     """Messages that are no messages, over the local socket."""
     return _send(_bad_frames(), target.endpoint)
@@ -73,15 +79,31 @@ def oversized(target: Target, _part: int) -> Iterator[None]:
 
 def half(target: Target, _part: int) -> Iterator[None]:
     """Connections to the local socket that end within the greeting or within a message."""
-    greeting = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
-    ready = b"\4\x26\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0"
-    beginning = b"\1\x09reshape/1\2" + (1 << 20).to_bytes(8, "big") + b"half"
-    texts = (greeting[:9], greeting, greeting + ready, greeting + ready + beginning, b"GET /\r\n")
+    beginning = _FIRST_FRAME + b"\2" + (1 << 20).to_bytes(8, "big") + b"half"
+    texts = (_GREETING[:9], _GREETING, _OPENING, b"GET /\r\n")
     for text in cycle(texts):
         with socket.socket(socket.AF_UNIX) as peer, suppress(OSError):
             peer.connect(target.endpoint.removeprefix("ipc://"))
             peer.sendall(text)
+            if text == _OPENING:
+                peer.recv(100, socket.MSG_WAITALL)  # no frame may come before greeting and READY
+                peer.sendall(beginning)
         yield
+
+
+def endless(target: Target, _part: int) -> Iterator[None]:
+    """Messages without an end over the local socket; only a few frames, since each is large."""
+    frame = b"\3" + (16 << 20).to_bytes(8, "big") + bytes(16 << 20)
+    while True:
+        with socket.socket(socket.AF_UNIX) as peer, suppress(OSError):
+            peer.connect(target.endpoint.removeprefix("ipc://"))
+            peer.sendall(_OPENING)
+            peer.recv(100, socket.MSG_WAITALL)  # no frame may come before greeting and READY
+            peer.sendall(_FIRST_FRAME)
+            while True:  # until the service closes the connection
+                peer.sendall(frame)
+                time.sleep(0.02)
+                yield
 
 
 def wrong_token(target: Target, _part: int) -> Iterator[None]:
@@ -158,6 +180,7 @@ ATTACKS: dict[str, Attack] = {
     "malformed, local": malformed,
     "oversized, local": oversized,
     "half, local": half,
+    "endless, local": endless,
     "wrong token, local": wrong_token,
     "malformed, TCP": malformed_tcp,
     "wrong token, TCP": wrong_token_tcp,
@@ -172,7 +195,7 @@ ATTACKS: dict[str, Attack] = {
 #: Attacks by several processes at the same time.
 BY_MANY = {"silent, TCP", "slow, TCP", "handshakes, TCP"}
 #: Attacks that the service refuses without a count: ZeroMQ closes the connection.
-UNCOUNTED = {"half, local", "oversized, local"}
+UNCOUNTED = {"half, local", "oversized, local", "endless, local"}
 
 
 def _bad_frames() -> Iterator[list[bytes]]:

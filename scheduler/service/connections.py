@@ -28,6 +28,7 @@ from scheduler.service.bounded_log import BoundedLog
 from scheduler.service.gate.gate_link import BACKLOG, GateLink
 from scheduler.service.gate.gate_process import HANDSHAKE_S
 from scheduler.service.gate.reports import Refusals, Unread
+from scheduler.service.memory_guard import MemoryGuard
 from scheduler.service.permissions import Sender, owner
 from scheduler.service.spare_files import SpareFiles
 
@@ -67,9 +68,11 @@ class Connections:
         self._owner = owner(directory.owner)
         self._keys = AccessKeys(directory.path, directory.owner)
         self._refusals = BoundedLog(log)
+        # Each has a context of its own: to end one is to wait until its connections are closed.
+        self._local_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._local = self._context.socket(zmq.ROUTER)
-        _limit(self._local)
+        self._local = self._local_context.socket(zmq.ROUTER)
+        self._memory = MemoryGuard()
         self._remote: zmq.Socket[bytes] | None = None
         self._questions: zmq.Socket[bytes] | None = None  # of ZeroMQ, whether a key may connect
         self._gate: GateLink | None = None
@@ -88,10 +91,31 @@ class Connections:
         ------
         ReshapeError : `listen` is invalid or in use, or the keys cannot be used.
         """
-        _bind(self._local, self._directory.socket)
-        self._poller.register(self._local, zmq.POLLIN)
+        self._bind_local()
         if self._listen is not None:
             self._bind_remote(self._listen)
+
+    def _bind_local(self) -> None:
+        _limit(self._local)
+        _bind(self._local, self._directory.socket)
+        self._poller.register(self._local, zmq.POLLIN)
+
+    def _reset_local(self, growth: int) -> None:
+        """Close all local connections, and with them what ZeroMQ keeps of unfinished messages."""
+        self._refuse(
+            "message",
+            "the memory of the service has grown by %d MiB, possibly by messages without an end:"
+            " all local connections are closed, and their peers connect again",
+            growth >> 20,
+        )
+        self._files.restore()
+        self._poller.unregister(self._local)
+        self._local.close(linger=0)
+        self._local_context.term()
+        self._local_context = zmq.Context()
+        self._local = self._local_context.socket(zmq.ROUTER)
+        self._bind_local()
+        self._memory.accept()
 
     def _bind_remote(self, listen: str) -> None:
         lanes = self._directory.lanes
@@ -118,6 +142,8 @@ class Connections:
         """Wait until a message has arrived; answer the handshakes of TCP connections."""
         self._poller.poll(milliseconds)
         self._files.keep()
+        if growth := self._memory.growth():
+            self._reset_local(growth)
         if self._gate is not None:
             self._gate.keep_running()
             self._read_reports(self._gate)
@@ -243,9 +269,11 @@ class Connections:
     def close(self) -> None:
         """Close the sockets; what was sent last gets one second to leave."""
         self._files.close()
+        self._memory.close()
         for socket in (self._questions, self._remote, self._local):
             if socket is not None:
                 socket.close(linger=1000)
+        self._local_context.term()
         self._context.term()
         if self._gate is not None:
             self._gate.close()

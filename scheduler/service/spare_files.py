@@ -57,14 +57,15 @@ class SpareFiles:
                 path.rename(_withheld_name(path))
         elif self._withheld and not is_short:
             log.warning("files are left again: new connections are accepted")
-            self._restore()
+            self.restore()
 
     def close(self) -> None:
-        """Give the sockets their names back."""
-        self._restore()
+        """Give the sockets their names back for good."""
+        self.restore()
         os.close(self._null)
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Give the sockets their names back until the files are counted again."""
         for path in self._withheld:
             _withheld_name(path).rename(path)
         self._withheld = []

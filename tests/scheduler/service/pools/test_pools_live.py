@@ -209,6 +209,7 @@ def test_a_paused_pool_says_so_and_submits_nothing(served: Any, slurm: FakeSlurm
     invoke("pool", "remove", "--dir", served.directory, "p")
 
 
+@pytest.mark.long  # the pool waits for a minute before it requests a node again
 def test_a_batch_job_that_is_cancelled_ends_its_jobs_and_its_nodes(
     served: Any, slurm: FakeSlurm
 ) -> None:
