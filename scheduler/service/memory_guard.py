@@ -2,7 +2,7 @@
 
 ZeroMQ keeps all frames of a message until the last one has come, and has no limit for their number.
 On TCP the gate counts the bytes of each connection. On the local socket nothing stands between
-ZeroMQ and its peers, so the service watches its own memory. When that has grown by much, the service
+ZeroMQ and its peers, so the service watches its own memory. When that has grown much, the service
 closes all local connections, with which ZeroMQ gives up what it has kept of their messages. Their
 peers connect again and repeat what was not answered, as after a restart of the service; so it does
 no harm if the memory has grown for another reason.

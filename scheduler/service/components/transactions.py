@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reshape.wire.outcome import ResizeTimes
-from scheduler.model.job import RESIZING, Job
+from scheduler.model.job import Job
 from scheduler.service.record.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Transactions:
         None if the job is not resized; a transaction that it had is closed then.
         """
         resize = job.resize
-        if resize is None or job.state not in RESIZING:
+        if resize is None:
             self.close(job.id)
             return None
         found = self._by_job.get(job.id)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from paths import SYNTHETIC_TRACE
 
 from reshape.__main__ import main
+from scheduler.model.procset import ProcSet
 from scheduler.pictures.steps import steps
 from simulator.results import jobs_csv, pictures, raster, series
 
@@ -125,6 +126,15 @@ def test_each_class_of_sizes_has_a_colour() -> None:
     assert len(colours) == len(set(colours)) == 6
     steps_apart = [max(abs(np.subtract(a, b))) for a, b in pairwise(colours)]
     assert min(steps_apart) > 0.05
+
+
+def test_a_job_on_two_ranges_of_processors_is_two_rectangles() -> None:
+    times = np.array([0.0, 5.0])
+    held = [ProcSet.parse("0-1 4-5"), ProcSet.parse("2-3")]
+    jobs = jobs_csv.JobTable("few", ["1", "2"], times, times, times + 2, np.array([4, 2]), held)
+    axes = pictures.gantt(pictures.Scene(jobs, 8, "few")).axes[0]
+    drawn = [path.get_extents() for c in axes.collections for path in c.get_paths()]
+    assert len(drawn) == 3
 
 
 def test_wrong_input(results: Path, tmp_path: Path) -> None:

@@ -102,6 +102,12 @@ def test_a_malformed_line(tmp_path: Path, line: str, says: str) -> None:
     assert "a.swf:3" in trace.oddities.first_skipped
 
 
+def test_a_malformed_line_behind_a_comment_amid_the_jobs(tmp_path: Path) -> None:
+    text = f"; x\n{GOOD}\n; y\n2 5 -1\n{GOOD}\n"
+    with pytest.raises(swf.TraceError, match="a.swf:4: 3 fields, not 18"):
+        read_text(tmp_path, text)
+
+
 def test_a_number_beyond_the_bound_in_a_field_that_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.swf"
     path.write_text(f"{GOOD}\n{GOOD.replace('-1', str(10**18), 1)}\n")
