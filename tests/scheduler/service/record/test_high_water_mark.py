@@ -206,6 +206,15 @@ def test_a_damaged_record_of_an_ended_job_is_named_and_can_be_gone_without(path:
     Journal(path).close()
 
 
+@pytest.mark.parametrize("accepts", [False, True])
+def test_a_permission_that_nothing_needs_is_named_in_the_log(
+    path: Path, caplog: pytest.LogCaptureFixture, accepts: bool
+) -> None:
+    Journal(path).close()
+    Journal(path, accept_loss=accepts).close()
+    assert ("lacks nothing that --accept-loss" in caplog.text) == accepts
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
