@@ -104,7 +104,7 @@ def test_a_malformed_line(tmp_path: Path, line: str, says: str) -> None:
 
 def test_a_malformed_line_behind_a_comment_amid_the_jobs(tmp_path: Path) -> None:
     text = f"; x\n{GOOD}\n; y\n2 5 -1\n{GOOD}\n"
-    with pytest.raises(swf.TraceError, match="a.swf:4: 3 fields, not 18"):
+    with pytest.raises(swf.TraceError, match=r"a.swf:4: 3 fields, not 18"):
         read_text(tmp_path, text)
 
 

@@ -172,7 +172,9 @@ def test_recovery_records_the_measurements_that_only_events_hold(journal: Journa
     assert job.history.time_s(1) == core.jobs[2].history.time_s(1) == 0.25
 
 
-def test_the_job_of_a_submission_key_is_known_within_the_turn_and_after_it(journal: Journal) -> None:
+def test_the_job_of_a_submission_key_is_known_within_the_turn_and_after_it(
+    journal: Journal,
+) -> None:
     journal.add_key(1, "ann", "k")
     journal.add_key(2, "bob", "k")
     asked = [("ann", "k"), ("bob", "k"), ("ann", "other"), ("eve", "k")]
