@@ -340,10 +340,9 @@ def test_the_folder_of_a_job_that_the_journal_does_not_have_is_removed(served: A
     wait_until(lambda: not served.segments())
 
 
-def test_a_job_that_is_ahead_of_its_journal_is_ended(
-    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A damaged journal may have lost its latest transactions."""
+@pytest.fixture
+def ahead(served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[int, Path]:
+    """A job that has expanded, and a copy of the journal from before its expansion."""
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
     config, earlier, gate = tmp_path / "service.yaml", tmp_path / "earlier.db", tmp_path / "step-"
     config.write_text(SCRIPTED)
@@ -354,6 +353,12 @@ def test_a_job_that_is_ahead_of_its_journal_is_ended(
     copy_journal(served, earlier)
     Path(f"{gate}1").touch()
     served.when(number, lambda job: job.size == 4)
+    return number, earlier
+
+
+def test_a_job_that_is_ahead_of_its_journal_is_ended(served: Any, ahead: tuple[int, Path]) -> None:
+    """A damaged journal may have lost its latest transactions."""
+    number, earlier = ahead
     wait_until(lambda: len(ranks_of(served, 2)) == 2)
     restart_with(served, earlier)
     job = served.wait(number)
@@ -363,19 +368,10 @@ def test_a_job_that_is_ahead_of_its_journal_is_ended(
 
 
 def test_a_job_that_is_ahead_of_its_journal_is_not_resized_before_its_agent_reports(
-    served: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    served: Any, ahead: tuple[int, Path]
 ) -> None:
     """The group of the lost resize has the number that the next group would get."""
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
-    config, earlier, gate = tmp_path / "service.yaml", tmp_path / "earlier.db", tmp_path / "step-"
-    config.write_text(SCRIPTED)
-    steps = ("--set", "resizing.steps='4'", "--set", f"resizing.gate={gate}")
-    served.start("--config", str(config), *steps)
-    number = served.submit([*FAULTY, "none", "job"], 2, max_processors=4)
-    served.until(number, "RUNNING")
-    copy_journal(served, earlier)
-    Path(f"{gate}1").touch()
-    served.when(number, lambda job: job.size == 4)
+    number, earlier = ahead
     start = threading.Thread(target=restart_with, args=(served, earlier))
     with stopped(served.agent_pid()):
         start.start()
