@@ -1,7 +1,7 @@
 """What the project asks of a batch system: submit, look up and cancel batch jobs.
 
-A batch job is a job of the batch system; its payload is an agent, a service or a program, and
-the jobs of a service are something else. The calls start programs and wait for them, up to the time
+A batch job is a job of the batch system; its payload is an agent or a service, and the jobs
+of a service are something else. The calls start programs and wait for them, up to the time
 limit of the batch system, so a process that must not block makes them in a thread of its own.
 """
 

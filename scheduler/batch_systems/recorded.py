@@ -27,7 +27,7 @@ import secrets
 import shlex
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -52,7 +52,7 @@ from scheduler.batch_systems.job_folder import (
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which the folder of a batch job stays after its last change, by default.
+#: Seconds for which the folder of a batch job stays after its last change.
 KEPT_S = 30 * 86400.0
 #: Seconds until old folders are removed for the first time, and between two removals. By the first
 #: time a caller that was restarted has asked for all batch jobs whose ends it has not seen.
@@ -90,21 +90,24 @@ class InDoubtError(BatchSystemError):
 
 
 class RecordedBatchSystem:
-    """A batch system with a folder for each batch job; a name is submitted once (see `keep_s`).
+    """A batch system with a folder for each batch job; a name is submitted once.
 
     Parameters
     ----------
     batch : what submits, looks up and cancels.
     folder : of the folders, readable by its user only. The nodes must share it.
-    keep_s : seconds after whose last change the folder of a batch job is removed, if the job has
-        ended and the latest call of `statuses` did not ask for it; so there must be one caller,
-        which asks for all batch jobs whose ends it has not noted. It settles a submission without
-        an answer by `find`, and may submit another batch job of a name when the first one has
-        ended, as a pool that is added again does. None: only `remove` removes.
+
+    Notes
+    -----
+    There must be one caller, which asks for all batch jobs whose ends it has not noted: a folder is
+    removed `KEPT_S` after its last change, if its batch job has ended and the latest call of
+    `statuses` did not ask for it. The caller settles a submission without an answer by `find`, and
+    may submit another batch job of a name when the first one has ended, as a pool that is added
+    again does.
     """
 
-    def __init__(self, batch: BatchSystem, folder: Path, keep_s: float | None = KEPT_S) -> None:
-        self._batch, self._folder, self._keep_s = batch, folder.absolute(), keep_s
+    def __init__(self, batch: BatchSystem, folder: Path) -> None:
+        self._batch, self._folder = batch, folder.absolute()
         self._names: dict[str, str] = {}  # id -> name
         self._next_removal = time.monotonic() + FIRST_REMOVAL_S
         self.name, self.id_expression = batch.name, batch.id_expression
@@ -112,15 +115,14 @@ class RecordedBatchSystem:
     def submit(self, request: BatchRequest) -> str:
         """Submit a batch job and return its id; that of an earlier one of the same name, if any.
 
-        With `keep_s`, an earlier one that has ended does not count, and is removed.
+        An earlier one that has ended does not count, and is removed.
 
         Raises
         ------
         InDoubtError : it may have been accepted; the next call, or `find`, settles that.
         BatchSystemError : it was refused, or there was no answer. It never runs.
         """
-        if self._keep_s is not None:
-            self._free_name(request.name)
+        self._free_name(request.name)
         with self._locked(request.name) as folder:
             known = self._settled(folder)
             if known:
@@ -155,14 +157,10 @@ class RecordedBatchSystem:
             each: ended.get(each) or self._ended(each) or self._with_start(each, found[each])
             for each in asked
         }
-        if self._keep_s is not None and time.monotonic() >= self._next_removal:
+        if time.monotonic() >= self._next_removal:
             self._next_removal = time.monotonic() + REMOVAL_S
-            self._try_removal(time.time() - self._keep_s, asked)
+            self._try_removal(time.time() - KEPT_S, asked)
         return result
-
-    def note_names(self, names: Mapping[str, str]) -> None:
-        """Note the names of batch jobs by their ids, so that no folder is searched for them."""
-        self._names.update(names)
 
     def find(self, names: Iterable[str]) -> dict[str, str]:
         """Find batch jobs by their names; see `BatchSystem.find`.

@@ -1,7 +1,6 @@
 """Requests of the commands to a service, with their timeouts.
 
-The parameter `directory` of each function is the directory of a service, an access file, or a batch
-site file, with which the batch system answers in place of a service.
+The parameter `directory` of each function is the directory of a service, or an access file.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire.client import connect, endpoint_of, is_access_file
+from reshape.wire.client import Client, connect, endpoint_of, is_access_file
 from reshape.wire.messages import Info, JobInfo, Jobs, ListJobs, Message, ServerInfo, Wait
-from scheduler.config.batch_site_file import is_batch_site_file
 
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
 ASK_AGAIN_S = 5.0
@@ -23,42 +19,6 @@ ASK_AGAIN_S = 5.0
 ANSWER_S = 30.0
 #: Stands for the number of the job that was submitted last.
 LAST = 0
-
-
-class Connection(Protocol):
-    """A connection to a service, or to a site that stands for a batch system."""
-
-    def __enter__(self) -> Connection:
-        """Return the connection."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connection."""
-
-    def request(self, message: Message, timeout: float) -> Message:
-        """Send a message and return its answer; raises the errors of `ask`."""
-
-    def request_all(self, messages: Iterable[Message], timeout: float) -> Iterator[Message]:
-        """Send messages and yield their answers in order; a refusal is a `Failure`."""
-
-
-def connect_to(directory: Path | str) -> Connection:
-    """Connect to a service, or to a site that stands for a batch system.
-
-    Raises
-    ------
-    ServiceUnavailable : no service runs in the directory.
-    ReshapeError : a file cannot be used, or there is no such batch system.
-    """
-    if is_batch_site_file(directory):
-        from scheduler.batch_sites.site import BatchSite  # imported here: most commands need none
-
-        return BatchSite(Path(directory))
-    return connect(directory)
 
 
 def ask(directory: Path | str, message: Message, timeout: float = 10.0) -> Message:
@@ -69,7 +29,7 @@ def ask(directory: Path | str, message: Message, timeout: float = 10.0) -> Messa
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the service refuses the request.
     """
-    with connect_to(directory) as client:
+    with connect(directory) as client:
         return client.request(message, timeout)
 
 
@@ -81,7 +41,7 @@ def ask_all(directory: Path | str, messages: Iterable[Message]) -> Iterator[Mess
     ServiceUnavailable : there is no service, or it does not answer in time. What was sent last and
         is not answered may have been accepted.
     """
-    with connect_to(directory) as client:
+    with connect(directory) as client:
         yield from client.request_all(messages, ANSWER_S)
 
 
@@ -138,7 +98,7 @@ def wait_for(directory: Path | str, job: int, until: float | None = None) -> Job
     ReshapeError : there is no such job, or the key was revoked.
     """
     while True:
-        with connect_to(directory) as client:
+        with connect(directory) as client:
             is_heard = True
             while is_heard:
                 try:
@@ -159,7 +119,7 @@ def _left_s(until: float | None) -> float:
     return ASK_AGAIN_S if until is None else max(0.0, min(ASK_AGAIN_S, until - time.monotonic()))
 
 
-def _answers(client: Connection, timeout: float) -> bool:
+def _answers(client: Client, timeout: float) -> bool:
     """Whether a service answers this connection; it drops messages with a revoked key.
 
     A new connection tells whether the key was revoked, since it begins with a handshake.

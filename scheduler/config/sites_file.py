@@ -12,7 +12,6 @@
         max_processors: 64        # limits of jobs that are sent there (default: none)
         max_walltime: 1-0
       - {name: right, access: right.json}     # access file of a service on TCP
-      - {name: pbs, batch: pbs.yaml}          # batch site file: a batch system, no quotes
 
 Relative paths are relative to the folder of the file.
 """
@@ -26,7 +25,6 @@ from typing import Annotated
 import msgspec
 
 from reshape.times import seconds_of
-from scheduler.config.batch_site_file import is_batch_site_file, read_batch_site
 from scheduler.text.located import Located
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -39,7 +37,6 @@ class SiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern=r"^[^\s:/]+$")]
     directory: str | None = None
     access: str | None = None
-    batch: str | None = None
     cpu_factor: Positive = 1.0
     units_per_hour: NotNegative = 1.0
     cost_per_unit: NotNegative = 0.0
@@ -60,7 +57,7 @@ class SiteDescription(msgspec.Struct, frozen=True):
     Parameters
     ----------
     name : of the site.
-    place : directory of the service, its access file, or a batch site file.
+    place : directory of the service, or its access file.
     cpu_factor : factor of all run times, and of the walltimes of jobs that are sent there.
     price : cost of a processor for an hour.
     max_processors, max_walltime_s : limits of jobs that are sent there; inf: none.
@@ -72,11 +69,6 @@ class SiteDescription(msgspec.Struct, frozen=True):
     price: float = 0.0
     max_processors: float = inf
     max_walltime_s: float = inf
-
-    @property
-    def gives_quotes(self) -> bool:
-        """Whether the site can say when a job would start; a batch system cannot."""
-        return not is_batch_site_file(self.place)
 
 
 class SitesFile(msgspec.Struct, frozen=True):
@@ -110,16 +102,12 @@ def read_sites(file: Path) -> SitesFile:
         place = ("sites", i)
         if any(each.name == other.name for other in found):
             tree.fail((*place, "name"), f"two sites are named {each.name!r}; rename one")
-        given = [text for text in (each.directory, each.access, each.batch) if text]
+        given = [text for text in (each.directory, each.access) if text]
         if len(given) != 1:
-            tree.fail(place, "needs one of directory, access and batch")
+            tree.fail(place, "needs one of directory and access")
         path = file.parent / Path(given[0]).expanduser()
         if each.access and not path.is_file():
             tree.fail((*place, "access"), f"there is no access file {path}")
-        if each.batch:
-            if not is_batch_site_file(path):
-                tree.fail((*place, "batch"), f"there is no batch site file {path} (.yaml)")
-            read_batch_site(path)
         if any(path == other.place for other in found):
             tree.fail(place, f"the service of {path} is named twice; remove one")
         longest = inf

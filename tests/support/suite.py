@@ -37,7 +37,6 @@ _FOLDERS = {
     "tests/examples": "service",
     "tests/redistribution": "mpi",
     "tests/reshape": "mpi",
-    "tests/scheduler/batch_sites": "service",
     "tests/scheduler/batch_systems": "service",
     "tests/scheduler/client": "service",
     "tests/scheduler/demo": "service",

@@ -38,7 +38,6 @@ from scheduler.text.tables import Table, render
 
 #: Exit codes of `submit --sites`.
 NO_SITE, NOT_KNOWN = 3, 4
-NO_QUOTES = "it gives no quotes"
 #: Seconds between two looks at the record of a job that is being moved.
 LOOK_S = 0.5
 
@@ -191,7 +190,7 @@ def _show(
                 f"{cost(request, site):.6g}",
                 str(site.queued()),
                 f"{site.work_left():.0f}",
-                failed.get(site.name) or ("" if site.description.gives_quotes else NO_QUOTES),
+                failed.get(site.name, ""),
             )
         )
     head = ("SITE", "START", "WAIT", "END", "SLOWDOWN", "COST", "QUEUED", "WORK", "NOTE")

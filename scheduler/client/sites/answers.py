@@ -158,10 +158,7 @@ def _answers(site: SiteDescription, submission: m.Submission, deadline_s: float)
     info = service_info(site.place, deadline_s)
     queued = [job for job in list_jobs(site.place).jobs if job.state == JobState.PENDING.name]
     work = sum(job.requested * job.walltime_s for job in queued)
-    if site.gives_quotes:
-        quoted = quote_of(site.place, sent, timeout=deadline_s)
-    else:
-        quoted = Quote(info.now, None, None, None, None, "", ())
+    quoted = quote_of(site.place, sent, timeout=deadline_s)
     return SiteAnswers(site, info, quoted, work, sum(job.requested for job in queued))
 
 

@@ -37,8 +37,6 @@ from reshape.wire.messages import Submission
 VARIABLE = "RESHAPE_SUBMISSIONS"
 #: Records of accepted submissions are removed when they are older than this, in seconds.
 KEPT_S = 30 * 86400.0
-#: Seconds for which a submission to a batch site may be repeated; the site keeps its key longer.
-RETRIED_S = 30 * 86400.0
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -149,20 +147,6 @@ def read(key: str) -> SubmissionRecord | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise ReshapeError(f"the record {path} cannot be read: {error}") from None
-
-
-def is_expired(key: str, now: float | None = None) -> bool:
-    """Whether the record of a key was written more than `RETRIED_S` ago.
-
-    Parameters
-    ----------
-    now : present time, Unix seconds; None: that of the clock.
-    """
-    try:
-        written = _path(key).stat().st_mtime
-    except FileNotFoundError:
-        return False
-    return (time.time() if now is None else now) - written > RETRIED_S
 
 
 def remove(key: str) -> None:

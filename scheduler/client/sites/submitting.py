@@ -24,11 +24,10 @@ import msgspec
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire import messages as m
-from scheduler.client.asking import connect_to
+from reshape.wire.client import connect
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
-from scheduler.client.sites.records import RETRIED_S, RecordError, SubmissionRecord
-from scheduler.config.batch_site_file import is_batch_site_file
+from scheduler.client.sites.records import RecordError, SubmissionRecord
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.metrics import QUOTED, metric_of
 from scheduler.model.events import JobSpec
@@ -154,12 +153,6 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
         )
     if record.submission is None:
         return AcceptedJob(record.site, Path(record.place), record.job, key)
-    if is_batch_site_file(record.place) and records.is_expired(key):
-        raise ReshapeError(
-            f"the submission with the key {key} was sent to site {record.site} more than"
-            f" {RETRIED_S / 86400:g} days ago, and the site may have removed the record of the job:"
-            " if the job has not run, submit it again with another key"
-        )
     try:
         return send(record, timeout_s)
     except RecordError:
@@ -212,7 +205,7 @@ def ask_site(place: str, message: m.Message, timeout_s: float) -> m.Message:
     ReshapeError : the site has refused.
     """
     try:
-        client = connect_to(Path(place))
+        client = connect(place)
     except ReshapeError as error:
         raise NotReachedError(str(error)) from None
     with client:

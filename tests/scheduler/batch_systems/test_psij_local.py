@@ -62,7 +62,7 @@ def request(here: Path, script: str, *options: str, name: str = "job") -> BatchR
 
 
 def recorded(here: Path, batch: Psij | None = None) -> RecordedBatchSystem:
-    return RecordedBatchSystem(batch or Psij("local", here / "psij"), here / "jobs", keep_s=None)
+    return RecordedBatchSystem(batch or Psij("local", here / "psij"), here / "jobs")
 
 
 def until(batch: RecordedBatchSystem, number: str, state: BatchState) -> BatchStatus:
@@ -100,15 +100,20 @@ def test_a_batch_job_from_submission_to_end(tmp_path: Path) -> None:
     assert (tmp_path / "output").read_text() == f"once\n{tmp_path}\n"
 
 
-def test_a_name_is_submitted_once(tmp_path: Path) -> None:
-    wanted = request(tmp_path, "echo once; sleep 0.5")
+def test_a_name_is_submitted_once_until_it_has_ended(tmp_path: Path) -> None:
+    wanted = request(tmp_path, "echo once; while [ ! -e end ]; do sleep 0.05; done")
     number = recorded(tmp_path).submit(wanted)
     again = recorded(tmp_path)
     assert again.submit(wanted) == number
     assert again.find(["job", "other"]) == {"job": number}
-    until(again, number, BatchState.ENDED)
     assert again.submit(wanted) == number
+    (tmp_path / "end").touch()
+    until(again, number, BatchState.ENDED)
     assert (tmp_path / "output").read_text() == "once\n"
+    second = again.submit(wanted)
+    assert second != number
+    until(again, second, BatchState.ENDED)
+    assert (tmp_path / "output").read_text() == "once\nonce\n"
 
 
 def test_a_cancelled_batch_job_has_no_process_left(tmp_path: Path) -> None:

@@ -131,12 +131,6 @@ def test_a_look_up_removes_what_is_not_asked_for_any_more(
     pool.cluster.is_answering = False
     pool.batch.statuses([])
     assert pool.names() == [], "the end of the second is noted in its folder"
-    pool.cluster.is_answering = True
-    kept = RecordedBatchSystem(pool.cluster, tmp_path / "jobs", keep_s=None)
-    pool.ended()
-    pool.make_older(KEPT_S + 100.0)
-    kept.statuses([])
-    assert pool.names() == ["job"]
 
 
 def test_a_pool_that_is_added_again_submits_the_same_names_again(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ import pytest
 from hosts import NoHosts
 from slurm_cluster import SlurmCluster
 
-from reshape.wire import messages as m
-from scheduler.batch_sites.site import BatchSite
 from scheduler.batch_systems.interface import (
     BatchRequest,
     BatchState,
@@ -25,7 +23,6 @@ from scheduler.batch_systems.interface import (
 from scheduler.batch_systems.psij_system import Psij
 from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
-from scheduler.client.submission import job_environment
 
 pytestmark = pytest.mark.slurm
 
@@ -112,15 +109,16 @@ def test_the_fields_of_a_request_precede_its_options(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cluster")
 def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
     pytest.importorskip("psij", reason="the extra 'psij' is not installed")
-    batch = RecordedBatchSystem(Psij("slurm", tmp_path / "psij"), tmp_path / "jobs", keep_s=None)
+    batch = RecordedBatchSystem(Psij("slurm", tmp_path / "psij"), tmp_path / "jobs")
     wanted = replace(
-        request(tmp_path, "wc -l < $PSIJ_NODEFILE; exit 3", "slurm.comment=x", nodes=2),
+        request(tmp_path, "wc -l < $PSIJ_NODEFILE; while [ ! -e end ]; do sleep 0.1; done; exit 3", "slurm.comment=x", nodes=2),
         name="first",
         processors=2,
     )
     assert "PSI/J has no dry run" in batch.check(wanted)
     number = batch.submit(wanted)
     assert batch.submit(wanted) == number
+    (tmp_path / "end").touch()
     ended = until(batch, number, BatchState.ENDED)
     assert ended.exit_code == 3
     assert (tmp_path / "output").read_text() == "4\n"
@@ -145,26 +143,6 @@ def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
     refused = replace(wanted, name="fourth", options=("queue=none",))
     with pytest.raises(BatchSystemError, match=r"psij-slurm: .*invalid partition"):
         batch.submit(refused)
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_site_that_stands_for_slurm_runs_a_job_once(tmp_path: Path) -> None:
-    file = tmp_path / "slurm.yaml"
-    file.write_text("system: slurm\njobs: jobs\nprocessors_per_node: 2\noptions: [--comment=x]\n")
-    site = BatchSite(file)
-    environment = job_environment(os.environ)
-    argv = ["sh", "-c", "echo $PMI_SIZE"]
-    submission = m.Submission(
-        argv, 2, 75.0, cwd=str(tmp_path), environment=environment, output="out", key="K"
-    )
-    for _ in range(2):
-        answer = site.request(m.Submit(submission=submission), 30.0)
-        assert isinstance(answer, m.Submitted)
-        assert answer.job == 1
-    ended = site.request(m.Wait(job=1), 30.0)
-    assert isinstance(ended, m.Jobs)
-    assert (ended.jobs[0].state, ended.jobs[0].exit_code) == ("COMPLETED", 0)
-    assert (tmp_path / "out").read_text() == "2\n2\n"
 
 
 def test_an_unknown_id_is_never_running(cluster: SlurmCluster) -> None:

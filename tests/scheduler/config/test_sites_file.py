@@ -55,8 +55,8 @@ def test_a_walltime_means_the_same_with_and_without_quotes(
     ("text", "message"),
     [
         ("sites: []", "sites"),
-        ("sites: [{name: a}]", "needs one of directory, access and batch"),
-        ("sites: [{name: a, directory: x, access: y}]", "needs one of directory, access and batch"),
+        ("sites: [{name: a}]", "needs one of directory and access"),
+        ("sites: [{name: a, directory: x, access: y}]", "needs one of directory and access"),
         ("sites: [{name: 'a:b', directory: x}]", "sites[0].name"),
         ("sites: [{name: a, directory: x}, {name: a, directory: y}]", "two sites are named 'a'"),
         ("sites: [{name: a, directory: x}, {name: b, directory: x}]", "is named twice"),

@@ -126,7 +126,7 @@ def test_a_site_that_is_away_is_passed_over_with_a_note(sites: Sites) -> None:
     ("place", "name", "nth", "sent"),
     [
         ("records", "write", 1, False),  # before anything is noted
-        ("submitting", "connect_to", 1, True),  # the record is on disk, nothing is sent
+        ("submitting", "connect", 1, True),  # the record is on disk, nothing is sent
         ("records", "write", 2, True),  # accepted, and the acceptance is not noted
     ],
 )
