@@ -29,7 +29,7 @@ class JudgedClaim(NamedTuple):
 
     Parameters
     ----------
-    id : trace, scenario and subject.
+    id : scenario and subject.
     text : the statement.
     paper : the value that the paper gives, "" if it gives none.
     ours : our value; None if too little was run.
@@ -66,15 +66,10 @@ class RunComparison(NamedTuple):
     metric: str
 
 
-def judge(trace: str, results: Results) -> list[JudgedClaim]:
-    """Judge all claims on the runs of one trace; claims without their runs are open."""
-    claims = [_compared(trace, each, results) for each in _comparisons()]
-    return [
-        *claims,
-        *_by_origin(trace, results),
-        *_limits(trace, results),
-        *_predictions(trace, results),
-    ]
+def judge(results: Results) -> list[JudgedClaim]:
+    """Judge all claims; those without their runs are open."""
+    claims = [_compared(claim, results) for claim in _comparisons()]
+    return [*claims, *_by_origin(results), *_limits(results), *_predictions(results)]
 
 
 def _comparisons() -> Iterator[RunComparison]:
@@ -230,14 +225,14 @@ def _of_waits(name: str) -> Iterator[RunComparison]:
     )
 
 
-def _compared(trace: str, claim: RunComparison, results: Results) -> JudgedClaim:
+def _compared(claim: RunComparison, results: Results) -> JudgedClaim:
     """Judge the claim that a ratio is below 1."""
     first, second = results.get(claim.smaller), results.get(claim.larger)
     ours = None if first is None or second is None else ratio(first, second, claim.metric)
-    return _judged(f"{trace}/{claim.subject}", claim.text, claim.paper, ours, below=1.0)
+    return _judged(claim.subject, claim.text, claim.paper, ours, below=1.0)
 
 
-def _by_origin(trace: str, results: Results) -> Iterator[JudgedClaim]:
+def _by_origin(results: Results) -> Iterator[JudgedClaim]:
     """Table 8.2: the jobs of every centre gain, by the ratios of separate centres to ours."""
     separate, together = results.get(("ALL-SJBF", "origin")), results.get(("ALL-SJBF", WAIT))
     for centre, values in TABLE_8_2.items():
@@ -247,7 +242,7 @@ def _by_origin(trace: str, results: Results) -> Iterator[JudgedClaim]:
                 pair = [run["by_origin"][centre][f"mean_{metric}"] for run in (separate, together)]
                 ours = _exact(pair[0] / pair[1]) if pair[1] else None
             yield _judged(
-                f"{trace}/table-8.2/{centre}/{metric}",
+                f"table-8.2/{centre}/{metric}",
                 f"jobs of {centre}: mean {metric} of separate centres above Less-WaitTime's",
                 f"{value:g}",
                 ours,
@@ -255,13 +250,13 @@ def _by_origin(trace: str, results: Results) -> Iterator[JudgedClaim]:
             )
 
 
-def _limits(trace: str, results: Results) -> Iterator[JudgedClaim]:
+def _limits(results: Results) -> Iterator[JudgedClaim]:
     """Claim that over 90 % of the jobs respect their cost limits under less-cost-sld."""
     for name in ("Scenario-1", "Scenario-2"):
         found = results.get((name, "less-cost-sld"))
         within = None if found is None else share(found["batches"], "within_limit", "limited")
         yield _judged(
-            f"{trace}/{name}/within_cost_limit_pct",
+            f"{name}/within_cost_limit_pct",
             f"{name}: percentage of jobs within their cost limits under less-cost-sld above 90",
             "over 90",
             within,
@@ -269,7 +264,7 @@ def _limits(trace: str, results: Results) -> Iterator[JudgedClaim]:
         )
 
 
-def _predictions(trace: str, results: Results) -> Iterator[JudgedClaim]:
+def _predictions(results: Results) -> Iterator[JudgedClaim]:
     """Section 8.6.2: errors of predictions, by their medians (table 8.5, figure 8.14)."""
 
     def medians(scenario: str, policy: str, variable: str) -> list[float] | None:
@@ -281,7 +276,7 @@ def _predictions(trace: str, results: Results) -> Iterator[JudgedClaim]:
 
     def judged(id: str, text: str, paper: str, first: Any, second: Any) -> JudgedClaim:
         found = None if first is None or not second else _exact(first / second)
-        return _judged(f"{trace}/{id}", text, paper, found, below=1.0)
+        return _judged(id, text, paper, found, below=1.0)
 
     for name in TABLE_8_5:
         found = medians(name, "less-waittime-pred", "run_s")

@@ -13,7 +13,7 @@ ROW = 2.4  # inches
 
 
 def picture(
-    trace: str, found: Mapping[tuple[str, str], Mapping[str, Any]], scenario: str = "ALL-SJBF"
+    found: Mapping[tuple[str, str], Mapping[str, Any]], scenario: str = "ALL-SJBF"
 ) -> dict[str, bytes]:
     """Draw queued jobs by centre, a line for each policy, as PNG and SVG by form.
 
@@ -23,7 +23,7 @@ def picture(
     chosen = scenario if scenario in names else names[0]
     policies = {policy: run["queues"] for (name, policy), run in found.items() if name == chosen}
     centres = [*next(iter(policies.values()))]
-    figure = new_figure(0.8 + ROW * len(centres), f"Queued jobs, {chosen}, trace {trace}")
+    figure = new_figure(0.8 + ROW * len(centres), f"Queued jobs, {chosen}")
     grid = figure.subplots(len(centres), 1, squeeze=False, sharex=True)
     for axes, centre in zip(grid[:, 0], centres, strict=True):
         for policy, queues in policies.items():

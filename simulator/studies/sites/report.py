@@ -13,7 +13,7 @@ from simulator.results.statistics import mean
 from simulator.studies.claims import record
 from simulator.studies.sites.claims import JudgedClaim, judge
 from simulator.studies.sites.paper import SCENARIOS, TABLE_8_1, TABLE_8_3, TABLE_8_5
-from simulator.studies.sites.runs import MERGED, QUEUE_EVERY_S
+from simulator.studies.sites.runs import QUEUE_EVERY_S
 from simulator.study.study import Report, Row
 
 #: Numbers of a policy in the data of the report.
@@ -44,25 +44,20 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables, claims, and queues over time as CSV and picture."""
     from simulator.studies.sites.pictures import picture  # imported here: matplotlib loads slowly
 
-    merged = _numbers([row for row in rows if row.parameters["trace"] == MERGED])
-    isis = _numbers([row for row in rows if row.parameters["trace"] != MERGED])
-    claims: list[JudgedClaim] = []
-    parts, files = [], {}
-    for name, found in (("merged", merged), ("isis", isis)):
-        if not found:
-            continue
-        claims += judge(name, found)
-        parts += [_table(name, scenario, found) for scenario in SCENARIOS]
-        parts.append(_errors_table(name, found))
-        files[f"queues-{name}.csv"] = _queues_csv(found)
-        files[f"prediction-errors-{name}.csv"] = _errors_csv(found)
-        files |= {f"queues-{name}.{form}": data for form, data in picture(name, found).items()}
-    parts += [_separate_table(merged), _jobs_table(merged or isis), _claims_table(claims)]
+    numbers = _numbers(rows)
+    claims = judge(numbers)
+    parts = [_table(scenario, numbers) for scenario in SCENARIOS]
+    parts += [_errors_table(numbers), _separate_table(numbers), _jobs_table(numbers)]
+    parts.append(_claims_table(claims))
+    files = {
+        "queues.csv": _queues_csv(numbers),
+        "prediction-errors.csv": _errors_csv(numbers),
+        **{f"queues.{form}": data for form, data in picture(numbers).items()},
+    }
     data = {
-        "trace": _trace_data(rows),
-        "scenarios": _data(merged),
-        "scenarios_isis": _data(isis),
-        "prediction_errors": {"merged": _errors(merged), "isis": _errors(isis)},
+        "trace": _trace_data(rows[0]),
+        "scenarios": _data(numbers),
+        "prediction_errors": _errors(numbers),
         "claims": [
             record(each.id, each.text, each.paper, (each.ours, each.low, each.high), each.verdict)
             for each in claims
@@ -99,25 +94,17 @@ def _data(found: Numbers) -> dict[str, dict[str, Any]]:
     return data
 
 
-def _trace_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """What the traces are: files, jobs submitted and jobs simulated."""
-    data: dict[str, Any] = {}
-    for row in rows:
-        name = "merged" if row.parameters["trace"] == MERGED else "isis"
-        files = row.parameters["merged"] if name == "merged" else row.parameters["trace"]
-        data.setdefault(
-            name,
-            {
-                "files": files,
-                "days": row.parameters["days"] if name == "merged" else None,
-                "submitted": row.result["submitted"],
-                "simulated": row.result["jobs"] + row.result["unstarted"],
-            },
-        )
-    return data
+def _trace_data(row: Row) -> dict[str, Any]:
+    """What the merged trace is: files, jobs submitted and jobs simulated."""
+    return {
+        "files": row.parameters["merged"],
+        "days": row.parameters["days"],
+        "submitted": row.result["submitted"],
+        "simulated": row.result["jobs"] + row.result["unstarted"],
+    }
 
 
-def _table(trace: str, scenario: str, found: Numbers) -> str:
+def _table(scenario: str, found: Numbers) -> str:
     """Numbers of all policies of one scenario."""
     lines = []
     for (name, policy), numbers in found.items():
@@ -128,7 +115,7 @@ def _table(trace: str, scenario: str, found: Numbers) -> str:
     if not lines:
         return ""
     table = render(Table(["POLICY", *COLUMNS], lines, left=frozenset({"POLICY"})))
-    return f"{scenario}, trace {trace}\n{table}"
+    return f"{scenario}\n{table}"
 
 
 def _separate_table(found: Numbers) -> str:
@@ -175,7 +162,7 @@ def _errors(found: Numbers) -> dict[str, dict[str, Any]]:
     return data
 
 
-def _errors_table(trace: str, found: Numbers) -> str:
+def _errors_table(found: Numbers) -> str:
     """Table 8.5: errors of predictions in percent, the paper's numbers in brackets."""
     lines, errors = [], _errors(found)
     for scenario, rows in TABLE_8_5.items():
@@ -192,8 +179,8 @@ def _errors_table(trace: str, found: Numbers) -> str:
     head = ["SCENARIO", "POLICY", "VARIABLE", "P95", "MEDIAN", "IQR", "FIRST TENTH", "LAST TENTH"]
     table = render(Table(head, lines, left=frozenset(head[:3])))
     return (
-        f"Table 8.5, errors of predictions in percent, trace {trace}, ours (GUIM); medians of the"
-        f" first and the last tenth of the jobs\n{table}"
+        "Table 8.5, errors of predictions in percent, ours (GUIM); medians of the first and the"
+        f" last tenth of the jobs\n{table}"
     )
 
 
@@ -213,7 +200,6 @@ def _errors_csv(found: Numbers) -> bytes:
 def _claims_table(claims: Sequence[JudgedClaim]) -> str:
     lines = [
         [
-            claim.id.partition("/")[0],
             claim.text,
             claim.paper,
             _shown(claim.ours),
@@ -223,7 +209,7 @@ def _claims_table(claims: Sequence[JudgedClaim]) -> str:
         for claim in claims
         if claim.ours is not None
     ]
-    head = ["TRACE", "CLAIM (RATIO OF THE FIRST TO THE SECOND)", "GUIM", "OURS", "95 %", "VERDICT"]
+    head = ["CLAIM (RATIO OF THE FIRST TO THE SECOND)", "GUIM", "OURS", "95 %", "VERDICT"]
     left = frozenset(head) - {"OURS"}
     return f"Claims\n{render(Table(head, lines, left=left))}"
 

@@ -1,4 +1,4 @@
-"""A run of the study: one trace, one scenario, one task assignment policy."""
+"""A run of the study: one scenario, one task assignment policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from simulator.traces import swf
 from simulator.traces.merge import merge
 from simulator.traces.normalise import Rules
 
-MERGED = "merged"
 #: Seconds between two values of a queue over time.
 QUEUE_EVERY_S = 21600.0
 
@@ -29,9 +28,9 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Parameters
     ----------
-    parameters : `trace` ("merged" or a file), `scenario`, `policy`, `merged` (name of a centre ->
-        trace), `days` (of each merged trace), `jobs` (number of jobs; 0: all), `jobs_of` (name of a
-        scenario -> its number of jobs of the merged trace if `jobs` is 0), `scale_estimates`.
+    parameters : `scenario`, `policy`, `merged` (name of a centre -> trace), `days` (of each merged
+        trace), `jobs` (number of jobs; 0: all), `jobs_of` (name of a scenario -> its number of jobs
+        if `jobs` is 0), `scale_estimates`.
 
     Raises
     ------
@@ -40,18 +39,12 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     name = parameters["scenario"]
     if name not in SCENARIOS:
         raise ReshapeError(f"unknown scenario {name!r}{nearest(name, SCENARIOS)}")
-    merged, path = [], None
-    if parameters["trace"] == MERGED:
-        files = parameters["merged"].items()
-        merged = [(centre, trace_path(parameters, file)) for centre, file in files]
-    else:
-        path = trace_path(parameters, parameters["trace"])
-    trace = _trace(tuple(merged), parameters["days"], path)
+    files = parameters["merged"].items()
+    merged = tuple((centre, trace_path(parameters, file)) for centre, file in files)
+    trace = _trace(merged, parameters["days"])
     options = {"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]}
     rules = msgspec.structs.replace(rules_named(parameters["policy"], options), keep_quotes=True)
-    first = parameters["jobs"]
-    if not first and parameters["trace"] == MERGED:
-        first = parameters.get("jobs_of", {}).get(name)
+    first = parameters["jobs"] or parameters.get("jobs_of", {}).get(name)
     found = run_centres(trace, centres(name), rules, Rules(), first=first or None)
     return found.numbers() | {
         "moved": found.moved,
@@ -68,8 +61,6 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=2)
-def _trace(merged: tuple[tuple[str, Path], ...], days: float, path: Path | None) -> swf.Trace:
-    """Trace of a run; the runs of one process share it."""
-    if path is not None:
-        return swf.read(path)
+def _trace(merged: tuple[tuple[str, Path], ...], days: float) -> swf.Trace:
+    """Merged trace of a run; the runs of one process share it."""
     return merge([swf.read(file) for _, file in merged], [centre for centre, _ in merged], days)

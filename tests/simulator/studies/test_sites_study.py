@@ -41,7 +41,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def row(traces: Path, scenario: str, policy: str) -> Row:
     parameters = {
-        "trace": "merged",
         "merged": FILES,
         "days": 120,
         "jobs": 0,
@@ -64,19 +63,17 @@ def test_the_data_has_the_numbers_of_every_policy(rows: list[Row]) -> None:
     assert set(found.data) == {
         "trace",
         "scenarios",
-        "scenarios_isis",
         "prediction_errors",
         "claims",
     }
-    assert found.data["trace"]["merged"]["submitted"] == 900
-    assert found.data["scenarios_isis"] == {}
+    assert found.data["trace"]["submitted"] == 900
     for policy in POLICIES:
         numbers = found.data["scenarios"]["ALL-SJBF"][policy]
         assert tuple(numbers) == KEYS
         assert sum(numbers["jobs_by_centre"].values()) == 900
         assert 1 <= numbers["mean_bounded_slowdown"] <= numbers["mean_slowdown"] * 60
     assert found.data["scenarios"]["ALL-SJBF"]["origin"]["within_cost_limit_pct"] == 100.0
-    assert {"queues-merged.csv", "queues-merged.png"} <= set(found.files)
+    assert {"queues.csv", "queues.png"} <= set(found.files)
     assert "Table 8.1" in found.text
 
 
@@ -84,11 +81,11 @@ def test_claims_have_intervals_and_verdicts(rows: list[Row]) -> None:
     data = report(rows, None).data
     check_claims(data)
     claims = {claim["id"]: claim for claim in data["claims"]}
-    judged = claims["merged/ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"]
+    judged = claims["ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"]
     assert set(judged) == {"id", "text", "paper", "ours", "low", "high", "verdict"}
     assert judged["low"] < judged["ours"] < judged["high"]
     assert judged["verdict"] == "held"
-    missing = claims["merged/Scenario-1/cost/less-cost-sld/less-waittime"]
+    missing = claims["Scenario-1/cost/less-cost-sld/less-waittime"]
     assert (missing["ours"], missing["verdict"]) == (None, "open")
     assert {claim["verdict"] for claim in claims.values()} <= {"held", "opposite", "open"}
 
@@ -116,7 +113,7 @@ def test_percentiles_and_shares_have_intervals(rows: list[Row]) -> None:
 def test_errors_of_predictions_are_reported_beside_the_papers(traces: Path) -> None:
     chosen = [row(traces, "Scenario-2", policy) for policy in ("less-waittime", "random")]
     found = report(chosen, None)
-    errors = found.data["prediction_errors"]["merged"]["Scenario-2"]
+    errors = found.data["prediction_errors"]["Scenario-2"]
     waits = errors["less-waittime"]["wait_s"]
     assert 0 <= waits["median"] <= waits["p95"]
     assert len(waits["medians"]) == 10
@@ -124,7 +121,7 @@ def test_errors_of_predictions_are_reported_beside_the_papers(traces: Path) -> N
     assert errors["less-waittime"]["run_s"]["median"] == pytest.approx(100.0, abs=50.0)
     assert "wait_s" not in errors["random"], "no centre was asked"
     assert "(97.2)" in found.text
-    lines = found.files["prediction-errors-merged.csv"].decode().splitlines()
+    lines = found.files["prediction-errors.csv"].decode().splitlines()
     assert lines[0] == "scenario,policy,variable,part,median_pct"
     assert len(lines) == 1 + 10 * 4
 
@@ -135,8 +132,8 @@ def test_a_ratio_above_1_is_opposite(rows: list[Row]) -> None:
     swapped = {better: results[worse], worse: results[better]}
     (claim,) = [
         c
-        for c in judge("merged", swapped)
-        if c.id == "merged/ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"
+        for c in judge(swapped)
+        if c.id == "ALL-SJBF/bounded_slowdown/less-waittime/less-submittedjobs"
     ]
     assert claim.verdict == "opposite"
 
@@ -156,9 +153,8 @@ def test_an_unknown_scenario_is_refused(traces: Path) -> None:
 def test_scenarios_and_policies_select_cases() -> None:
     file = SHIPPED / "studies" / "sites.yaml"
     chosen = read_study(file, selected={"scenario": ["ALL-SJBF"], "policy": list(POLICIES[:4])})
-    keys = [(run["scenario"], run["policy"], run["trace"]) for run in chosen.runs]
+    keys = [(run["scenario"], run["policy"]) for run in chosen.runs]
     assert len(keys) == 4
-    assert {trace for *_, trace in keys} == {"merged"}, "no other trace is set beside the paper"
     assert {key[1] for key in keys} == set(POLICIES[:4])
     more = read_study(file, selected={"scenario": ["Scenario-1"], "policy": ["less-slowdown"]})
     assert {(run["scenario"], run["policy"]) for run in more.runs} == {
