@@ -22,7 +22,6 @@ MODULES = (
     "scheduler.core.event_handlers",
     "scheduler.core.event_order",
     "scheduler.forecasts.expected_jobs",
-    "scheduler.forecasts.expected_start",
     "scheduler.model.intervals",
     "scheduler.model.job",
     "scheduler.model.machine",
@@ -52,6 +51,7 @@ MODULES = (
     "simulator.engine.rigid_jobs",
     "simulator.engine.job_programs",
     "simulator.engine.shared_nodes",
+    "simulator.many_centres.expected_start",
 )
 ROOT = Path(__file__).parent.parent
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from scheduler.compiled import STATE
-from scheduler.config.centres_file import CentreDescription
 from scheduler.policies.scenarios import scenario
+from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.run import rules_named, run_centres, simulate_jobs
 from simulator.studies.sites.paper import centres
 from simulator.traces import swf

@@ -20,10 +20,7 @@ from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.progress import RunProgress
 from scheduler.demo.report import Results, as_json, failures, print_report, write_json
 from scheduler.demo.run import run_workload
-from scheduler.demo.sites.command import DEFAULT_METRICS, run_sites_demo
-from scheduler.demo.sites.services import MOST_SITES
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
-from scheduler.dispatch.metrics import METRICS
 from scheduler.policies.scenarios import scenario as find_scenario
 
 STATIC = "easy"
@@ -36,12 +33,10 @@ RESIZABLE = "steady"
     type=WholeRange(min=FEWEST_PROCESSORS),
     default=8,
     show_default=True,
-    help="Number of virtual processors; with --sites, of the largest site.",
+    help="Number of virtual processors.",
 )
 @click.option(
-    "--scenario",
-    help="Scenario of the resizable run; with --sites, of all sites."
-    f"  [default: {RESIZABLE}; with --sites: {STATIC}]",
+    "--scenario", default=RESIZABLE, show_default=True, help="Scenario of the resizable run."
 )
 @click.option(
     "--seed",
@@ -60,65 +55,21 @@ RESIZABLE = "steady"
     show_default=True,
     help="Directory for pictures, results.json and the output of the jobs.",
 )
-@click.option(
-    "--sites",
-    type=WholeRange(min=2, max=MOST_SITES),
-    help="Send one workload of rigid jobs to this many services instead, by each --metric.",
-)
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    type=click.Choice(list(METRICS)),
-    help="With --sites: choose sites by this metric; can be repeated."
-    f"  [default: {', '.join(DEFAULT_METRICS)}]",
-)
 @click.option("--json", "as_json_", is_flag=True, help="Write the results as JSON.")
-@example(
-    "reshape demo --processors 8 --seed 1 --out demo1",
-    "reshape demo --sites 3 --metric wait --metric cost",
-)
-def demo(
-    processors: int,
-    scenario: str | None,
-    seed: int,
-    jobs: int,
-    out: Path,
-    sites: int | None,
-    metrics: tuple[str, ...],
-    as_json_: bool,
-) -> None:
+@example("reshape demo --processors 8 --seed 1 --out demo1")
+def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool) -> None:
     """Run a mixed workload of real MPI programs, static and resizable.
 
     In the first run all jobs keep their sizes (EASY backfilling); in the second run --scenario
     resizes them. Both take about two minutes on two cores. The exit code is 1 if a job failed or
     did not verify its result.
-
-    With --sites, that many services of different size, speed and price run on this machine. One
-    workload is sent to the best of them by one metric after the other; see docs/sites.md.
     """
-    if metrics and sites is None:
-        raise click.UsageError("--metric needs --sites")
-    if scenario is None:
-        scenario = RESIZABLE if sites is None else STATIC
     try:
         find_scenario(scenario)
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="'--scenario'") from None
     signal.signal(signal.SIGTERM, _terminated)
-    if sites is None:
-        failed = _compare_with_static(processors, scenario, seed, jobs, out, as_json_)
-    else:
-        failed = run_sites_demo(
-            sites,
-            tuple(dict.fromkeys(metrics)) or DEFAULT_METRICS,
-            processors=processors,
-            scenario=scenario,
-            seed=seed,
-            jobs=jobs,
-            out=out,
-            json_only=as_json_,
-        )
+    failed = _compare_with_static(processors, scenario, seed, jobs, out, as_json_)
     for text in failed:
         click.echo(text, err=True)
     sys.exit(1 if failed else 0)

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ConfigError
-from scheduler.config.centres_file import read_centres
 from scheduler.text import json_text
 from simulator.commands.options import rules_of, set_fields
 from simulator.commands.resizable_options import resizability
@@ -21,6 +20,7 @@ from simulator.commands.statistics_options import (
     asks_for_statistics,
 )
 from simulator.commands.usage import Usage
+from simulator.many_centres.centres_file import read_centres
 from simulator.many_centres.jobs_table import jobs_csv
 from simulator.many_centres.run import rules_named, run_centres
 from simulator.many_centres.schedule import CentresSchedule

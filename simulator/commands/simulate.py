@@ -13,7 +13,6 @@ import msgspec
 from reshape.cli.helptext import example
 from reshape.collection import no_collection
 from scheduler.config import machine_file as platform
-from scheduler.config.centres_file import names_centres
 from scheduler.config.machine_file import Platform
 from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
@@ -41,6 +40,7 @@ from simulator.commands.statistics_options import (
 )
 from simulator.commands.usage import Usage
 from simulator.engine.sharing import Sharing
+from simulator.many_centres.centres_file import names_centres
 from simulator.results import jobs_csv, paraver
 from simulator.results.metrics import OF_RESIZABLE
 from simulator.results.notes import notes

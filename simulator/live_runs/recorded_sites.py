@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.config.centres_file import CentreDescription
-from scheduler.config.sites_file import SiteDescription, SitesFile
-from scheduler.dispatch.centres import Centres
-from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.metrics import metric_of
+from scheduler.client.sites.metrics import metric_of
+from scheduler.client.sites.sites_file import SiteDescription, SitesFile
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
+from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import AskedSite, Assignment, Choice, SiteRequest
 from scheduler.replay.journal_reader import JournalReader, reading
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
 from simulator.engine.centre_jobs import CentreJobs
+from simulator.many_centres.centres import Centres
+from simulator.many_centres.centres_file import CentreDescription
 
 
 class RecordedSiteJob(NamedTuple):
@@ -122,7 +122,7 @@ def compare_choices(run: RecordedSites, metric: str) -> list[ComparedChoice]:
 
     Parameters
     ----------
-    metric : a name of `scheduler.dispatch.metrics.METRICS`, or ``module:Class``.
+    metric : a name of `scheduler.client.sites.metrics.METRICS`, or ``module:Class``.
 
     Raises
     ------

@@ -11,10 +11,7 @@ import numpy as np
 
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
-from scheduler.config.centres_file import CentreDescription
-from scheduler.dispatch.centres import Centres, Redispatch
-from scheduler.dispatch.dispatcher import Dispatcher, DispatchRules
-from scheduler.dispatch.grid_backfilling import GridBackfilling
+from scheduler.policies.assignment.dispatcher import Dispatcher, DispatchRules
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.registry import find
 from scheduler.policies.scenario import Scenario
@@ -26,7 +23,10 @@ from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
 from simulator.engine.centre_jobs import CentreJobs
 from simulator.engine.engine import Engine
+from simulator.many_centres.centres import Centres, Redispatch
+from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.cutoffs import fitted
+from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.results.outcomes import Result
 from simulator.results.schedule import Schedule

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.config.centres_file import CentreDescription
-from scheduler.dispatch.centres import Quoted
+from simulator.many_centres.centres import Quoted
+from simulator.many_centres.centres_file import CentreDescription
 from simulator.results.schedule import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 from process_words import words_of
 
-COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4"]
 
-
-def demo_results(out: Path, environment: Mapping[str, str], *options: str) -> dict[str, Any]:
+def demo_results(
+    command: Sequence[str], out: Path, environment: Mapping[str, str], *options: str
+) -> dict[str, Any]:
     """Run the demonstration to its end; return its results, which it has also written to a file."""
     done = subprocess.run(
-        [*COMMAND, *options, "--out", str(out), "--json"],
+        [*command, *options, "--out", str(out), "--json"],
         env=environment,
         capture_output=True,
         text=True,

@@ -25,6 +25,7 @@ from scheduler.client.options import JobNumber
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.moving import finish, is_unfinished
+from scheduler.client.sites.sites_file import SitesFile, read_sites
 from scheduler.client.sites.submitting import (
     AcceptedJob,
     OutcomeUnknownError,
@@ -32,7 +33,6 @@ from scheduler.client.sites.submitting import (
     request_of,
     submit_to_best,
 )
-from scheduler.config.sites_file import SitesFile, read_sites
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.text.tables import Table, render
 

@@ -18,7 +18,7 @@ from reshape.errors import ReshapeError
 from reshape.wire import messages as m
 from scheduler.client.asking import list_jobs, service_info
 from scheduler.client.forecasting import quote_of
-from scheduler.config.sites_file import SiteDescription
+from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.forecasts.quotes import Quote
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.interface import SiteRequest

@@ -31,6 +31,7 @@ from scheduler.client.asking import list_jobs
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import at_site
 from scheduler.client.sites.records import LeftJob, RecordError, SubmissionRecord
+from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.client.sites.submitting import (
     AcceptedJob,
     NotReachedError,
@@ -39,7 +40,6 @@ from scheduler.client.sites.submitting import (
     retry,
     send,
 )
-from scheduler.config.sites_file import SiteDescription
 
 
 class StaysError(ReshapeError):

@@ -17,7 +17,7 @@ from scheduler.client.sites.actions import NOT_KNOWN
 from scheduler.client.sites.answers import away_lines
 from scheduler.client.sites.rebalancing import Pass
 from scheduler.client.sites.rebalancing import rebalance as examine
-from scheduler.config.sites_file import read_sites
+from scheduler.client.sites.sites_file import read_sites
 from scheduler.policies.assignment.moves import MoveRules
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment

@@ -29,8 +29,8 @@ from scheduler.client.sites.moving import (
     submission_of,
 )
 from scheduler.client.sites.records import RecordError, SubmissionRecord
+from scheduler.client.sites.sites_file import SiteDescription, SitesFile
 from scheduler.client.sites.submitting import AcceptedJob, OutcomeUnknownError, ranked, request_of
-from scheduler.config.sites_file import SiteDescription, SitesFile
 from scheduler.forecasts.forecast import JobForecast
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.moves import Expectation, MoveRules

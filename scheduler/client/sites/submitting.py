@@ -27,10 +27,10 @@ from reshape.wire import messages as m
 from reshape.wire.client import connect
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
+from scheduler.client.sites.metrics import QUOTED, metric_of
 from scheduler.client.sites.records import RecordError, SubmissionRecord
-from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.metrics import QUOTED, metric_of
 from scheduler.model.events import JobSpec
+from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost
 
 

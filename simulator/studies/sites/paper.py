@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.config.centres_file import CentreDescription
 from scheduler.policies.scenarios import scenario
+from simulator.many_centres.centres_file import CentreDescription
 
 #: Table 8.1: (centre, scenario) -> mean, standard deviation and 95th percentile of the bounded
 #: slowdown, of the slowdown and of the wait (s), with the centres separate.

@@ -111,7 +111,12 @@ def test_psij_submits_looks_up_and_cancels(tmp_path: Path) -> None:
     pytest.importorskip("psij", reason="the extra 'psij' is not installed")
     batch = RecordedBatchSystem(Psij("slurm", tmp_path / "psij"), tmp_path / "jobs")
     wanted = replace(
-        request(tmp_path, "wc -l < $PSIJ_NODEFILE; while [ ! -e end ]; do sleep 0.1; done; exit 3", "slurm.comment=x", nodes=2),
+        request(
+            tmp_path,
+            "wc -l < $PSIJ_NODEFILE; while [ ! -e end ]; do sleep 0.1; done; exit 3",
+            "slurm.comment=x",
+            nodes=2,
+        ),
         name="first",
         processors=2,
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from demo_processes import COMMAND, check_pictures, demo_results, of_the_demo, wait_for_programs
+from demo_processes import check_pictures, demo_results, of_the_demo, wait_for_programs
+
+COMMAND = [sys.executable, "-m", "reshape", "demo", "--processors", "4"]
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def test_the_demo_compares_two_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     out = tmp_path / "out"
-    results = demo_results(out, environment, "--jobs", "4", "--seed", "3")
+    results = demo_results(COMMAND, out, environment, "--jobs", "4", "--seed", "3")
     assert (results["seed"], results["processors"], results["scenario"]) == (3, 4, "steady")
     for name in ("static", "resizable"):
         run = results[name]

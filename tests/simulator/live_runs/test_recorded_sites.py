@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.config.centres_file import CentreDescription
-from scheduler.dispatch.centres import Centres
-from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.metrics import METRICS
+from scheduler.client.sites.metrics import METRICS, metric_of
 from scheduler.model.events import JobSpec
+from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.scenarios import scenario
 from scheduler.virtual_clock.agenda import Agenda
 from scheduler.virtual_clock.loop import EventLoop
 from simulator.engine.centre_jobs import CentreJobs
 from simulator.live_runs.recorded_sites import RecordedSiteJob, RecordedSites, compare_choices
+from simulator.many_centres.centres import Centres
+from simulator.many_centres.centres_file import CentreDescription
 
 EASY = scenario("easy")
 CENTRES = [
@@ -35,7 +35,7 @@ def simulated(metric: str, rows: list[tuple[int, int, float, int]]) -> RecordedS
     specs = [JobSpec(size, run_s * ratio) for _, run_s, ratio, size in rows]
     times = [at + i / 1024 for i, (at, *_) in enumerate(rows)]
     run_s = [float(row[1]) for row in rows]
-    site, agenda = Centres(CENTRES, Dispatcher(METRICS[metric])), Agenda()
+    site, agenda = Centres(CENTRES, Dispatcher(metric_of(metric))), Agenda()
     EventLoop(site, times, specs, agenda, CentreJobs(agenda, run_s, site.cpu_factors)).run()
     jobs = [
         RecordedSiteJob(CENTRES[site.ran_at[i]].name, i, spec, at, at, run)

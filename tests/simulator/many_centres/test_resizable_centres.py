@@ -10,8 +10,8 @@ from test_run_centres import trace_jobs
 
 from reshape.errors import ConfigError
 from reshape.speedup import parse
-from scheduler.config.centres_file import CentreDescription
 from scheduler.policies.scenarios import scenario
+from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.run import rules_named, simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.workloads.resizable_trace import Resizability

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
-from scheduler.config.centres_file import CentreDescription
 from scheduler.core.core import Core
 from scheduler.model.machine import Machine
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 from simulator.engine.engine import Engine
+from simulator.many_centres.centres_file import CentreDescription
 from simulator.many_centres.cutoffs import equal_load
 from simulator.many_centres.run import rules_named, simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule

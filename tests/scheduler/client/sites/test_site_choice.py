@@ -14,8 +14,8 @@ from reshape.wire import messages as m
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
 from scheduler.client.sites.records import LeftJob, SubmissionRecord
+from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.client.sites.submitting import ranked, request_of, retry
-from scheduler.config.sites_file import SiteDescription
 from scheduler.forecasts.quotes import Quote
 
 SUBMISSION = m.Submission(argv=["true"], processors=2, walltime_s=3600.0)

@@ -1,4 +1,4 @@
-"""The complete demo of several sites: real services and MPI programs, no leftovers."""
+"""The demonstration of several sites: real services and MPI programs, no leftovers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_processes import COMMAND, check_pictures, demo_results, of_the_demo, wait_for_programs
+from demo_processes import check_pictures, demo_results, of_the_demo, wait_for_programs
+from paths import EXAMPLES
 from process_words import words_of
 
 from scheduler.node.directory import ServiceDirectory
+
+COMMAND = [sys.executable, str(EXAMPLES / "sites" / "sites_demo.py"), "--processors", "4"]
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def test_the_demo_sends_one_workload_by_each_metric(
 ) -> None:
     out = tmp_path / "out"
     words = ["--sites", "3", "--jobs", "5", "--seed", "3", "--metric", "wait", "--metric", "queue"]
-    results = demo_results(out, environment, *words)
+    results = demo_results(COMMAND, out, environment, *words)
     assert (results["seed"], results["scenario"]) == (3, "easy")
     assert [site["processors"] for site in results["sites"]] == [4, 2, 1]
     assert list(results["metrics"]) == ["wait", "queue"]
@@ -92,7 +95,7 @@ def test_services_of_sites_end_with_the_demo(
     if victim == "a site":
         shutil.rmtree(memory)  # its next start would need it
         assert process.returncode == 1
-        assert errors.startswith("reshape: error: ")
+        assert "sites_demo: error: " in errors
     else:
         assert process.returncode == 128 + signal.SIGINT
     assert "Traceback" not in errors

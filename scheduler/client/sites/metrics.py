@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from scheduler.policies.assignment.by_metric import (
-    LessCostSld,
-    LessJobsInQueue,
-    LessSlowdown,
-    LessTurnaround,
-    LessWaitTime,
-    LessWorkLeft,
-)
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.registry import find
 
-METRICS: dict[str, Assignment] = {
-    "wait": LessWaitTime(),
-    "turnaround": LessTurnaround(),
-    "slowdown": LessSlowdown(),
-    "cost": LessCostSld(),
-    "work": LessWorkLeft(),
-    "queue": LessJobsInQueue(),
+#: Name of a metric -> registered name of its task assignment policy.
+METRICS = {
+    "wait": "less-waittime",
+    "turnaround": "less-turnaround",
+    "slowdown": "less-slowdown",
+    "cost": "less-cost-sld",
+    "work": "less-workleft",
+    "queue": "less-jobsinqueue",
 }
 #: Metrics for which a site must quote a start.
 QUOTED = ("wait", "turnaround", "slowdown", "cost")
@@ -32,5 +25,5 @@ def metric_of(name: str) -> Assignment:
     ------
     ConfigError : there is no such policy.
     """
-    found: Assignment = METRICS[name] if name in METRICS else find("assignment", name)()
-    return found
+    policy: Assignment = find("assignment", METRICS.get(name, name))()
+    return policy

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ConfigError
-from scheduler.config.sites_file import read_sites
+from scheduler.client.sites.sites_file import read_sites
 
 
 def file(folder: Path, text: str) -> Path:

@@ -15,7 +15,6 @@ from math import inf
 
 import msgspec
 
-from scheduler.config.centres_file import CentreDescription
 from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.model.job import Job
@@ -24,6 +23,7 @@ from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
+from simulator.many_centres.centres_file import CentreDescription
 
 
 class WithinCentre(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,9 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler.config.centres_file import CentreDescription
-from scheduler.dispatch.centre import Centre
-from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.model.events import (
     Event,
     JobCancelled,
@@ -32,8 +29,11 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Node
 from scheduler.model.orders import Order, Start, WakeAt
 from scheduler.model.procset import ProcSet
+from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, run_s
 from scheduler.policies.assignment.moves import Expectation, MoveRules
+from simulator.many_centres.centre import Centre
+from simulator.many_centres.centres_file import CentreDescription
 
 
 class Redispatch(msgspec.Struct, frozen=True):

@@ -9,9 +9,7 @@ from math import inf
 
 import msgspec
 
-from scheduler.config.centres_file import CentreDescription
 from scheduler.core.core import Core
-from scheduler.forecasts.expected_start import expected_start, expected_start_of
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.events import Event, JobSpec
@@ -19,6 +17,8 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order
 from scheduler.policies.assignment.interface import SiteRequest
 from scheduler.sites.two_groups import TwoGroupSite
+from simulator.many_centres.centres_file import CentreDescription
+from simulator.many_centres.expected_start import expected_start, expected_start_of
 
 #: Quotes after which the copies of cores are freed: they contain cycles, and the collector of
 #: garbage is off in a simulation (`reshape.collection`).

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 from matplotlib.figure import Figure
 from rich.table import Table
+from sites_workload import KINDS, DemoSite, SiteDemoJob
 
 from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import allocation_spans, measure
 from scheduler.demo.picture import Panel, draw
 from scheduler.demo.report import new_table
-from scheduler.demo.sites.run import SiteRun
-from scheduler.demo.sites.services import DemoSite
-from scheduler.demo.sites.workload import KINDS, SiteDemoJob
+
+
+class SiteRun(NamedTuple):
+    """A run of the workload by one metric.
+
+    Parameters
+    ----------
+    metric : by which the sites were chosen.
+    sites : name of the site of each job, in the order of the workload.
+    jobs : the ended jobs, numbered from 1 in the order of the workload; their processors are
+        numbered within their sites.
+    """
+
+    metric: str
+    sites: list[str]
+    jobs: list[JobInfo]
+
+    def at(self, site: str) -> list[JobInfo]:
+        """Jobs of one site."""
+        return [job for job, name in zip(self.jobs, self.sites, strict=True) if name == site]
 
 
 class SitesRunMetrics(msgspec.Struct, frozen=True):

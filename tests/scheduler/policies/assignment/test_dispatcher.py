@@ -8,7 +8,6 @@ from math import inf
 import pytest
 
 from reshape.errors import ConfigError
-from scheduler.dispatch.dispatcher import Dispatcher, DispatchRules
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.policies.assignment.basic import HomeSite, LessSubmittedJobs, Random
@@ -24,6 +23,7 @@ from scheduler.policies.assignment.by_metric import (
     PerUser,
     Weighted,
 )
+from scheduler.policies.assignment.dispatcher import Dispatcher, DispatchRules
 from scheduler.policies.assignment.interface import SiteRequest
 from scheduler.predictions.estimates import Constant
 

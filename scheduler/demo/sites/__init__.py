@@ -1,1 +1,0 @@
-"""The demonstration of several sites: one workload, sent to the best of several services."""
