@@ -13,7 +13,7 @@ PACKAGES = "redistribution|reshape|scheduler|simulator|apps"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "renames.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 #: `scheduler.core.core`, `simulator.run:run` and the like, with or without an attribute.
 DOTTED = re.compile(rf"`((?:{PACKAGES})(?:[.:]\w+)+)(?:\(.*?\))?`")

@@ -40,12 +40,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))
 
 from service import MOST, SIZE, FirstRanks, Peers, submission, submit
 
-from reshape.wire import messages as m
 from reshape.wire.access import read_access
 from reshape.wire.access_file import AccessFile
 from scheduler.client import background
 from scheduler.client.asking import ask
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 
 #: Goals: seconds in which 1000 agents connect; milliseconds of the p99 of 2000 points per second.
 CONNECT_GOAL_S, POINT_GOAL_MS = 10.0, 20.0

@@ -21,9 +21,9 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from reshape.wire import messages as m
 from scheduler.client import background
 from scheduler.client.asking import ask
+from scheduler.protocol import messages as m
 
 _PROGRAMS = {
     "sbatch": """case "$*" in *--test-only*) echo "sbatch: Job 1 to start" >&2; exit;; esac

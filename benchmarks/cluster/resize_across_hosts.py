@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "cluster"))
 from cluster import Cluster
 
 from reshape.topology import Topology
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 GOAL = 1.5
 PHASES = ("join", "plan", "move", "resume")

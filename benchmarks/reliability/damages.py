@@ -37,11 +37,12 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
-from reshape.wire.codec import decode, encode
+from reshape.wire.codec import encode
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.model.job import FINAL
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
 from scheduler.service.assembly import assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner

@@ -38,11 +38,11 @@ from typing import Any
 
 import numpy as np
 
-from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.client import Client, connect
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import Client, connect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))
 from hostile_attacks import ATTACKS, BY_MANY, UNCOUNTED, Target

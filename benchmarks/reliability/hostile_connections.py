@@ -14,9 +14,9 @@ from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
-from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.client import Client
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import Client
 
 #: Processes that make connections at the same time, and addresses of each.
 PROCESSES, ADDRESSES = 4, 8

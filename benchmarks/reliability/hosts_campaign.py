@@ -51,7 +51,7 @@ from phase_rounds import (
     wrong_remains,
 )
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 FAULTS = ("cut-5", "cut-30", "cut-120", "agent", "host", "service", "service+agent")
 

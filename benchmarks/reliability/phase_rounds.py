@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "cluster")]
 from cluster import Cluster  # noqa: E402
 from hosts import NoHosts  # noqa: E402
 
-from reshape.wire import messages as m  # noqa: E402
+from scheduler.protocol import messages as m  # noqa: E402
 from scheduler.text.tables import Table, render  # noqa: E402
 
 CANNOT_RUN = 77

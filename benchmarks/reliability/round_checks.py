@@ -14,8 +14,8 @@ from isolation import is_isolated
 from round_service import FINAL, PROCESSORS, Service, submit
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.client import background
+from scheduler.protocol import messages as m
 
 #: Seconds for processes and shared memory to be removed after the last job.
 CLEAN_S = 15.0

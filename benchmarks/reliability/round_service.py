@@ -13,9 +13,9 @@ import msgspec
 from faults import Round
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire import messages as m
 from scheduler.client.asking import ask
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 
 HERE = Path(__file__).resolve().parent
 PROCESSORS = 8

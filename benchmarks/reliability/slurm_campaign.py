@@ -54,7 +54,7 @@ from phase_rounds import (
 from slurm_cluster import SlurmCluster
 from slurm_pool import PoolService
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 FAULTS = ("controller", "scancel", "expiry", "late-expiry")
 #: Seconds from the fault to the new end of a Slurm job.

@@ -17,7 +17,7 @@ import msgspec
 from faults import Fault, Round, strike
 from round_service import FINAL, Service
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 #: Seconds after which a job that has not ended counts as hung.
 PATIENCE_S = 60.0

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from service import SIZE, FirstRanks, Peers, service
 
-from reshape.wire import messages as m
 from scheduler.client.asking import service_info
 from scheduler.client.forecasting import bare_submission, expected_starts, quote_of
 from scheduler.compiled import STATE
+from scheduler.protocol import messages as m
 
 RATE = 1000.0
 REPEATS = 5

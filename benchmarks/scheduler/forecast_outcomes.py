@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from reshape.wire import messages as m
 from scheduler.client.asking import ask, list_jobs, wait_for
 from scheduler.client.forecasting import bare_submission, expected_starts
+from scheduler.protocol import messages as m
 
 #: Seconds that the start of a job costs.
 START_S = 0.15

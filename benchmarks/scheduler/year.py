@@ -40,9 +40,7 @@ import psutil
 import zmq
 
 from reshape.errors import ServiceUnavailable
-from reshape.wire import messages as m
-from reshape.wire.client import Client
-from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode
+from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from reshape.wire.outcome import ResizeTimes
 from scheduler.client import background
 from scheduler.client.asking import service_info
@@ -58,6 +56,9 @@ from scheduler.model.events import (
 )
 from scheduler.model.orders import Expand
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import Client
+from scheduler.protocol.codec import decode
 from scheduler.replay.compare import settings_of
 from scheduler.replay.journal_reader import RECORD, SUBMISSION, SUMMARY
 from scheduler.replay.seals import seal, unseal

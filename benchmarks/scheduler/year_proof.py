@@ -41,11 +41,12 @@ from year import (
     write,
 )
 
-from reshape.wire import messages as m
-from reshape.wire.client import Client
-from reshape.wire.codec import decode, encode
+from reshape.wire.codec import encode
 from scheduler.config.settings import JournalConfig
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import Client
+from scheduler.protocol.codec import decode
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.retention import Retention
 

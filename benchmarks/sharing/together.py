@@ -29,12 +29,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
-from reshape.wire import messages as m
 from scheduler.client import background
 from scheduler.client.asking import ask
 from scheduler.client.submission import prepare
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import PenaltyRule, SharedCapacity, SharedNodes, Windows
+from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
 
 NAME = "memory_bandwidth"

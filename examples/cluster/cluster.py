@@ -12,10 +12,10 @@ from types import TracebackType
 
 from hosts import HEAD, NETWORK, Hosts
 
-from reshape.wire import messages as m
 from scheduler.client import background
 from scheduler.client.asking import ask, wait_for
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 
 BIN = Path(sys.executable).parent
 PORT = 7077

@@ -26,11 +26,11 @@ from cluster import Cluster
 from hosts import NoHosts
 
 from reshape.topology import Topology
-from reshape.wire import messages as m
 from scheduler.client.tables import sizes_text
 from scheduler.demo.picture import Panel, draw
 from scheduler.model.procset import ProcSet
 from scheduler.pictures.style import encode
+from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
 
 CANNOT_RUN = 77

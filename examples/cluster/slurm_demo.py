@@ -28,7 +28,7 @@ from hosts import NoHosts
 from slurm_cluster import SlurmCluster
 from slurm_service import SlurmService
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 HOSTS, PROCESSORS = 4, 4
 CONFIG = "deadlines: {node_lost_s: 4, heartbeat_s: 0.5}"

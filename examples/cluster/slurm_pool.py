@@ -9,7 +9,7 @@ from pathlib import Path
 from cluster import Cluster
 from slurm_cluster import SlurmCluster
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 _ADD_S = 60.0
 #: The service has no node of its own.

@@ -32,7 +32,6 @@ from sites_results import (
 from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_workload
 
 from reshape.errors import ReshapeError
-from reshape.wire.messages import JobInfo
 from scheduler.client.asking import list_jobs
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
@@ -43,6 +42,7 @@ from scheduler.client.submission import prepare
 from scheduler.demo.picture import save
 from scheduler.demo.report import as_json, failures, write_json
 from scheduler.demo.run import LONGEST_S, LOOK_S, embedded_service
+from scheduler.protocol.messages import JobInfo
 
 #: Metrics of the demonstration, unless others are given.
 DEFAULT_METRICS = ("wait", "work", "queue")

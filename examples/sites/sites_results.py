@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from sites_workload import KINDS, DemoSite, SiteDemoJob
 
-from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import allocation_spans, measure
 from scheduler.demo.picture import Panel, draw
 from scheduler.demo.report import new_table
+from scheduler.protocol.messages import JobInfo
 
 
 class SiteRun(NamedTuple):

@@ -20,7 +20,7 @@ from reshape.doctor.service_resources import (
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.access import key_fault, read_private
 from reshape.wire.access_file import AccessFile
-from reshape.wire.client import SERVER_FILE, ServerFile, endpoint_of
+from reshape.wire.connection import SERVER_FILE, ServerFile, endpoint_of
 
 #: Files that hold a secret, if they exist.
 SECRETS = ("secret", "journal.db", "journal.db-wal", "journal.db-shm", "journal.mark")

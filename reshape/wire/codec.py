@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from reshape.errors import ProtocolError
-from reshape.wire.messages import Message
+from reshape.wire.messages import ApplicationMessage, MessageBase
+
+M = TypeVar("M")
 
 PROTOCOL = b"reshape/1"
 MAX_REQUEST_BYTES = 16 << 20
@@ -24,21 +26,7 @@ FRAME_FACTOR = 2
 MAX_REQUEST_FRAME_BYTES = FRAME_FACTOR * MAX_REQUEST_BYTES
 
 
-class _StartNumbers(msgspec.Struct, tag="StartGroup"):
-    job: int
-    group: int
-
-
-class _Header(msgspec.Struct):
-    """The part of a message that pairs an answer with it."""
-
-    id: int = 0
-
-
-_header_decoder = msgspec.msgpack.Decoder(_Header)
-_start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 #: Occur in each frame with an infinite or undefined number, and rarely in others: a type byte of
 #: MessagePack, then an exponent of which all bits are set. (`re` finds a first literal byte fast.)
 _MAYBE_NON_FINITE = (
@@ -47,40 +35,57 @@ _MAYBE_NON_FINITE = (
 )
 
 
-def encode(message: Message) -> list[bytes]:
+def encode(message: MessageBase) -> list[bytes]:
     """Encode a message as two frames."""
     return [PROTOCOL, _encoder.encode(message)]
 
 
-def decode(frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES) -> Message:
-    """Decode a message from its two frames.
+class MessageDecoder(Generic[M]):
+    """Decodes messages of the given types.
 
     Parameters
     ----------
-    max_bytes : size of the largest message to accept.
-
-    Raises
-    ------
-    ProtocolError : another version, not two frames, too many bytes, an unknown type, a field of a
-        wrong type, or a number that is not finite. No other error is raised for any frames.
+    types : union of the types.
     """
-    if len(frames) != 2 or not frames[0].startswith(b"reshape/"):
-        raise ProtocolError(f"not a message of this protocol: {len(frames)} frames")
-    header, body = frames
-    if header != PROTOCOL:
-        raise ProtocolError(
-            f"the peer speaks {header[:64].decode(errors='replace')!r}, this side speaks "
-            f"{PROTOCOL.decode()!r}: use the same release on both sides"
-        )
-    if len(body) > max_bytes:
-        raise ProtocolError(f"the message has {len(body)} bytes, at most {max_bytes} are accepted")
-    try:
-        message = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
-        raise ProtocolError(f"malformed message: {error}") from None
-    if may_be_non_finite(body) and (found := _non_finite(msgspec.to_builtins(message))):
-        raise ProtocolError(f"malformed message: {found}")
-    return message
+
+    def __init__(self, types: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(types)
+
+    def __call__(self, frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES) -> M:
+        """Decode a message from its two frames.
+
+        Parameters
+        ----------
+        max_bytes : size of the largest message to accept.
+
+        Raises
+        ------
+        ProtocolError : another version, not two frames, too many bytes, an unknown type, a field of
+            a wrong type, or a number that is not finite. No other error is raised for any frames.
+        """
+        if len(frames) != 2 or not frames[0].startswith(b"reshape/"):
+            raise ProtocolError(f"not a message of this protocol: {len(frames)} frames")
+        header, body = frames
+        if header != PROTOCOL:
+            raise ProtocolError(
+                f"the peer speaks {header[:64].decode(errors='replace')!r}, this side speaks "
+                f"{PROTOCOL.decode()!r}: use the same release on both sides"
+            )
+        if len(body) > max_bytes:
+            raise ProtocolError(
+                f"the message has {len(body)} bytes, at most {max_bytes} are accepted"
+            )
+        try:
+            message = self._decoder.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
+            raise ProtocolError(f"malformed message: {error}") from None
+        if may_be_non_finite(body) and (found := _non_finite(msgspec.to_builtins(message))):
+            raise ProtocolError(f"malformed message: {found}")
+        return message
+
+
+#: Decodes what an application receives, and sends.
+decode_application = MessageDecoder[ApplicationMessage](ApplicationMessage)
 
 
 def may_be_non_finite(packed: bytes) -> bool:
@@ -105,27 +110,3 @@ def _non_finite(value: Any, place: str = "") -> str:
     else:
         return ""
     return next(filter(None, (_non_finite(each, name) for name, each in items)), "")
-
-
-def is_other_release(frames: Sequence[bytes]) -> bool:
-    """Whether frames are a message of this protocol in another version."""
-    return len(frames) > 0 and frames[0].startswith(b"reshape/") and frames[0] != PROTOCOL
-
-
-def request_of(frames: Sequence[bytes]) -> int:
-    """Return the number of a request that cannot be decoded, 0 if it cannot be read."""
-    try:
-        return _header_decoder.decode(frames[1]).id
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
-        return 0
-
-
-def start_of(frames: Sequence[bytes]) -> tuple[int, int] | None:
-    """Job and group that a malformed StartGroup of this version names; None if it names none."""
-    if len(frames) != 2 or frames[0] != PROTOCOL:
-        return None
-    try:
-        start = _start_decoder.decode(frames[1])
-    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError):
-        return None
-    return start.job, start.group

@@ -14,11 +14,12 @@ from typing import TypeAlias
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.topology import Topology
-from reshape.wire.client import Client, connect
-from reshape.wire.codec import MAX_REQUEST_BYTES
+from reshape.wire.codec import MAX_REQUEST_BYTES, decode_application
+from reshape.wire.connection import Connection, located
 from reshape.wire.identity import Identity
 from reshape.wire.messages import (
     Abandon,
+    ApplicationMessage,
     AtResizePoint,
     Connect,
     Done,
@@ -29,7 +30,6 @@ from reshape.wire.messages import (
     Join,
     JoinPort,
     Leave,
-    Message,
     Proceed,
     ProgramFault,
     ResizeReport,
@@ -60,19 +60,18 @@ class Link:
 
     def __init__(self, who: Identity) -> None:
         self._who = who
-        self._opened: Client | None = None
+        self._opened: Connection[ApplicationMessage] | None = None
         self._answers = True  # whether the service answered the last request
-        self._unconfirmed: list[Message] = []  # repeated until the service answers Done
-        self._sent: dict[int, Message] = {}  # the unconfirmed messages by the id of each sending
+        # Messages that are repeated until the service answers Done, and by the id of each sending.
+        self._unconfirmed: list[ApplicationMessage] = []
+        self._sent: dict[int, ApplicationMessage] = {}
 
     @property
-    def _client(self) -> Client:
+    def _client(self) -> Connection[ApplicationMessage]:
         if self._opened is None:
             server = self._who.server
-            if server.startswith("/"):
-                self._opened = connect(server, MAX_REQUEST_BYTES)
-            else:
-                self._opened = Client(server, max_bytes=MAX_REQUEST_BYTES)
+            endpoint, access = located(server) if server.startswith("/") else (server, None)
+            self._opened = Connection(endpoint, access, decode_application, MAX_REQUEST_BYTES)
         return self._opened
 
     def hello(self, size: int, topology: Topology | None) -> Welcome | None:
@@ -259,7 +258,7 @@ class Link:
         self._opened.close(linger_s=ANSWER_LIMIT_S)
         self._opened = None
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: ApplicationMessage) -> None:
         """Send a message now, and again until the service confirms it."""
         self._unconfirmed.append(message)
         try:
@@ -273,7 +272,7 @@ class Link:
         for message in self._unconfirmed:
             self._sent[self._client.send(message, timeout)] = message
 
-    def _receive(self, until: float) -> Message | None:
+    def _receive(self, until: float) -> ApplicationMessage | None:
         """Receive the next message before `until` (monotonic clock); Done confirms a message."""
         message = self._client.receive(until - time.monotonic())
         confirmed = (

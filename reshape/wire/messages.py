@@ -1,4 +1,4 @@
-"""The messages between applications, commands, agents and the service.
+"""The messages between the processes of a job and the service, and what all messages share.
 
 The `type` of a message names its class (:mod:`reshape.wire.codec` encodes it). A request has an
 `id`, which its answer repeats. The answer to a peer of another version, and to an unknown or
@@ -6,99 +6,24 @@ malformed message, is :class:`Failure`.
 
     from an application       Hello, AtResizePoint, JoinPort, ResizeReport, Facts, ProgramFault
     from a joining group      GroupReady, repeated until the answer is Connect or Abandon
-    from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
-                              heartbeat
-    to a node agent           StartGroup, StartProxy, KillGroup, ForgetGroups, ReportEnd, WatchJoin,
-                              CancelAccept, SweepJob, AgentStop
-    from commands             Submit, CheckSubmission, RequestQuote, ForecastStarts, ForecastJob,
-                              Cancel, Withdraw, ReadSubmission, ListJobs, Explain, Wait, ServerInfo,
-                              ListNodes, ChangeNode, RemoveNode, CreateReservation,
-                              CancelReservation, ListReservations, AddPool, ListPools, ChangePool,
-                              Stop
+
+`scheduler.protocol.messages` has the messages of commands and agents, too.
 """
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-from reshape.wire.agent_messages import (
-    AgentArrival,
-    AgentHello,
-    AgentSettings,
-    AgentStop,
-    CancelAccept,
-    ForgetGroups,
-    GroupStatus,
-    KillGroup,
-    ReportEnd,
-    StartGroup,
-    StartProxy,
-    SweepJob,
-    WatchJoin,
-)
-from reshape.wire.application_messages import (
-    Abandon,
-    AtResizePoint,
-    Connect,
-    Facts,
-    GroupReady,
-    Hello,
-    Join,
-    JoinPort,
-    Leave,
-    Proceed,
-    ProgramFault,
-    ResizeReport,
-    Welcome,
-)
-from reshape.wire.command_messages import (
-    Cancel,
-    CheckSubmission,
-    Explain,
-    Explanation,
-    ForecastJob,
-    ForecastResult,
-    ForecastStarts,
-    Info,
-    JobInfo,
-    Jobs,
-    ListJobs,
-    OpenMode,
-    Placement,
-    RankPlace,
-    ReadSubmission,
-    RecordedSubmission,
-    RequestQuote,
-    ResizeInfo,
-    ServerInfo,
-    Stop,
-    Story,
-    Submission,
-    Submit,
-    Submitted,
-    Wait,
-    Withdraw,
-)
-from reshape.wire.machine_messages import (
-    AddPool,
-    AllocationInfo,
-    CancelReservation,
-    ChangeNode,
-    ChangePool,
-    CreateReservation,
-    ListNodes,
-    ListPools,
-    ListReservations,
-    NodeInfo,
-    Nodes,
-    PoolAdded,
-    PoolInfo,
-    PoolList,
-    RemoveNode,
-    ReservationInfo,
-    Reservations,
-)
-from reshape.wire.message_base import MessageBase
+import msgspec
+
+from reshape.topology import Topology
+from reshape.wire.outcome import ResizeTimes
+
+
+class MessageBase(msgspec.Struct, tag=True, kw_only=True):
+    """Base of all messages; `id` pairs an answer with its request."""
+
+    id: int = 0
 
 
 class Done(MessageBase):
@@ -111,13 +36,146 @@ class Failure(MessageBase):
     message: str
 
 
-Message: TypeAlias = (
+# ---------------------------------------------------------------- application -> service
+
+
+class Hello(MessageBase):
+    """The first group of a job, or a restarted one, has started on `size` processes."""
+
+    job: int
+    group: int
+    token: str
+    size: int
+    pid: int
+    topology: Topology | None = None
+
+
+class ResizeReport(MessageBase):
+    """The application has committed a resize (`ok`), or rolled it back for the reason `why`."""
+
+    job: int
+    token: str
+    serial: int
+    ok: bool
+    why: str = ""
+    times: ResizeTimes = ResizeTimes()
+
+
+class AtResizePoint(MessageBase):
+    """The job is at a resize point; answered by Proceed, Join or Leave.
+
+    Attributes
+    ----------
+    epoch : serial number of the last committed resize (0: none). It shows the service whether a
+        resize was committed, even if the report was lost.
+    registered_bytes : data that a resize has to move, over all processes; it determines how long a
+        resize may take.
+    iteration : number of finished iterations.
+    iteration_s : mean time of the iterations since the last request (:mod:`reshape.wire.pace`).
+    iterations : number of all iterations of the job; 0 if not known.
+    """
+
+    job: int
+    token: str
+    epoch: int
+    size: int
+    registered_bytes: int
+    iteration: int
+    iteration_s: float
+    topology: Topology | None = None
+    iterations: int = 0
+
+
+class JoinPort(MessageBase):
+    """The job has opened an MPI port, on which it is about to accept a group.
+
+    Attributes
+    ----------
+    serial : number of the resize; 0 at a restart.
+    group : group that is accepted at a restart; 0 in a resize.
+    """
+
+    job: int
+    token: str
+    serial: int
+    port: str
+    group: int = 0
+
+
+class Facts(MessageBase):
+    """Facts of the program's result, such as `verified` or `residual`."""
+
+    job: int
+    token: str
+    facts: dict[str, bool | int | float | str]
+
+
+class ProgramFault(MessageBase):
+    """The program of a group ends with an error, which `why` describes in one line."""
+
+    job: int
+    group: int
+    token: str
+    why: str
+
+
+class GroupReady(MessageBase):
+    """A group waits for a port: it has registered its arrays and joins, or the job restarts."""
+
+    job: int
+    group: int
+    token: str
+    size: int
+    pid: int
+
+
+# ---------------------------------------------------------------- service -> application
+
+
+class Welcome(MessageBase):
+    """Answer to Hello; `topology` is that of the submission, None if it has none.
+
+    `resizable` says whether the job was submitted as one that may be resized.
+    """
+
+    topology: Topology | None = None
+    verify: bool = False
+    resizable: bool = False
+
+
+class Proceed(MessageBase):
+    """Continue with the next iteration."""
+
+
+class Join(MessageBase):
+    """Expand by this group now: open a port, send JoinPort, accept, merge, move the data."""
+
+    serial: int
+    group: int
+    size: int
+
+
+class Leave(MessageBase):
+    """Contract by these groups now: move their data to the others, commit; end the groups."""
+
+    serial: int
+    groups: list[int]
+
+
+class Connect(MessageBase):
+    """A joining group must connect to this port."""
+
+    port: str
+
+
+class Abandon(MessageBase):
+    """A joining group is not needed any more and must end."""
+
+    why: str
+
+
+ApplicationMessage: TypeAlias = (
     Hello
-    | AddPool
-    | ChangePool
-    | ListPools
-    | PoolAdded
-    | PoolList
     | AtResizePoint
     | JoinPort
     | ResizeReport
@@ -130,120 +188,6 @@ Message: TypeAlias = (
     | Leave
     | Connect
     | Abandon
-    | AgentHello
-    | AgentArrival
-    | AgentSettings
-    | StartGroup
-    | StartProxy
-    | KillGroup
-    | ForgetGroups
-    | ReportEnd
-    | WatchJoin
-    | CancelAccept
-    | SweepJob
-    | AgentStop
-    | Submit
-    | CheckSubmission
-    | Submitted
-    | ForecastStarts
-    | ForecastJob
-    | RequestQuote
-    | ForecastResult
-    | Cancel
-    | Withdraw
-    | ReadSubmission
-    | RecordedSubmission
-    | ListJobs
-    | Jobs
-    | Explain
-    | Explanation
-    | Wait
-    | ServerInfo
-    | Info
-    | ListNodes
-    | Nodes
-    | ChangeNode
-    | RemoveNode
-    | CreateReservation
-    | CancelReservation
-    | ListReservations
-    | Reservations
-    | Stop
     | Done
     | Failure
 )
-
-__all__ = [
-    "Abandon",
-    "AddPool",
-    "AgentArrival",
-    "AgentHello",
-    "AgentSettings",
-    "AgentStop",
-    "AllocationInfo",
-    "AtResizePoint",
-    "Cancel",
-    "CancelAccept",
-    "CancelReservation",
-    "ChangeNode",
-    "ChangePool",
-    "CheckSubmission",
-    "Connect",
-    "CreateReservation",
-    "Done",
-    "Explain",
-    "Explanation",
-    "Facts",
-    "Failure",
-    "ForecastJob",
-    "ForecastResult",
-    "ForecastStarts",
-    "ForgetGroups",
-    "GroupReady",
-    "GroupStatus",
-    "Hello",
-    "Info",
-    "JobInfo",
-    "Jobs",
-    "Join",
-    "JoinPort",
-    "KillGroup",
-    "Leave",
-    "ListJobs",
-    "ListNodes",
-    "ListPools",
-    "ListReservations",
-    "Message",
-    "NodeInfo",
-    "Nodes",
-    "OpenMode",
-    "Placement",
-    "PoolAdded",
-    "PoolInfo",
-    "PoolList",
-    "Proceed",
-    "ProgramFault",
-    "RankPlace",
-    "ReadSubmission",
-    "RecordedSubmission",
-    "RemoveNode",
-    "ReportEnd",
-    "RequestQuote",
-    "ReservationInfo",
-    "Reservations",
-    "ResizeInfo",
-    "ResizeReport",
-    "ServerInfo",
-    "StartGroup",
-    "StartProxy",
-    "Stop",
-    "Story",
-    "Submission",
-    "Submit",
-    "Submitted",
-    "SweepJob",
-    "Wait",
-    "WatchJoin",
-    "Welcome",
-    "Withdraw",
-]

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire.client import Client, connect, endpoint_of, is_access_file
-from reshape.wire.messages import Info, JobInfo, Jobs, ListJobs, Message, ServerInfo, Wait
+from reshape.wire.connection import endpoint_of, is_access_file
+from scheduler.protocol.client import Client, connect
+from scheduler.protocol.messages import Info, JobInfo, Jobs, ListJobs, Message, ServerInfo, Wait
 
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
 ASK_AGAIN_S = 5.0

@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire.client import connect, is_access_file
-from reshape.wire.messages import Done, Failure, Info, ServerInfo, Stop
+from reshape.wire.connection import is_access_file
 from scheduler.client.asking import service_info
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol.client import connect
+from scheduler.protocol.messages import Done, Failure, Info, ServerInfo, Stop
 
 START_S = 60.0  # an idle machine needs less than 1 s, and a loaded one 20 s
 #: Seconds between two messages about a service that does not answer yet.

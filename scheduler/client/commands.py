@@ -16,7 +16,6 @@ import msgspec
 from reshape.cli.helptext import example
 from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire import messages as m
 from scheduler.client import tables
 from scheduler.client.asking import ask, list_jobs, number_of, service_info, wait_for
 from scheduler.client.background import start
@@ -39,6 +38,7 @@ from scheduler.client.options import (
 )
 from scheduler.client.pool.commands import paused_sentences
 from scheduler.client.sites import actions
+from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
 from scheduler.text.tables import render
 from scheduler.text.times import format_moment

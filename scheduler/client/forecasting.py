@@ -13,11 +13,11 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from reshape.wire import messages as m
 from scheduler.client.asking import ask, list_jobs
 from scheduler.forecasts.forecast import JobForecast
 from scheduler.forecasts.quotes import Quote, Waiting
 from scheduler.model.job import JobState
+from scheduler.protocol import messages as m
 from scheduler.text.counts import counted
 from scheduler.text.tables import Table
 from scheduler.text.times import format_moment, format_time

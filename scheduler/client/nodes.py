@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from reshape.cli.helptext import example
-from reshape.wire import messages as m
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
+from scheduler.protocol import messages as m
 from scheduler.text.counts import listed
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment

@@ -10,7 +10,6 @@ import msgspec
 from reshape.cli.helptext import example
 from reshape.cli.options import WholeRange
 from reshape.errors import ReshapeError, nearest
-from reshape.wire import messages as m
 from scheduler.client.asking import ask
 from scheduler.client.options import (
     LaterMoment,
@@ -19,6 +18,7 @@ from scheduler.client.options import (
     parsable_option,
     service_option,
 )
+from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time

@@ -12,11 +12,11 @@ from reshape.checkpoints.directory import RESTART_VARIABLE, checkpoints_to_resta
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from reshape.wire.identity import IDENTITY_VARIABLES
-from reshape.wire.messages import OpenMode, Placement, Submission
 from scheduler.client.tables import plain_name
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_around, in_own_folder
 from scheduler.node.job_folders import MEMORY
+from scheduler.protocol.messages import OpenMode, Placement, Submission
 from scheduler.text.output_names import check_output_name
 
 OUTPUT = "reshape-%{JOB_ID}.out"

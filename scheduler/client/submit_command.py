@@ -11,9 +11,7 @@ import click
 from reshape.cli.helptext import example
 from reshape.cli.options import FiniteRange, WholeRange
 from reshape.speedup import FORMS
-from reshape.wire import messages as m
-from reshape.wire.client import is_access_file
-from reshape.wire.command_messages import DEFAULT_WALLTIME_S
+from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask
 from scheduler.client.bulk.submission_file import ranges, read_submissions, submit_all
 from scheduler.client.commands import echo_json, end_with, wait_until
@@ -30,6 +28,8 @@ from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.job import JobState
+from scheduler.protocol import messages as m
+from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.text.counts import noun
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

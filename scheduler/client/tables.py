@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from textwrap import indent
 
-from reshape.wire.messages import Info, JobInfo, ResizeInfo
 from scheduler.model.procset import ProcSet
+from scheduler.protocol.messages import Info, JobInfo, ResizeInfo
 from scheduler.text.counts import counted
 from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render

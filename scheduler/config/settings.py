@@ -8,7 +8,6 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from reshape.errors import ConfigError, nearest
-from reshape.wire.command_messages import DEFAULT_WALLTIME_S
 from scheduler.config.machine_file import Launcher
 from scheduler.model.machine import Machine, Node
 from scheduler.model.network import Network
@@ -18,6 +17,7 @@ from scheduler.policies.containment import Report
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
+from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
 from scheduler.sites.two_groups import TwoGroupSite
 
 Value: TypeAlias = bool | int | float | str | None

@@ -14,7 +14,6 @@ from rich.console import Console
 from reshape.cli.helptext import example
 from reshape.cli.options import WholeRange
 from reshape.errors import ConfigError
-from reshape.wire.messages import JobInfo
 from scheduler.demo.metrics import RunMetrics, measure
 from scheduler.demo.picture import Panel, draw, save
 from scheduler.demo.progress import RunProgress
@@ -22,6 +21,7 @@ from scheduler.demo.report import Results, as_json, failures, print_report, writ
 from scheduler.demo.run import run_workload
 from scheduler.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
 from scheduler.policies.scenarios import scenario as find_scenario
+from scheduler.protocol.messages import JobInfo
 
 STATIC = "easy"
 RESIZABLE = "steady"

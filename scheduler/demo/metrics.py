@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from reshape.wire.messages import JobInfo, ResizeInfo
 from scheduler.model.procset import ProcSet
+from scheduler.protocol.messages import JobInfo, ResizeInfo
 
 
 class PauseMs(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reshape.wire.messages import JobInfo, Jobs
 from scheduler.client.tables import running_s, sizes_text
 from scheduler.model.procset import ProcSet
+from scheduler.protocol.messages import JobInfo, Jobs
 
 PLAIN_EVERY_S = 5.0
 

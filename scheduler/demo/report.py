@@ -11,10 +11,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from reshape.wire.messages import JobInfo
 from scheduler.client.tables import sizes_text
 from scheduler.demo.metrics import RunMetrics, is_verified
 from scheduler.demo.workload import SYNTHETIC, DemoJob
+from scheduler.protocol.messages import JobInfo
 
 TAIL = 15
 LIMITS = (

@@ -14,12 +14,13 @@ from pathlib import Path
 import psutil
 
 from reshape.errors import ReshapeError
-from reshape.wire.client import Client, endpoint_of
-from reshape.wire.messages import JobInfo, Jobs, ListJobs, Submit, Submitted
+from reshape.wire.connection import endpoint_of
 from scheduler.client.background import start, stop
 from scheduler.client.submission import prepare
 from scheduler.demo.workload import DemoJob
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol.client import Client
+from scheduler.protocol.messages import JobInfo, Jobs, ListJobs, Submit, Submitted
 
 LOOK_S = 0.25
 #: Time limit of a run in seconds; the default workload takes about a minute.

@@ -1,8 +1,8 @@
 """The agent of a node: its connection to the service, and its loop (PRIO 2, System Monitor).
 
 An agent makes no scheduling decisions. Once a second, and at every change, it reports all groups
-of its node (:class:`~reshape.wire.messages.AgentHello`). The service compares the report with the
-scheduler state and answers with commands, which may be repeated without harm
+of its node (:class:`~scheduler.protocol.messages.AgentHello`). The service compares the report with
+the scheduler state and answers with commands, which may be repeated without harm
 (:mod:`scheduler.node.groups.node_groups` carries them out). The agent continues without the
 service, so that a restarted service finds its jobs.
 
@@ -27,9 +27,8 @@ import zmq
 
 from reshape.errors import ProtocolError
 from reshape.files.private_folder import make_private
-from reshape.wire import messages as m
-from reshape.wire.client import use_keys
-from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, decode, encode, is_other_release, start_of
+from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
+from reshape.wire.connection import use_keys
 from scheduler.launchers.cores import cores
 from scheduler.launchers.prctl import become_subreaper
 from scheduler.node.directory import ServiceDirectory
@@ -39,6 +38,8 @@ from scheduler.node.groups.processes import wake_on_child
 from scheduler.node.groups.stand_ins import STAND_IN_S
 from scheduler.node.host_place import HostPlace
 from scheduler.node.logs import RefusalLog
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode, is_other_release, start_of
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """An agent on a host that does not have the directory of its service.
 
 The agent reaches the service over TCP with an access file of the role agent. First it asks how to
-serve its node (:class:`~reshape.wire.messages.AgentArrival`), until the service answers. The name
-of the folder for shared memory is random and the same on all hosts, so that paths in it, which are
-in the environment of a job's processes, hold on every host.
+serve its node (:class:`~scheduler.protocol.messages.AgentArrival`), until the service answers. The
+name of the folder for shared memory is random and the same on all hosts, so that paths in it, which
+are in the environment of a job's processes, hold on every host.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 
 from reshape.errors import ServiceUnavailable
 from reshape.files.private_folder import make_private
-from reshape.wire import messages as m
 from reshape.wire.access import write_private
 from reshape.wire.access_file import AccessFile
-from reshape.wire.client import Client
 from scheduler.node.job_folders import MEMORY, JobFolders
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import Client
 
 log = logging.getLogger(__name__)
 

@@ -24,10 +24,10 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire.codec import may_be_non_finite
-from reshape.wire.messages import Submission
 from scheduler.model.events import Event, ResizePoint
 from scheduler.model.job import Job
 from scheduler.model.orders import Order, Reason, WakeAt
+from scheduler.protocol.messages import Submission
 from scheduler.replay.seals import unseal
 from scheduler.state.records import SiteRecord, decode_job, decode_site
 from scheduler.text.times import format_moment

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from reshape.wire import messages as m
 from scheduler.batch_systems.interface import BatchSystem
 from scheduler.batch_systems.psij_system import ID_EXPRESSIONS, PREFIX, Psij
 from scheduler.batch_systems.recorded import RecordedBatchSystem
 from scheduler.batch_systems.slurm import Slurm
 from scheduler.config.settings import ServeConfig, reserved
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import AdvanceReservations
 from scheduler.service.components.application_scheduler import ApplicationScheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 from scheduler.service.permissions import Sender
 from scheduler.text.plain import plain
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape.errors import PermissionDenied
-from reshape.wire import messages as m
 from reshape.wire.access_file import AccessRole
+from scheduler.protocol import messages as m
 
 _PEOPLE: frozenset[AccessRole] = frozenset(("administrator", "user"))
 _JOB: frozenset[AccessRole] = frozenset(("job",))

@@ -12,11 +12,12 @@ from importlib.metadata import version
 import msgspec
 
 from reshape.errors import PermissionDenied, ProtocolError, ReshapeError
-from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.codec import MAX_ANSWER_BYTES, decode, encode, request_of
+from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from scheduler.model.events import JobCancelled, JobStarted
 from scheduler.model.job import FINAL, JobState
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode, request_of
 from scheduler.service import audit
 from scheduler.service.assembly import Components
 from scheduler.service.bounded_log import BoundedLog

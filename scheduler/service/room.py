@@ -12,8 +12,8 @@ import time
 from typing import TypeAlias
 
 from reshape.errors import ProtocolError
-from reshape.wire import messages as m
-from reshape.wire.codec import decode
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
 from scheduler.service.permissions import Sender
 
 log = logging.getLogger(__name__)

@@ -25,12 +25,12 @@ import msgspec
 import zmq
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
-from reshape.wire.client import ServerFile
 from reshape.wire.codec import encode
+from reshape.wire.connection import ServerFile
 from scheduler.config.settings import ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.hangup import survive_hangup
+from scheduler.protocol import messages as m
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver

@@ -19,7 +19,6 @@ import numpy as np
 
 from reshape.errors import ReshapeError
 from reshape.speedup import Formula, Prio, Tabulated
-from reshape.wire.messages import Submission
 from reshape.wire.pace import ASK_EVERY_S
 from scheduler.model.events import (
     JobSpec,
@@ -32,6 +31,7 @@ from scheduler.model.events import (
 from scheduler.model.job import FINAL, Job, Resize
 from scheduler.model.orders import Contract, Expand
 from scheduler.policies.scenario import Scenario
+from scheduler.protocol.messages import Submission
 from scheduler.replay.compare import initial_core, replay
 from scheduler.replay.journal_reader import Batch
 from scheduler.sites.two_groups import TwoGroupSite

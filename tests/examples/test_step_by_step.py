@@ -12,7 +12,7 @@ from driver import Driver, run
 from paths import ROOT, SUPPORT
 
 from reshape.files.restart_file import RESTART_FILE
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 STEPS = sorted((ROOT / "examples" / "step_by_step").glob("*.py"))
 PLAIN, APPLICATION, REGISTERED, SAFE = STEPS

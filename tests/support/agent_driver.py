@@ -16,9 +16,10 @@ import psutil
 import zmq
 from waiting import LIMIT_S
 
-from reshape.wire import messages as m
-from reshape.wire.codec import decode, encode
+from reshape.wire.codec import encode
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
 
 _SCRIPT = """
 import sys

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import zmq
 
-from reshape.wire.codec import decode
-from reshape.wire.messages import Message
+from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import Message
 
 Answer = Callable[[Message], list[list[bytes]]]  # a request in, frames out
 

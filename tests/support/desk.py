@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import zmq
 
-from reshape.wire import messages as m
-from reshape.wire.client import ServerFile
 from reshape.wire.codec import encode
+from reshape.wire.connection import ServerFile
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 from scheduler.service.assembly import assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender, owner

@@ -20,9 +20,10 @@ import zmq
 from paths import SUPPORT
 
 from reshape.mpi import clean_environment, mpiexec_path
-from reshape.wire import messages as m
-from reshape.wire.codec import decode, encode
+from reshape.wire.codec import encode
 from scheduler.node.groups import mpi_memory
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
 
 JOB, TOKEN = 7, "secret"
 TIMEOUT_S = 60.0

@@ -10,7 +10,7 @@ from hosts import Hosts, NoHosts
 from paths import SUPPORT
 from told import end_file
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 
 def skip_without_hosts() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshape.wire.messages import JobInfo
+from scheduler.protocol.messages import JobInfo
 
 #: Origin of the times, Unix seconds.
 T = 1000.0

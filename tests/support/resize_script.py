@@ -49,11 +49,11 @@ from unittest import mock
 import msgspec
 from core_script import order_line, read_words
 
-from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.config.settings import Deadlines, NodeConfig, ServeConfig
 from scheduler.model.events import ResizePoint, Wakeup
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 from scheduler.service.assembly import Components, assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner

@@ -12,12 +12,12 @@ import click
 
 from reshape.cli.helptext import example
 from reshape.cli.lazy_group import FAILED
-from reshape.wire import messages as m
 from reshape.wire.access import read_access
-from reshape.wire.client import is_access_file
+from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask_all, list_jobs, number_of
 from scheduler.client.options import JobNumber, service_option, sites_option
 from scheduler.client.sites.actions import SiteJob, place_of
+from scheduler.protocol import messages as m
 
 
 class JobRange(NamedTuple):

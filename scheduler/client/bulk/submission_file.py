@@ -17,11 +17,11 @@ import click
 
 from reshape.cli.suggestions import unknown_word
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire import messages as m
-from reshape.wire.client import is_access_file
+from reshape.wire.connection import is_access_file
 from scheduler.client.asking import ask_all
 from scheduler.client.submission import check_places
 from scheduler.model.intervals import joined
+from scheduler.protocol import messages as m
 from scheduler.text.counts import counted, noun
 
 #: Errors that one message quotes.

@@ -11,10 +11,10 @@ import msgspec
 
 from reshape.cli.helptext import example
 from reshape.errors import ReshapeError, nearest
-from reshape.wire import messages as m
 from scheduler.client.asking import ask
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.pools.options import KEYS, check_pool_name, parse_pool_options
+from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
 from scheduler.text.times import format_moment, format_time
 

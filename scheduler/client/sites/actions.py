@@ -17,7 +17,6 @@ import click
 import msgspec
 
 from reshape.errors import ReshapeError, nearest
-from reshape.wire import messages as m
 from scheduler.client import tables
 from scheduler.client.asking import list_jobs
 from scheduler.client.forecasting import duration, moment
@@ -34,6 +33,7 @@ from scheduler.client.sites.submitting import (
     submit_to_best,
 )
 from scheduler.policies.assignment.interface import SiteRequest, cost
+from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
 
 #: Exit codes of `submit --sites`.

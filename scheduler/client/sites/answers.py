@@ -15,13 +15,13 @@ from typing import TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.client.asking import list_jobs, service_info
 from scheduler.client.forecasting import quote_of
 from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.forecasts.quotes import Quote
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.interface import SiteRequest
+from scheduler.protocol import messages as m
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ no site takes the job                the record keeps the submission until one d
 no answer comes by the deadline      the next attempt repeats the same request at the same site
 ===================================  ==============================================================
 
-A withdrawal is atomic at the service and may be repeated (`reshape.wire.messages.Withdraw`), like a
-submission with its key. Each move has a submission key of its own, since a site to which a job
-returns still has the withdrawn job under the earlier key.
+A withdrawal is atomic at the service and may be repeated (`scheduler.protocol.messages.Withdraw`),
+like a submission with its key. Each move has a submission key of its own, since a site to which a
+job returns still has the withdrawn job under the earlier key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from collections.abc import Sequence
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.client.asking import list_jobs
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import at_site
@@ -40,6 +39,7 @@ from scheduler.client.sites.submitting import (
     retry,
     send,
 )
+from scheduler.protocol import messages as m
 
 
 class StaysError(ReshapeError):

@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire.messages import JobInfo, Submission
 from scheduler.client.asking import list_jobs
 from scheduler.client.forecasting import expected_starts
 from scheduler.client.sites import records
@@ -34,6 +33,7 @@ from scheduler.client.sites.submitting import AcceptedJob, OutcomeUnknownError, 
 from scheduler.forecasts.forecast import JobForecast
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.moves import Expectation, MoveRules
+from scheduler.protocol.messages import JobInfo, Submission
 
 #: "unknown": a site did not answer, or the record of a begun move cannot be written; "unplaced": no
 #: site has the job now.

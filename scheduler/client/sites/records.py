@@ -32,7 +32,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import remove_drafts, write_durably
-from reshape.wire.messages import Submission
+from scheduler.protocol.messages import Submission
 
 VARIABLE = "RESHAPE_SUBMISSIONS"
 #: Records of accepted submissions are removed when they are older than this, in seconds.

@@ -23,8 +23,6 @@ from typing import NamedTuple
 import msgspec
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
-from reshape.wire import messages as m
-from reshape.wire.client import connect
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_site
 from scheduler.client.sites.metrics import QUOTED, metric_of
@@ -32,6 +30,8 @@ from scheduler.client.sites.records import RecordError, SubmissionRecord
 from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import connect
 
 
 class OutcomeUnknownError(ReshapeError):

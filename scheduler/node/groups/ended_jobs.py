@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from reshape.wire import messages as m
 from scheduler.node.groups.processes import GroupProcesses, ProcessTree
+from scheduler.protocol import messages as m
 
 #: Ends that an agent keeps; the oldest are dropped first.
 MOST_ENDED = 10_000

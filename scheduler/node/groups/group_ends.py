@@ -15,11 +15,11 @@ import signal
 
 import msgspec
 
-from reshape.wire.agent_messages import Fault
 from scheduler.launchers.local import MpiexecStart
 from scheduler.launchers.rank_reports import RankFailure
 from scheduler.launchers.starter import CANNOT_START, NO_ROOM
 from scheduler.node.groups import mpi_memory
+from scheduler.protocol.agent_messages import Fault
 
 
 class GroupEnd(msgspec.Struct, frozen=True):

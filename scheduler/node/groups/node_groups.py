@@ -17,7 +17,6 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.files.restart_file import has_restart_point
-from reshape.wire import messages as m
 from scheduler.launchers import own_folders
 from scheduler.launchers.cores import binding_text
 from scheduler.launchers.local import (
@@ -37,6 +36,7 @@ from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.processes import AGENT_VARIABLE, GroupProcesses, ProcessTree
 from scheduler.node.groups.stand_ins import StandIns
 from scheduler.node.job_folders import JobFolders
+from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from reshape.wire import messages as m
 from scheduler.launchers.local import MpiexecStart
 from scheduler.node.groups import mpi_memory
 from scheduler.node.groups.group_ends import GroupEnd, end_of
 from scheduler.node.groups.output_end import OutputEnd
 from scheduler.node.groups.proc import stat_of
+from scheduler.protocol import messages as m
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"

@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Iterable
 
-from reshape.wire import messages as m
 from scheduler.launchers.local import start_mpiexec
 from scheduler.node.groups.mpi_files import MpiFiles
 from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
+from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
-from reshape.wire.command_messages import DEFAULT_WALLTIME_S
-from reshape.wire.messages import Submission
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.launchers.arguments import check_arguments
 from scheduler.launchers.own_folders import folder_named, in_own_folder
 from scheduler.model.events import JobSpec
 from scheduler.policies.containment import Report
+from scheduler.protocol.command_messages import DEFAULT_WALLTIME_S
+from scheduler.protocol.messages import Submission
 from scheduler.text.output_names import check_output_name
 from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text
 from scheduler.text.times import format_time

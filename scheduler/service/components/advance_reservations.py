@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reshape.errors import ReshapeError, nearest
-from reshape.wire import messages as m
 from scheduler.model.events import JobSpec, ReservationCancelled, ReservationRequested
 from scheduler.model.orders import Order, Refuse
+from scheduler.protocol import messages as m
 from scheduler.service.record.clock import Clock
 from scheduler.service.record.explanations import because
 from scheduler.sites.two_groups import TwoGroupSite

@@ -8,10 +8,10 @@ import secrets
 import msgspec
 
 from reshape.errors import PermissionDenied, ReshapeError
-from reshape.wire import messages as m
 from scheduler.model.events import Event, JobCancelled, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.procset import ProcSet
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import Facts, lost_submission
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import check_reservation

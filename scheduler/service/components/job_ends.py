@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from reshape.wire import messages as m
 from scheduler.launchers.starter import CANNOT_START
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
 from scheduler.model.job import FINAL, RESIZING, Job, JobState
+from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from reshape.wire import messages as m
 from scheduler.config.settings import Binding
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.record.descriptions import output_path

@@ -14,11 +14,11 @@ import logging
 from collections.abc import Iterable
 
 from reshape.errors import ReshapeError, nearest
-from reshape.wire import messages as m
 from scheduler.model.events import DrainChanged, Event, NodeLost, NodeRemoved
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
+from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
 from scheduler.sites.site import Site
 from scheduler.text.counts import listed

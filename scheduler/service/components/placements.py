@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from itertools import chain, zip_longest
 
-from reshape.wire import messages as m
 from scheduler.config.settings import Binding
 from scheduler.launchers.cores import cpus_of_processors
 from scheduler.model.job import Job
+from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.sites.site import Site
 

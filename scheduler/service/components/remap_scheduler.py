@@ -20,11 +20,11 @@ from math import inf
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from reshape.wire.outcome import ResizeTimes
 from scheduler.config.settings import Deadlines
 from scheduler.model.events import Event, JobStarted, ResizeDone, ResizeFailed, ResizePoint
 from scheduler.model.job import FINAL, Job, JobState
+from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.restart_ports import RestartPorts
 from scheduler.service.components.system_monitor import SystemMonitor

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from reshape.wire import messages as m
 from scheduler.model.job import FINAL, Job
+from scheduler.protocol import messages as m
 from scheduler.service.record.journal import Journal
 
 #: Phase of the journal with the number of a group and its port.

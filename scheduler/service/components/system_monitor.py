@@ -14,11 +14,11 @@ from importlib.metadata import version
 from math import inf
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from reshape.wire.access_file import AccessFile
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 from scheduler.service.components.agent_starts import AgentStarts
 from scheduler.service.components.held_back_agents import HeldBackAgents
 from scheduler.service.record.clock import boot_id

@@ -8,10 +8,10 @@ from math import inf, isfinite
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.model.job import Job
 from scheduler.pools.options import check_pool_name, parse_pool_options
 from scheduler.pools.view import AllocationState
+from scheduler.protocol import messages as m
 from scheduler.service.pools.live_pool import LivePool
 from scheduler.service.pools.live_pools import LivePools
 from scheduler.service.record.wall_times import moved_time

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.batch_systems.interface import BatchRequest, BatchStatus, BatchSystem
 from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
 from scheduler.node.directory import ServiceDirectory
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.pool import PoolAllocation, PoolRecord, PoolSteps
 from scheduler.pools.view import AWAITED, WAITING, AllocationState
+from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_calls import Accepted, Checked, LookedUp

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from math import isfinite
 
-from reshape.wire import messages as m
 from scheduler.config.settings import NodeConfig
 from scheduler.core.core import Core
 from scheduler.model.events import DrainChanged, Event, NodeLost
 from scheduler.pools.pool import PoolAllocation
+from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.live_pool import LivePool
 

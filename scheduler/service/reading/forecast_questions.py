@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.wire import messages as m
 from scheduler.model.events import JobSpec
+from scheduler.protocol import messages as m
 
 
 class StartsQuestion(msgspec.Struct, tag=True):

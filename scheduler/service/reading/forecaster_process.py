@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ProtocolError, ReshapeError
-from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.forecasts.forecast import JobForecast, forecast
 from scheduler.forecasts.quotes import nearest_feasible, quote, waiting
@@ -24,6 +23,7 @@ from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.forecasts.trajectory import Trajectory, last_job_changes_nothing
 from scheduler.model.events import JobSpec
 from scheduler.model.job import JobState
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.reading.forecast_questions import (
     ForecastQuestion,

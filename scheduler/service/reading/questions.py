@@ -11,8 +11,8 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.errors import ProtocolError, ReshapeError
-from reshape.wire import messages as m
 from reshape.wire.codec import PROTOCOL, encode
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.record.clock import noted_ahead_s
 from scheduler.service.record.ended_jobs import page, recorded_job

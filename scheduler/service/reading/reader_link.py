@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 from scheduler.service.reading.forecast_questions import ForecastQuestion
 from scheduler.service.reading.questions import Question
 from scheduler.service.reading.reader_process import ANSWER, READY

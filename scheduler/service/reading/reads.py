@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from reshape.wire import messages as m
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
+from scheduler.protocol import messages as m
 from scheduler.replay.allocations import allocation
 from scheduler.replay.journal_reader import JournalReader, lost_submission
 from scheduler.service.record.explanations import resizes

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.model.job import FINAL, Job
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import RECORD, SUMMARY, JournalReader
 from scheduler.replay.seals import unseal
 from scheduler.service.record.descriptions import decode_summary, describe_ended

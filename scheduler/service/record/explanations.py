@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reshape.wire import messages as m
 from scheduler.model.events import (
     Event,
     JobCancelled,
@@ -27,6 +26,7 @@ from scheduler.model.orders import (
     Requeue,
     Start,
 )
+from scheduler.protocol import messages as m
 from scheduler.replay.allocations import Orders, merged
 from scheduler.replay.journal_reader import Phase
 from scheduler.text.counts import noun

@@ -22,10 +22,10 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire.messages import Submission
 from scheduler.model.events import Event
 from scheduler.model.job import Job
 from scheduler.model.orders import Order
+from scheduler.protocol.messages import Submission
 from scheduler.replay.journal_reader import (
     IDENTITY,
     MEASURED,

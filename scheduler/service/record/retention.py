@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from reshape.wire import messages as m
 from scheduler.config.settings import JournalConfig
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import LAST_JOB, REMOVED, JournalReader
 from scheduler.service.record.descriptions import describe_ended, encode_summary
 from scheduler.service.record.ended_jobs import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reshape.wire import messages as m
 from scheduler.model.job import Job
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import JournalReader
 from scheduler.service.record.clock import noted_ahead_s
 

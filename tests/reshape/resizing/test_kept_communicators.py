@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from driver import Driver
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 PROGRAM = """
 from mpi4py import MPI

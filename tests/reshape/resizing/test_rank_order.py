@@ -12,7 +12,7 @@ from test_resize import have_ended, job, sizes
 
 from redistribution import BlockCyclic, Cuts, Layout, Plan, Replicated
 from reshape.resizing import rank_order
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 LAYOUTS: dict[str, tuple[Layout, Layout, int]] = {
     "rows": (Cuts.even((100, 3), 3), Cuts.even((100, 3), 4), 24),

@@ -12,8 +12,8 @@ from paths import SUPPORT
 from resizable import sparse
 
 from reshape.topology import Topology
-from reshape.wire import messages as m
 from reshape.wire.link import ANSWER_LIMIT_S
+from scheduler.protocol import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"
 

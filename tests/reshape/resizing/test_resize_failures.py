@@ -10,7 +10,7 @@ from driver import Driver, Group
 from paths import SUPPORT
 
 from reshape.files.restart_file import RESTART_FILE
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 PROGRAM = SUPPORT / "resizable.py"
 SETTLE_S = 0.1  # time in which the remaining processes could wrongly end the resize

@@ -13,9 +13,10 @@ import pytest
 from answering import service
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
-from reshape.wire.client import SERVER_FILE, Client, endpoint_of
 from reshape.wire.codec import encode
-from reshape.wire.messages import Done, Failure, ListJobs, Message, Submitted, Wait
+from reshape.wire.connection import SERVER_FILE, endpoint_of
+from scheduler.protocol.client import Client
+from scheduler.protocol.messages import Done, Failure, ListJobs, Message, Submitted, Wait
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from reshape.wire import link
 from reshape.wire.codec import encode
 from reshape.wire.identity import Identity
 from reshape.wire.link import Link
-from reshape.wire.messages import Abandon, Connect, Failure, GroupReady, Message
+from scheduler.protocol.messages import Abandon, Connect, Failure, GroupReady, Message
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from driver import Driver
 
 from reshape.errors import ConfigError
-from reshape.wire import messages as m
 from reshape.wire import pace
 from reshape.wire.pace import Pace
+from scheduler.protocol import messages as m
 
 PROGRAM = """
 import reshape

@@ -12,9 +12,9 @@ from command_line import invoke
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from reshape.wire.messages import JobInfo, ResizeInfo
 from scheduler.client import tables
 from scheduler.client.submission import job_environment, prepare
+from scheduler.protocol.messages import JobInfo, ResizeInfo
 
 HUGE = "99999999999999999999999"
 CLIENTS = [

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from desk import Desk
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.client.journal import journal
 from scheduler.model.events import JobSpec
+from scheduler.protocol import messages as m
 
 
 def run(*arguments: object, code: int = 0) -> Result:

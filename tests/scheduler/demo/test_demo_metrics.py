@@ -7,7 +7,6 @@ import re
 import pytest
 from job_infos import T, ended
 
-from reshape.wire.messages import ResizeInfo
 from scheduler.demo.metrics import PauseMs, RunMetrics, allocation_spans, is_verified, measure
 from scheduler.demo.picture import (
     Panel,
@@ -21,6 +20,7 @@ from scheduler.demo.picture import (
 )
 from scheduler.demo.report import failures
 from scheduler.demo.workload import JOBS, workload
+from scheduler.protocol.messages import ResizeInfo
 
 
 def resize(at: float, old: int, new: int, outcome: str = "done", **times: float) -> ResizeInfo:

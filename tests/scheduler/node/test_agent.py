@@ -18,9 +18,9 @@ from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
 from reshape.files.restart_file import RESTART_FILE
-from reshape.wire import messages as m
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
 from scheduler.node.groups.mpi_memory import mapped_by
+from scheduler.protocol import messages as m
 
 DAEMON = """
 import os, sys, time

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reshape.wire import messages as m
 from reshape.wire.access_file import AccessFile
 from scheduler.node import host_place
 from scheduler.node.host_place import HostPlace
+from scheduler.protocol import messages as m
 
 
 def test_the_last_agent_of_a_service_on_a_host_removes_what_agents_share(

@@ -17,10 +17,10 @@ from process_words import words_of
 from told import end_file
 from waiting import LIMIT_S, wait_until
 
-from reshape.wire import messages as m
 from scheduler.client import background
 from scheduler.client.asking import ask
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
 
 BIN = Path(sys.executable).parent
 

@@ -14,7 +14,7 @@ import pytest
 from command_line import invoke, reshape
 from paths import SUPPORT
 
-from reshape.wire.messages import JobInfo, ResizeInfo
+from scheduler.protocol.messages import JobInfo, ResizeInfo
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -20,15 +20,16 @@ from ports import free_port
 from waiting import LIMIT_S, wait_until
 
 from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnavailable
-from reshape.wire import messages as m
 from reshape.wire.access import read_access
 from reshape.wire.access_file import AccessFile, AccessRole
-from reshape.wire.client import Client, connect, use_keys
 from reshape.wire.codec import PROTOCOL, encode
+from reshape.wire.connection import use_keys
 from scheduler.client.asking import wait_for
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import Client, connect
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver

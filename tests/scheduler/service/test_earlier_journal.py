@@ -6,7 +6,7 @@ import shutil
 
 from paths import ROOT
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 JOURNAL = ROOT / "tests" / "scheduler" / "replay" / "earlier_release.sqlite"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from desk import Desk
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 from scheduler.service.permissions import owner
 
 JOB = m.Submission(

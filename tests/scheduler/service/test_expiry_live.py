@@ -11,7 +11,7 @@ from command_line import invoke
 from process_words import words_of
 from waiting import wait_until
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 CONFIG = """\
 kill_at_walltime: false

@@ -23,8 +23,9 @@ from told import WAITS
 from waiting import LIMIT_S, wait_until
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from reshape.wire import messages as m
-from reshape.wire.codec import PROTOCOL, decode
+from reshape.wire.codec import PROTOCOL
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
 
 FAULTY = ["python", str(SUPPORT / "faulty.py")]
 SCRIPTED = """

@@ -13,13 +13,13 @@ from ports import free_port
 from process_words import words_of
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from scheduler.client.forecasting import (
     bare_submission,
     expected_starts,
     forecast_of_waiting,
     quote_of,
 )
+from scheduler.protocol import messages as m
 
 SLEEP = ["sleep", "600"]
 

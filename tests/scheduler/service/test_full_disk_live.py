@@ -14,7 +14,7 @@ from told import WAITS
 from waiting import wait_until
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from command_line import invoke, reshape
 from ports import free_port
 from waiting import LIMIT_S, wait_until
 
-from reshape.wire import messages as m
 from scheduler.client.asking import ask
+from scheduler.protocol import messages as m
 
 PROGRAM = "import signal, sys; sys.exit(signal.getsignal(signal.SIGHUP) != signal.SIG_DFL)"
 

@@ -15,7 +15,7 @@ from paths import SUPPORT
 from told import WAITS
 from waiting import LIMIT_S
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 pytestmark = pytest.mark.hosts
 

@@ -11,7 +11,7 @@ import pytest
 
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 
 @pytest.mark.parametrize(

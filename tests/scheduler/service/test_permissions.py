@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from reshape.errors import PermissionDenied
-from reshape.wire import messages as m
 from reshape.wire.access_file import AccessRole
+from scheduler.protocol import messages as m
 from scheduler.service.permissions import (
     Sender,
     check_role,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reshape.wire import messages as m
 from scheduler.client.forecasting import expected_starts
+from scheduler.protocol import messages as m
 
 SLEEP = ["sleep", "600"]
 HOUR_S = 3600.0

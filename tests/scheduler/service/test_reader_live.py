@@ -12,7 +12,7 @@ from process_words import words_of
 from waiting import wait_until
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 
 def reader_of(service: Any) -> int:

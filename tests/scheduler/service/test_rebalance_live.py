@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from command_line import invoke
 
-from reshape.wire import messages as m
 from scheduler.client.asking import list_jobs
 from scheduler.client.sites import records
+from scheduler.protocol import messages as m
 
 #: Options with which a job moves as soon as that saves two seconds.
 EAGER = ("--gain", "1", "--least", "0:02", "--rest", "0:01")
@@ -149,7 +149,7 @@ def test_margins_rest_and_a_job_that_has_started(sites: TwoSites) -> None:
     assert (stays["outcome"], stays["to"]) == ("stays", "right")
     cancel = (
         "from scheduler.client.asking import ask, list_jobs\n"
-        "        from reshape.wire import messages as m\n"
+        "        from scheduler.protocol import messages as m\n"
         f"        place = {str(sites.left.directory)!r}\n"
         f"        ask(place, m.Cancel(job={sites.blocker}))\n"
         "        while list_jobs(place, job=2).jobs[0].state == 'PENDING': pass"

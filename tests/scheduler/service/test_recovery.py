@@ -13,7 +13,7 @@ import pytest
 from told import WAITS
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 from scheduler.replay.compare import compare
 from scheduler.replay.journal_reader import reading
 

@@ -10,9 +10,9 @@ import pytest
 from desk import Desk
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.config.settings import QueueConfig
+from scheduler.protocol import messages as m
 from scheduler.service.permissions import Sender, owner
 from scheduler.service.reading.reads import Reads
 

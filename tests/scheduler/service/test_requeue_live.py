@@ -17,7 +17,7 @@ from told import ENDLESS, WAITS
 from waiting import wait_until
 
 from reshape.__main__ import main
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 PROGRAM = [sys.executable, str(SUPPORT / "resizable.py")]
 #: It iterates until the test tells it to end.

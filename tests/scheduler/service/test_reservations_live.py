@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from reshape.__main__ import main
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 from scheduler.text.times import format_moment
 
 

@@ -13,10 +13,10 @@ from process_words import words_of
 from waiting import wait_until
 
 from reshape.topology import Topology
-from reshape.wire import messages as m
 from reshape.wire.pace import ASK_EVERY_S
 from scheduler.client.tables import history_table, job_text
 from scheduler.model.events import ResizePoint
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
 
 HERE = SUPPORT

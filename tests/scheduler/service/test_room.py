@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.model.events import JobSpec, JobSubmitted
+from scheduler.protocol import messages as m
 from scheduler.service.permissions import owner
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.opening import JournalFullError

@@ -19,10 +19,10 @@ from told import WAITS
 from waiting import LIMIT_S, wait_until
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
-from reshape.wire.client import Client
-from reshape.wire.codec import decode
 from scheduler.client import background
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import Client
+from scheduler.protocol.codec import decode
 
 RANKS = [
     "python",

@@ -14,7 +14,7 @@ from paths import ROOT
 from slurm_cluster import SlurmCluster
 from slurm_service import SlurmService
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 SUPPORT = ROOT / "tests" / "support"
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from desk import OWNER, Desk
 
-from reshape.wire import messages as m
 from reshape.wire.codec import encode
+from scheduler.protocol import messages as m
 from scheduler.service.permissions import owner
 
 

@@ -21,7 +21,7 @@ import pytest
 from paths import ROOT
 from waiting import LIMIT_S, wait_until
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 RELEASE, COMMIT = "0.1.0", "1f6b6df7e33b2d4193e918588ce57d443bcd73a5"
 PROCESSORS = 5

@@ -15,8 +15,9 @@ from desk import Desk
 from set_clock import WallClock
 
 from reshape.__main__ import main
-from reshape.wire import messages as m
-from reshape.wire.codec import MAX_ANSWER_BYTES, decode
+from reshape.wire.codec import MAX_ANSWER_BYTES
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
 from scheduler.service.reading.forecast_questions import (
     QuoteQuestion,
     StartsQuestion,

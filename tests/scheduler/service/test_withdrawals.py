@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from desk import OWNER, Desk
 
-from reshape.wire import messages as m
 from reshape.wire.codec import encode
 from scheduler.model.job import JobState
+from scheduler.protocol import messages as m
 from scheduler.service.permissions import Sender, owner
 
 SUBMISSION = m.Submission(

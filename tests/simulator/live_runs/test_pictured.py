@@ -8,7 +8,7 @@ import pytest
 from command_line import invoke
 from desk import Desk
 
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 from scheduler.replay.journal_reader import reading
 from simulator.live_runs.pictured import pictured_run
 

@@ -15,10 +15,10 @@ from answering import service as answering_service
 from command_line import invoke
 from desk import served_desk
 
-from reshape.wire import messages as m
-from reshape.wire.client import ServerFile
 from reshape.wire.codec import encode
+from reshape.wire.connection import ServerFile
 from scheduler.client.asking import list_jobs
+from scheduler.protocol import messages as m
 
 
 @pytest.fixture(scope="module")

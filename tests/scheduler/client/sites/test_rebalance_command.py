@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from command_line import invoke
 
-from reshape.wire import messages as m
 from scheduler.client.sites import records
 from scheduler.client.sites.records import LeftJob, SubmissionRecord
+from scheduler.protocol import messages as m
 
 SUBMISSION = m.Submission(argv=["true"], processors=1, walltime_s=60.0, key="k~1")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ConfigError, ReshapeError
-from reshape.wire import messages as m
 from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
 from scheduler.client.sites.records import LeftJob, SubmissionRecord
 from scheduler.client.sites.sites_file import SiteDescription
 from scheduler.client.sites.submitting import ranked, request_of, retry
 from scheduler.forecasts.quotes import Quote
+from scheduler.protocol import messages as m
 
 SUBMISSION = m.Submission(argv=["true"], processors=2, walltime_s=3600.0)
 

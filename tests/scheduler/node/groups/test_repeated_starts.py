@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reshape.wire import messages as m
 from scheduler.node.groups.ended_jobs import EndedJobs
 from scheduler.node.groups.group_ends import GroupEnd
 from scheduler.node.groups.processes import GroupProcesses, ProcessTree
+from scheduler.protocol import messages as m
 
 
 def order(job: int, group: int = 1, role: str = "first", token: str = "token") -> m.StartGroup:

@@ -10,9 +10,9 @@ import pytest
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from reshape.wire.messages import Submission
 from scheduler.config.settings import NodeConfig, QueueConfig, ServeConfig
 from scheduler.model.events import JobSpec
+from scheduler.protocol.messages import Submission
 from scheduler.service.components.admission import Admission
 
 NODES = (NodeConfig("a", 4), NodeConfig("b", 4))

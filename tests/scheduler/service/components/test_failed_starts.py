@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from desk import Desk
 
-from reshape.wire import messages as m
 from scheduler.config.settings import NodeConfig
 from scheduler.model.job import Job, JobState
+from scheduler.protocol import messages as m
 from scheduler.replay.compare import compare
 
 LACK = "cannot start: /dev/shm has 3 MiB free"

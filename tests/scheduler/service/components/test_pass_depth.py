@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from desk import Desk
 
-from reshape.wire import messages as m
 from scheduler.config.settings import NodeConfig, PassConfig, ServeConfig
 from scheduler.model.events import DepthChanged
+from scheduler.protocol import messages as m
 from scheduler.replay.compare import compare
 from scheduler.service.components.pass_depth import LEAST, SHORT_PASSES, PassDepth
 

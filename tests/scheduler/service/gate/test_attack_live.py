@@ -19,9 +19,9 @@ from ports import free_port
 from process_words import words_of
 
 from reshape.errors import ServiceUnavailable
-from reshape.wire import messages as m
-from reshape.wire.client import connect
 from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol import messages as m
+from scheduler.protocol.client import connect
 
 #: Files that the service may have open; connections that send nothing, and that begin a handshake.
 FILES, SILENT, BEGINNING = 256, 500, 100

@@ -19,7 +19,7 @@ from told import WAITS
 from waiting import wait_until
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 #: Allocations of one node with two processors, quickly given back.

@@ -10,7 +10,7 @@ import pytest
 from waiting import wait_until
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
+from scheduler.protocol import messages as m
 
 OPTIONS = {
     "nodes": "0-2",

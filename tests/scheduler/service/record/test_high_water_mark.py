@@ -18,8 +18,8 @@ from desk import Desk
 from paths import ROOT
 
 from reshape.errors import ReshapeError
-from reshape.wire.messages import Submission, Submit
 from scheduler.model.events import JobSpec, JobSubmitted, ResizePoint
+from scheduler.protocol.messages import Submission, Submit
 from scheduler.service.record.high_water_mark import Mark
 from scheduler.service.record.journal import Journal
 from scheduler.service.record.opening import JournalFullError

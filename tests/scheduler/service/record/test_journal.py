@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
-from reshape.wire.messages import Submission
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.model.events import (
     JobEnded,
@@ -22,6 +21,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.orders import Continue, Reason
+from scheduler.protocol.messages import Submission
 from scheduler.replay.compare import settings_of
 from scheduler.service.record.ended_jobs import recorded_job
 from scheduler.service.record.journal import Journal

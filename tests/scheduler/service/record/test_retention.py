@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
-from reshape.wire import messages as m
-from reshape.wire.codec import decode
-from reshape.wire.messages import Submission
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, NodeJoined
 from scheduler.model.events import ResizePoint as Point
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
+from scheduler.protocol.messages import Submission
 from scheduler.replay.compare import compare
 from scheduler.replay.journal_reader import reading
 from scheduler.service.reading.questions import ExplainQuestion, answer

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from reshape.topology import Topology
-from reshape.wire.message_base import MessageBase
+from reshape.wire.messages import MessageBase
 
 Placement: TypeAlias = Literal["block", "cyclic"]
 

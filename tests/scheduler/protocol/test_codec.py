@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from reshape.errors import ProtocolError
 from reshape.topology import Topology
-from reshape.wire import messages as m
-from reshape.wire.codec import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES, PROTOCOL, decode, encode
+from reshape.wire.codec import (
+    MAX_ANSWER_BYTES,
+    MAX_REQUEST_BYTES,
+    PROTOCOL,
+    decode_application,
+    encode,
+)
 from reshape.wire.outcome import ResizeTimes
+from scheduler.protocol import messages as m
+from scheduler.protocol.codec import decode
 
 QUESTION = m.AtResizePoint(
     id=7, job=1, token="t", epoch=2, size=4, registered_bytes=8, iteration=3, iteration_s=0.5
@@ -40,6 +47,12 @@ FIELDS = st.sampled_from([name for message in MESSAGES for name in message.__str
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_decode_returns_what_was_encoded(message: m.Message) -> None:
     assert decode(encode(message)) == message
+
+
+def test_an_application_accepts_no_message_of_commands() -> None:
+    assert decode_application(encode(QUESTION)) == QUESTION
+    with pytest.raises(ProtocolError, match="Stop"):
+        decode_application(encode(m.Stop()))
 
 
 def check_decode(frames: list[bytes]) -> None:

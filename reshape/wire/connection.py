@@ -1,4 +1,4 @@
-"""The synchronous connection of an application or a command to the service: one ZeroMQ socket.
+"""A synchronous connection to the service: one ZeroMQ socket.
 
 The socket queues nothing while there is no connection. A message is either sent on an existing
 connection or refused at once, so that a service that starts again does not receive requests that
@@ -13,11 +13,10 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 import msgspec
 import zmq
@@ -25,12 +24,12 @@ import zmq
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire.access import read_access
 from reshape.wire.access_file import AccessFile
-from reshape.wire.codec import FRAME_FACTOR, MAX_ANSWER_BYTES, decode, encode
-from reshape.wire.messages import Failure, Message
+from reshape.wire.codec import FRAME_FACTOR, MessageDecoder, encode
+from reshape.wire.messages import Failure, MessageBase
+
+M = TypeVar("M", bound=MessageBase)
 
 SERVER_FILE = "server.json"
-#: Requests that `Client.request_all` sends ahead of their answers.
-AHEAD = 64
 #: Begin of the first frame of an event. (`zmq.utils.monitor` imports asyncio, which takes 50 ms.)
 _EVENT = struct.Struct("=H")
 _REFUSED_KEY = zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -88,12 +87,8 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> Client:
-    """Connect to the service that a directory or an access file names.
-
-    Parameters
-    ----------
-    max_bytes : size of the largest answer to accept.
+def located(service: str | Path) -> tuple[str, AccessFile | None]:
+    """Endpoint of the service that a directory or an access file names, and the keys for it.
 
     Raises
     ------
@@ -102,8 +97,8 @@ def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> Client:
     """
     if is_access_file(service):
         access = read_access(Path(service))
-        return Client(access.endpoint, access, max_bytes)
-    return Client(endpoint_of(service), max_bytes=max_bytes)
+        return access.endpoint, access
+    return endpoint_of(service), None
 
 
 def is_access_file(service: str | Path) -> bool:
@@ -111,13 +106,14 @@ def is_access_file(service: str | Path) -> bool:
     return Path(service).is_file()
 
 
-class Client:
+class Connection(Generic[M]):
     """A connection to the service; it must not be shared between threads.
 
     Parameters
     ----------
     endpoint : ZeroMQ endpoint of the service, such as ``ipc:///run/user/1000/reshape/socket``.
     access : keys for an endpoint on TCP; None: the endpoint is that of a service directory.
+    decode : decodes the messages that this peer receives.
     max_bytes : size of the largest answer to accept.
 
     Raises
@@ -126,10 +122,10 @@ class Client:
     """
 
     def __init__(
-        self, endpoint: str, access: AccessFile | None = None, max_bytes: int = MAX_ANSWER_BYTES
+        self, endpoint: str, access: AccessFile | None, decode: MessageDecoder[M], max_bytes: int
     ) -> None:
         self.endpoint = endpoint
-        self._max_bytes = max_bytes
+        self._decode, self._max_bytes = decode, max_bytes
         self._ids = count(1)
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
@@ -149,8 +145,8 @@ class Client:
             self.close()
             raise ReshapeError(f"{endpoint!r} is not an endpoint of a service: {error}") from None
 
-    def __enter__(self) -> Client:
-        """Return the client; the connection is closed at the end of the block."""
+    def __enter__(self) -> Self:
+        """Return the connection; it is closed at the end of the block."""
         return self
 
     def __exit__(
@@ -170,7 +166,7 @@ class Client:
         self._socket.close(linger=round(1000 * linger_s))
         self._context.term()
 
-    def request(self, message: Message, timeout: float) -> Message:
+    def request(self, message: MessageBase, timeout: float) -> M:
         """Send a message and wait for its answer; other messages that arrive are dropped.
 
         Parameters
@@ -189,46 +185,13 @@ class Client:
         while True:
             answer = self.receive(until - time.monotonic())
             if answer is None:
-                raise self._unavailable(timeout)
+                raise self.unavailable(timeout)
             if answer.id == number and isinstance(answer, Failure):
                 raise ReshapeError(answer.message)
             if answer.id == number:
                 return answer
 
-    def request_all(self, messages: Iterable[Message], timeout: float) -> Iterator[Message]:
-        """Send messages, and yield their answers in the same order; a refusal is a `Failure`.
-
-        Some messages are sent ahead of the answers, so that the service handles them together.
-
-        Parameters
-        ----------
-        timeout : seconds for each answer.
-
-        Raises
-        ------
-        ServiceUnavailable : no answer in time. At most `AHEAD` messages were sent that have none.
-        ProtocolError : the service speaks another version.
-        """
-        numbers: deque[int] = deque()
-        answers: dict[int, Message] = {}
-        for message in messages:
-            numbers.append(self.send(message, timeout))
-            if len(numbers) == AHEAD:
-                yield self._answer_to(numbers.popleft(), answers, timeout)
-        while numbers:
-            yield self._answer_to(numbers.popleft(), answers, timeout)
-
-    def _answer_to(self, number: int, answers: dict[int, Message], timeout: float) -> Message:
-        """Wait for the answer to a request, and keep those to other requests in `answers`."""
-        until = time.monotonic() + timeout
-        while number not in answers:
-            answer = self.receive(until - time.monotonic())
-            if answer is None:
-                raise self._unavailable(timeout)
-            answers[answer.id] = answer
-        return answers.pop(number)
-
-    def send(self, message: Message, timeout: float = 0.0) -> int:
+    def send(self, message: MessageBase, timeout: float = 0.0) -> int:
         """Send a message without waiting for an answer; return the `id` set in it.
 
         Parameters
@@ -242,11 +205,11 @@ class Client:
         """
         message.id = next(self._ids)
         if not self._can_send(timeout):
-            raise self._unavailable(timeout)
+            raise self.unavailable(timeout)
         try:
             self._socket.send_multipart(encode(message), zmq.NOBLOCK)
         except zmq.Again:
-            raise self._unavailable(timeout) from None
+            raise self.unavailable(timeout) from None
         return message.id
 
     def _can_send(self, timeout: float) -> bool:
@@ -270,7 +233,7 @@ class Client:
                     " expired, was revoked, or belongs to another service; ask for a new file"
                 )
 
-    def receive(self, timeout: float) -> Message | None:
+    def receive(self, timeout: float) -> M | None:
         """Wait at most `timeout` seconds (0 if negative) for a message; None if there is none.
 
         Raises
@@ -280,11 +243,12 @@ class Client:
         if not self._socket.poll(max(0, round(1000 * timeout))):
             return None
         try:
-            return decode(self._socket.recv_multipart(zmq.NOBLOCK), self._max_bytes)
+            return self._decode(self._socket.recv_multipart(zmq.NOBLOCK), self._max_bytes)
         except ProtocolError as error:
             raise ProtocolError(f"{self.endpoint}: {error}") from None
 
-    def _unavailable(self, timeout: float) -> ServiceUnavailable:
+    def unavailable(self, timeout: float) -> ServiceUnavailable:
+        """Error that says that no answer came in this time, seconds, and what to do."""
         if self._failed_handshakes:
             return ServiceUnavailable(
                 f"{self.endpoint} answers, but does not prove the server key of the access file:"

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from reshape.wire.access_file import AccessFile
-from reshape.wire.message_base import MessageBase
+from reshape.wire.messages import MessageBase
 
 # ---------------------------------------------------------------- agent -> service
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from reshape.wire.message_base import MessageBase
+from reshape.wire.messages import MessageBase
 
 
 class ListNodes(MessageBase):

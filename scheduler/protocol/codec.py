@@ -1,0 +1,50 @@
+"""Decoding at the service, its agents and the commands; `reshape.wire.codec` has the encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from reshape.wire.codec import PROTOCOL, MessageDecoder
+from scheduler.protocol.messages import Message
+
+
+class _StartNumbers(msgspec.Struct, tag="StartGroup"):
+    job: int
+    group: int
+
+
+class _Header(msgspec.Struct):
+    """The part of a message that pairs an answer with it."""
+
+    id: int = 0
+
+
+_header_decoder = msgspec.msgpack.Decoder(_Header)
+_start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
+decode = MessageDecoder[Message](Message)
+
+
+def is_other_release(frames: Sequence[bytes]) -> bool:
+    """Whether frames are a message of this protocol in another version."""
+    return len(frames) > 0 and frames[0].startswith(b"reshape/") and frames[0] != PROTOCOL
+
+
+def request_of(frames: Sequence[bytes]) -> int:
+    """Return the number of a request that cannot be decoded, 0 if it cannot be read."""
+    try:
+        return _header_decoder.decode(frames[1]).id
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError):
+        return 0
+
+
+def start_of(frames: Sequence[bytes]) -> tuple[int, int] | None:
+    """Job and group that a malformed StartGroup of this version names; None if it names none."""
+    if len(frames) != 2 or frames[0] != PROTOCOL:
+        return None
+    try:
+        start = _start_decoder.decode(frames[1])
+    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError):
+        return None
+    return start.job, start.group
