@@ -10,7 +10,7 @@ import secrets
 import time
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reshape.checkpoints.directory import (
     RESTART_VARIABLE,
@@ -19,17 +19,47 @@ from reshape.checkpoints.directory import (
     checkpoints_in,
     checkpoints_to_restart_from,
 )
-from reshape.checkpoints.every import Every
 from reshape.checkpoints.reading import SavedCheckpoint, open_newest
 from reshape.checkpoints.writing import write_checkpoint
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError
+from reshape.times import parse_duration
 
 if TYPE_CHECKING:
     from reshape.wire.identity import Identity
 
 log = logging.getLogger(__name__)
+
+
+class Every(NamedTuple):
+    """A number of iterations, or a time in seconds; the other one is 0."""
+
+    iterations: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, every: int | str) -> Every:
+        """Read a number of iterations, or a time such as "10min" or "2:00:00".
+
+        Raises
+        ------
+        ReshapeError : it is neither, or not above 0.
+        """
+        try:
+            if isinstance(every, str):
+                # "10" would be minutes as a time, and 10 is a number of iterations
+                seconds = 0.0 if every.strip().isdecimal() else parse_duration(every)
+                if seconds > 0:
+                    return cls(seconds=seconds)
+            elif not isinstance(every, bool) and index(every) >= 1:
+                return cls(iterations=index(every))
+        except (TypeError, ValueError):
+            pass
+        raise ReshapeError(
+            f"app.checkpoint(every={every!r}): expected a number of iterations >= 1, or a time "
+            "such as '30s', '10min', '2h', '1d' or '1-12:00:00'"
+        )
 
 
 class Checkpointing:

@@ -11,15 +11,15 @@ fit on the whole pool wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
 import msgspec
 
 from scheduler.core.core import Core
+from scheduler.model.job import Job, JobState
 from scheduler.model.procset import ProcSet
-from scheduler.pools.growth import growing_jobs
 from scheduler.pools.options import PoolOptions
 from scheduler.pools.policy import PoolPolicy
 from scheduler.pools.view import (
@@ -33,6 +33,7 @@ from scheduler.pools.view import (
     ReleaseAllocation,
     SubmitAllocation,
 )
+from scheduler.state.view import larger_size, topology_fault
 
 S = AllocationState
 #: Seconds until the next submission after this many failures in a row; one more pauses the pool.
@@ -339,3 +340,34 @@ class Pool:
 def _held_by_node(core: Core) -> dict[str, ProcSet]:
     groups: Iterable[ProcSet] = (held for job in core.live.values() for held in job.groups.values())
     return core.machine.by_node(ProcSet.union(groups))
+
+
+def growing_jobs(core: Core, idle_unused: Mapping[int, int], now: float) -> Iterator[Growth]:
+    """Yield what each running job needs for its next larger size, in the order of their starts.
+
+    A job counts if a resizing policy applies to it, it has completed an iteration on its size, it
+    is below its sweet spot and its largest size, and it may still run for a while.
+
+    Parameters
+    ----------
+    idle_unused : size of each job that has left idle processors unused, by job; it does not count
+        as long as it has this size.
+    now : seconds.
+    """
+    for job in core.live.values():
+        to = _next_size(core, job) if idle_unused.get(job.id) != job.size else None
+        if to is not None and job.expected_end > now:
+            yield Growth(job.id, job.size, to - job.size, job.expected_end - now)
+
+
+def _next_size(core: Core, job: Job) -> int | None:
+    """Size to which a job would expand next; None if it would not."""
+    most, topology = job.spec.max_processors, job.topology
+    if job.state is not JobState.RUNNING or not job.spec.resizable or most is None:
+        return None
+    if topology is None or core.scenario.resizing_of(job.spec.queue) is None or topology_fault(job):
+        return None
+    spot = job.history.sweet_spot
+    if job.history.settled < 1 or (spot is not None and job.size >= spot):
+        return None
+    return larger_size(topology, job.size, job.processors, most)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +19,8 @@ Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 #: Run times below this bound count as the bound in the bounded slowdown, seconds (GUIM).
 TAU_S = 60.0
+#: Columns of the table of jobs.
+COLUMNS = ("job", "origin", "centre", "processors", "submitted_s", "started_s", "ended_s", "cost")
 
 
 class CentresSchedule(msgspec.Struct, frozen=True):
@@ -197,3 +201,30 @@ def _spread(name: str, values: Floats) -> dict[str, float | None]:
         f"sd_{name}": float(values.std()),
         f"p95_{name}": float(np.percentile(values, 95)),
     }
+
+
+def jobs_csv(found: CentresSchedule) -> bytes:
+    """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    schedule, cost, ran = found.schedule, found.cost.tolist(), found.ran
+    for i in ran.nonzero()[0].tolist():
+        writer.writerow(
+            (
+                int(schedule.jobs.numbers[i]),
+                found.origins[i],
+                found.centres[found.ran_at[i]].name,
+                int(schedule.jobs.processors[i]),
+                *(
+                    f"{time:.15g}"
+                    for time in (
+                        schedule.jobs.submitted[i],
+                        schedule.started[i],
+                        schedule.ended[i],
+                    )
+                ),
+                f"{cost[i]:.6f}",
+            )
+        )
+    return text.getvalue().encode()

@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -15,13 +17,15 @@ from scheduler.launchers.local import MpiexecStart
 from scheduler.node.groups import mpi_memory
 from scheduler.node.groups.group_ends import GroupEnd, end_of
 from scheduler.node.groups.output_end import OutputEnd
-from scheduler.node.groups.proc import stat_of
 from scheduler.protocol import messages as m
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"
 #: Seconds within which processes have started their MPI library.
 MPI_START_S = 10.0
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: Fields of /proc/PID/stat after the name of the program (proc(5), fields 22 and 24).
+_STARTED, _RESIDENT = 19, 21
 
 
 @dataclass
@@ -256,3 +260,26 @@ def wake_on_child() -> int:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return read
+
+
+class ProcessStat(NamedTuple):
+    """What the kernel counts of a process.
+
+    Attributes
+    ----------
+    started : clock ticks from the boot to its start; it tells two processes of one number apart.
+    resident : bytes of memory that are not swapped out.
+    """
+
+    started: int
+    resident: int
+
+
+def stat_of(pid: int) -> ProcessStat | None:
+    """Return the counts of a process, None if there is none of this number."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the name may hold blanks and brackets
+    return ProcessStat(int(fields[_STARTED]), int(fields[_RESIDENT]) * _PAGE)
