@@ -17,8 +17,7 @@ An example of a file (every field is optional):
       main:
       express: {priority: gold, max_processors: 4, max_walltime_s: "10:00", scenario: max-b-pr}
     scenario: steady
-    parameters: {backfill.reservations: 1}
-    redirection: {theta: 10, alpha: 0.15}   # short for parameters: {redirection: ...}
+    parameters: {backfill.reservations: 1, redirection.theta: 10, redirection.alpha: 0.15}
     verify: true
     listen: 0.0.0.0:7077      # TCP with CURVE besides the socket in the service directory
     ssh: ssh                  # command that starts agents on nodes with the launcher ssh
@@ -94,13 +93,35 @@ def load_config(
     """
     tree = Located.read(file) if file is not None else Located()
     _check_single_node_field(tree)
-    _flatten_parameters(tree)
+    _check_parameters(tree, ())
     queues = tree.values.get("queues")
     if isinstance(queues, dict):
         for queue in queues:
             if queues[queue] is None:  # a name without fields: a queue with defaults
                 queues[queue] = {}
-            _flatten_parameters(tree, ("queues", queue))
+            _check_parameters(tree, ("queues", queue))
+    _override_all(tree, environment, options)
+    platform = _expand_machine(tree)
+    _expand_processors(tree)
+    _read_durations(tree)
+    config = tree.convert(ServeConfig, also=("processors", "machine"))
+    _check_nodes(tree, config)
+    if platform is not None and (platform.network is not None or platform.shared_per_node):
+        config = msgspec.structs.replace(
+            config,
+            network=platform.network,
+            places=platform.places,
+            shared_per_node=dict(platform.shared_per_node),
+            shared_penalty=platform.shared_penalty,
+        )
+    check(tree, config)
+    return config
+
+
+def _override_all(
+    tree: Located, environment: Mapping[str, str], options: Mapping[str, Any]
+) -> None:
+    """Override the values of a file by those of the environment and of options."""
     for variable, place in _ENVIRONMENT.items():
         if variable in environment:
             origin = Origin(f"environment variable {variable}")
@@ -118,10 +139,10 @@ def load_config(
         _override(tree, ("parameters", key), _scalar(value, origin), origin)
     if "own_address" in options and tree.values.get("listen") is None:
         tree.override(("listen",), options["own_address"], Origin("option --slurm"))
-    platform = _expand_machine(tree)
-    _expand_processors(tree)
-    _read_durations(tree)
-    config = tree.convert(ServeConfig, also=("processors", "machine", "redirection"))
+
+
+def _check_nodes(tree: Located, config: ServeConfig) -> None:
+    """Check the names of the nodes, and those of their further resources."""
     names = [node.name for node in config.nodes]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -130,24 +151,14 @@ def load_config(
             checked(config.nodes[i].resources)
         except ValueError as error:
             tree.fail(("nodes", i, "resources"), str(error))
-    if platform is not None and (platform.network is not None or platform.shared_per_node):
-        config = msgspec.structs.replace(
-            config,
-            network=platform.network,
-            places=platform.places,
-            shared_per_node=dict(platform.shared_per_node),
-            shared_penalty=platform.shared_penalty,
-        )
-    check(tree, config)
-    return config
 
 
 def _override(tree: Located, place: FieldPath, value: Any, origin: Origin) -> None:
     """Override a value; of `processors`, `machine` and `nodes` the last one given counts."""
     if place == ("parameters", "redirection"):  # null: drop the fields of lower sources
-        below = [name for name in tree.values["parameters"] if name.startswith("redirection.")]
-        for name in below:
-            del tree.values["parameters"][name]
+        given = tree.values.get("parameters", {})
+        for name in [name for name in given if name.startswith("redirection.")]:
+            del given[name]
     if place[0] in _NODE_FIELDS:
         for name in _NODE_FIELDS:
             tree.values.pop(name, None)
@@ -239,34 +250,28 @@ def _read_durations(tree: Located) -> None:
             tree.override(place, seconds, tree.origin(place))
 
 
-def _flatten_parameters(tree: Located, above: FieldPath = ()) -> None:
-    """Convert the nested parameters at a path to dotted names, each with its origin.
-
-    `redirection` at the top level is short for the parameters of that name.
-    """
-    here = tree.get(above) if above else tree.values
-    if not isinstance(here, dict):
-        return
-    flat: dict[str, Any] = {}
-    pending: list[tuple[tuple[str, ...], FieldPath, Any]] = []
-    nested = here.pop("parameters", {})
-    if not isinstance(nested, dict):
-        tree.fail((*above, "parameters"), f"must be a mapping of fields to values, got {nested!r}")
-    pending += [((name,), (*above, "parameters", name), value) for name, value in nested.items()]
+def _check_parameters(tree: Located, above: FieldPath) -> None:
+    """Check that the parameters below a path have dotted names, and one value each."""
+    place = (*above, "parameters")
     if not above and "redirection" in tree.values:
-        top = tree.values.pop("redirection")
-        pending.append((("redirection",), ("redirection",), top))
-    while pending:
-        steps, place, value = pending.pop(0)
-        if isinstance(value, dict):
-            pending += [((*steps, name), (*place, name), below) for name, below in value.items()]
-            continue
+        tree.fail(
+            ("redirection",),
+            "is a field of the scenario: write its fields under parameters, as in"
+            " parameters: {redirection.theta: 10}",
+        )
+    here = tree.get(above)
+    if not isinstance(here, dict) or "parameters" not in here:
+        return
+    given = here["parameters"]
+    if not isinstance(given, dict):
+        tree.fail(place, f"must be a mapping of fields to values, got {given!r}")
+    for name, value in given.items():
+        if isinstance(value, dict) and value:
+            field, inner = next(iter(value.items()))
+            tree.fail(
+                (*place, name, field),
+                f"write the name of the field with dots, as in parameters: {{{name}.{field}:"
+                f" {inner}}}",
+            )
         if not isinstance(value, Value):
-            tree.fail(place, f"must be one value, got {value!r}")
-        name = ".".join(map(str, steps))
-        if name in flat:
-            tree.fail(place, f"is given under parameters too, as {name}; keep one")
-        flat[name] = (value, tree.origin(place))
-    here["parameters"] = {}
-    for name, (value, origin) in flat.items():
-        tree.override((*above, "parameters", name), value, origin)
+            tree.fail((*place, name), f"must be one value, got {value!r}")

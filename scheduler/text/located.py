@@ -37,15 +37,6 @@ V = TypeVar("V")
 #: Path from the root to a value, such as ("nodes", 0, "processors").
 FieldPath: TypeAlias = tuple[str | int, ...]
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)")
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "text",
-    "null": "nothing",
-    "array": "a list",
-    "object": "a mapping",
-}
 
 
 class Origin(NamedTuple):
@@ -214,7 +205,7 @@ class Located:
             if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
                 self.fail((*place, missing[1]), "is missing")
             choices = kind if "..." in place else _type_at(kind, place)
-            self.fail(place, f"{_expectation(what, choices)}, got {self.get(place)!r}")
+            self.fail(place, _fault(what, choices, self.get(place)))
 
     def _place(self, kind: Any, steps: list[tuple[str, str]]) -> FieldPath:
         """Path of an error of msgspec, which writes "..." for any key of a dict."""
@@ -308,7 +299,7 @@ def converted(values: Any, kind: type[V], field: str = "") -> V:
                 break  # within a list
             field, value, wanted = _joined(field, step), value[step], _below(wanted, step)
         if what.startswith(("Expected ", "Invalid enum value ")):  # not raised by the struct
-            what = f"{_expectation(what, wanted)}, got {value!r}"
+            what = _fault(what, wanted, value)
         raise ConfigError(what, field=field or None) from None
 
 
@@ -316,17 +307,11 @@ def _joined(field: str, name: str) -> str:
     return f"{field}.{name}" if field else name
 
 
-def _expectation(what: str, kind: Any) -> str:
-    """Rephrase what msgspec expected of a value without the names of Python types."""
-    if choices := _choices(kind):
-        return f"must be {' or '.join(choices)}"
-    expected = what.partition(", got ")[0].removeprefix("Expected ")
-    names = re.search(r"`([^`]*)`", expected)
-    if names is None:
-        return what
-    words = " or ".join(dict.fromkeys(_WORDS.get(n, n) for n in names[1].split(" | ")))
-    limit = expected.replace(names[0], "").strip().removesuffix(".0")
-    return f"must be {words} {limit}".rstrip()
+def _fault(what: str, kind: Any, value: Any) -> str:
+    """What msgspec says of a value, with the permitted values if its type enumerates them."""
+    choices = _choices(kind)
+    expected = f"must be {' or '.join(choices)}" if choices else what.partition(", got ")[0]
+    return f"{expected[0].lower()}{expected[1:].replace('`', '')}, got {value!r}"
 
 
 def _choices(kind: Any) -> list[str]:

@@ -125,7 +125,7 @@ def test_a_generator_by_name_and_seed(tmp_path: Path) -> None:
         ('"5:00"', '"five"', ":6: jobs[0].walltime: "),
         ("iteration_s: 90", "iteration_s: -1", ":8: jobs[1].iteration_s: must be >= 0, got -1"),
         ("walltime: 120, ", "", ":8: jobs[1].walltime: is missing"),
-        ("at: 3", "at: soon", ":8: jobs[1].at: must be a number, got 'soon'"),
+        ("at: 3", "at: soon", ":8: jobs[1].at: expected float, got 'soon'"),
         ("at: 3", "at: .nan", ":8: jobs[1].at: must be a finite number, got nan"),
         (
             "data_mib: 476.837158203125",
@@ -133,7 +133,7 @@ def test_a_generator_by_name_and_seed(tmp_path: Path) -> None:
             "data_mib: must be a finite number, got inf",
         ),
         ("start_s: 5", "start: 5", ":2: cost.start: unknown field; did you mean start_s?"),
-        ("start_s: 5", "start_s: soon", ":2: cost.start_s: must be a number, got 'soon'"),
+        ("start_s: 5", "start_s: soon", ":2: cost.start_s: expected float, got 'soon'"),
         ("walltime: 120", "walltime: .inf", "walltime: must be a finite number, got inf"),
         ("start_s: 5", "start_s: -5", ":2: cost.start_s: start_s must be >= 0, got -5"),
         ("end_s: 0.5", "end_s: -1", ":4: end_s: must be >= 0, got -1"),

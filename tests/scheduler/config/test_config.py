@@ -93,12 +93,12 @@ def test_the_kill_wait_is_half_a_minute_unless_it_is_given(file: Path) -> None:
     assert load_config(file, {}, {}).kill_wait_s == 45
     assert load_config(file, {"RESHAPE_KILL_WAIT_S": "20"}, {}).kill_wait_s == 20
     assert load_config(file, {}, {"kill_wait_s": 7.5}).kill_wait_s == 7.5
-    with pytest.raises(ConfigError, match="option --kill-wait: kill_wait_s: must be a number > 0"):
+    with pytest.raises(ConfigError, match="option --kill-wait: kill_wait_s: expected float > 0"):
         load_config(file, {}, {"kill_wait_s": 0})
 
 
-def test_parameters_may_be_nested_or_dotted_and_later_ones_have_precedence(file: Path) -> None:
-    file.write_text("processors: 1\nparameters: {backfill: {reservations: 3}, max_restarts: 1}\n")
+def test_later_parameters_have_precedence(file: Path) -> None:
+    file.write_text("processors: 1\nparameters: {backfill.reservations: 3, max_restarts: 1}\n")
     options = {"set": ["backfill.reservations=null", "retry_after=5"]}
     assert load_config(file, {}, {}).parameters == {"backfill.reservations": 3, "max_restarts": 1}
     assert load_config(file, {}, options).parameters == {
@@ -151,19 +151,19 @@ WRONG = [
     ("processor: 4", 1, "processor", "unknown field; did you mean processors?"),
     ("verify: true\nscenaro: easy", 2, "scenaro", "unknown field; did you mean scenario?"),
     ("qqq: 1", 1, "qqq", "unknown field; known are binding, deadlines, "),
-    ("verify: maybe", 1, "verify", "must be true or false, got 'maybe'"),
-    ("scenario: [easy]", 1, "scenario", "must be text, got ['easy']"),
+    ("verify: maybe", 1, "verify", "expected bool, got 'maybe'"),
+    ("scenario: [easy]", 1, "scenario", "expected str, got ['easy']"),
     ("deadlines:\n  join: 3", 2, "deadlines.join", "unknown field; did you mean join_s?"),
-    ("deadlines:\n  exit_s: 1\n  join_s: -3", 3, "deadlines.join_s", "must be a number > 0"),
+    ("deadlines:\n  exit_s: 1\n  join_s: -3", 3, "deadlines.join_s", "expected float > 0"),
     ("deadlines:\n  join_s: 1:xx", 2, "deadlines.join_s", "'1:xx' is not a time; write a number"),
-    ("deadlines: 5", 1, "deadlines", "must be a mapping, got 5"),
+    ("deadlines: 5", 1, "deadlines", "expected object, got 5"),
     ("nodes:\n  - name: a", 2, "nodes[0].processors", "is missing"),
     ("nodes: []", 1, "nodes", "there is no node; a service without nodes gets them from a pool"),
     (
         "nodes:\n  - name: a\n    processors: 2\n  - name: b\n    processors: x",
         5,
         "nodes[1].processors",
-        "must be a whole number, got 'x'",
+        "expected int, got 'x'",
     ),
     (
         "nodes:\n- {name: a, processors: 1}\n- {name: a, processors: 1}",
@@ -186,7 +186,7 @@ WRONG = [
         "nodes:\n- name: a\n  processors: 1\n  resources: {gib: 1, gpu: -1}",
         4,
         "nodes[0].resources.gpu",
-        "must be a whole number >= 0, got -1",
+        "expected int >= 0, got -1",
     ),
     (
         "nodes:\n- {name: a, processors: 1, resources: {processors: 1}}",
@@ -211,10 +211,22 @@ WRONG = [
     ("parameters:\n  a: [1]", 2, "parameters.a", "must be one value, got [1]"),
     ("verify: true\nscenario: eazy", 2, "scenario", "unknown scenario 'eazy'; did you mean easy"),
     (
-        "parameters:\n  backfill:\n    reservatons: 2",
-        3,
+        "parameters:\n  backfill.reservatons: 2",
+        2,
         "parameters.backfill.reservatons",
         "did you mean reservations",
+    ),
+    (
+        "parameters:\n  backfill:\n    reservations: 2",
+        3,
+        "parameters.backfill.reservations",
+        "write the name of the field with dots, as in parameters: {backfill.reservations: 2}",
+    ),
+    (
+        "verify: true\nredirection:\n  theta: 5",
+        2,
+        "redirection",
+        "write its fields under parameters, as in parameters: {redirection.theta: 10}",
     ),
     (
         "scenario: fcfs-pr\nparameters:\n  max_restarts: 1\n  backfill.reservations: -1",
@@ -222,16 +234,16 @@ WRONG = [
         "parameters.backfill.reservations",
         "reservations must be >= 0 or null for all, got -1",
     ),
-    ("priorities: {gold: much}", 1, "priorities.gold", "must be a number, got 'much'"),
+    ("priorities: {gold: much}", 1, "priorities.gold", "expected float, got 'much'"),
     ("priorities:\n  gold: .nan", 2, "priorities.gold", "must be a finite number, got nan"),
     ("users:\n  ann: platinm", 2, "users.ann", "no priority 'platinm'; did you mean platinum?"),
     (f"processors: {10**23}", 1, "processors", "below 2**31"),
     (f"nodes: [{{name: a, processors: {10**23}}}]", 1, "nodes[0].processors", "<= 2147483647"),
     ("queues: {}", 1, "queues", "length >= 1"),
-    ("queues: [a]", 1, "queues", "must be a mapping"),
+    ("queues: [a]", 1, "queues", "expected object"),
     ("queues:\n  a:\n    priorty: 3", 3, "queues.a.priorty", "did you mean priority?"),
     ("queues:\n  a:\n    priority: silver", 3, "queues.a.priority", "no priority 'silver'"),
-    ("queues:\n  a:\n    max_processors: 0", 3, "queues.a.max_processors", "number >= 1"),
+    ("queues:\n  a:\n    max_processors: 0", 3, "queues.a.max_processors", "int >= 1"),
     ("queues:\n  a:\n    max_walltime_s: 1:xx", 3, "queues.a.max_walltime_s", "is not a time"),
     (
         "queues:\n  a:\n    max_walltime_s: soon",
@@ -255,7 +267,7 @@ WRONG = [
         "applies to the whole service",
     ),
     (
-        "queues:\n  a:\n    scenario: max-b-pr\n    parameters: {resizing: {harvest: useful}}",
+        "queues:\n  a:\n    scenario: max-b-pr\n    parameters: {resizing.harvest: useful}",
         4,
         "queues.a.parameters.resizing.harvest",
         "unknown field",
@@ -309,7 +321,7 @@ def test_an_error_in_a_file_names_line_field_and_correction(
         (
             {},
             {"set": ["max_restarts=x"]},
-            "option --set max_restarts=x: parameters.max_restarts: must be a whole number, got 'x'",
+            "option --set max_restarts=x: parameters.max_restarts: expected int, got 'x'",
         ),
         ({}, {"set": ["depth"]}, "option --set depth: 'depth' has no value; write depth=VALUE"),
         ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: must be one value, got"),
@@ -331,11 +343,11 @@ def test_an_unreadable_file_is_refused(file: Path) -> None:
         load_config(file, {}, {})
 
 
-def test_redirection_is_short_for_parameters(file: Path) -> None:
+def test_parameters_of_redirection(file: Path) -> None:
     file.write_text(
         "nodes: [{name: a, processors: 3}, {name: b, processors: 1}]\n"
         "scenario: easy\n"
-        "redirection:\n  theta: 5\n  alpha: 0.5\n"
+        "parameters:\n  redirection.theta: 5\n  redirection.alpha: 0.5\n"
     )
     config = load_config(file, {}, {"set": ["redirection.conflict=latest-start"]})
     assert config.parameters == {
@@ -351,18 +363,29 @@ def test_redirection_is_short_for_parameters(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
-        ("redirection:\n  theta: -1", "4: redirection.theta", "theta must be >= 0, got -1"),
-        ("redirection:\n  conflict: latest", "4: redirection.conflict", "mean latest-end"),
-        ("redirection:\n  tetha: 1", "4: redirection.tetha", "did you mean theta?"),
-        ("redirection:\n  theta: 1\n  processors: 4", "5: redirection.processors", "leave none"),
-        ("redirection: {alpha: 0.1}", "3: redirection.alpha", "of 4 processors is less than 1"),
-        ("redirection: 3", "3: redirection", "must be a mapping, got 3"),
-        ("redirection: {theta: [1]}", "3: redirection.theta", "must be one value"),
         (
-            "redirection: {theta: 1}\nparameters: {redirection.theta: 2}",
-            "3: redirection.theta",
-            "is given under parameters too",
+            "parameters:\n  redirection.theta: -1",
+            "4: redirection.theta",
+            "theta must be >= 0, got -1",
         ),
+        (
+            "parameters:\n  redirection.conflict: latest",
+            "4: redirection.conflict",
+            "mean latest-end",
+        ),
+        ("parameters:\n  redirection.tetha: 1", "4: redirection.tetha", "did you mean theta?"),
+        (
+            "parameters:\n  redirection.theta: 1\n  redirection.processors: 4",
+            "5: redirection.processors",
+            "leave none",
+        ),
+        (
+            "parameters: {redirection.alpha: 0.1}",
+            "3: redirection.alpha",
+            "of 4 processors is less than 1",
+        ),
+        ("parameters: {redirection: 3}", "3: redirection", "got 3"),
+        ("parameters: {redirection.theta: [1]}", "3: redirection.theta", "must be one value"),
     ],
 )
 def test_errors_about_redirection_name_their_field(
@@ -378,7 +401,7 @@ def test_errors_about_redirection_name_their_field(
 QUEUES = """
 processors: 8
 scenario: pba-pr
-parameters: {order: {nodes_weight: -1}, resizing: {harvest: useful}}
+parameters: {order.nodes_weight: -1, resizing.harvest: useful}
 priorities: {low: -5, high: 200}
 users: {ann: high, bob: 7}
 queues:
@@ -390,7 +413,7 @@ queues:
     users: [ann, eve]
     scenario: max-b-pr
     parameters:
-      order: {qfactor_weight: 50}
+      order.qfactor_weight: 50
   steady: {parameters: {resizing.settle: 3}}
 """
 

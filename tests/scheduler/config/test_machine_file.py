@@ -72,7 +72,7 @@ def test_a_machine_file_is_read(tmp_path: Path) -> None:
             r"m.yaml:1: nodes: a machine has at least one node; .*--processors 0",
         ),
         ("nodes: 14", "nodes: [a, b, a]", r"m.yaml:1: nodes\[2\]: two nodes are named 'a'"),
-        ("nodes: 14", "nodes: [a, 3]", r"m.yaml:1: nodes\[1\]: must be text, got 3"),
+        ("nodes: 14", "nodes: [a, 3]", r"m.yaml:1: nodes\[1\]: expected str, got 3"),
         ("nodes: 14", "node: 14", r"m.yaml:1: node: unknown field; did you mean nodes"),
         ("topology: tree", "topology: ring", r"m.yaml:3: network.topology: must be tree or mesh"),
         ("topology: tree", "topology: torus", r"m.yaml:2: network: .* torus is described by dims"),
@@ -227,7 +227,7 @@ def test_resources_of_the_nodes_override_those_of_the_trace(tmp_path: Path) -> N
     assert machine.resources == {"gib": 24, "licences": 3}
     schedule = run(trace, machine, scenario("easy"))
     assert (schedule.started.tolist(), schedule.report.larger) == ([0, 0, 0, 10], 0)
-    with pytest.raises(ConfigError, match=r"m.yaml:1: resources_per_node.gib: must be a whole"):
+    with pytest.raises(ConfigError, match=r"m.yaml:1: resources_per_node.gib: expected int"):
         platform.read(written(tmp_path / "m.yaml", "{nodes: 3, resources_per_node: {gib: -8}}"))
 
 

@@ -26,7 +26,7 @@ def job(number: int, processors: int, walltime_s: float, started_at: float = 0.0
     ("field", "value", "words"),
     [
         ("theta", -1, "theta must be >= 0, got -1"),
-        ("theta", "many", "redirection.theta: must be a whole number, got 'many'"),
+        ("theta", "many", "redirection.theta: expected int, got 'many'"),
         ("alpha", 1, "alpha must be > 0 and < 1, got 1"),
         ("processors", 0, "processors must be >= 1, got 0"),
         ("conflict", "longest", "unknown conflict policy 'longest'"),

@@ -11,9 +11,9 @@ SETTINGS = """
 processors: 4
 scenario: easy
 verify: true
-redirection:
-  theta: 0
-  processors: 2
+parameters:
+  redirection.theta: 0
+  redirection.processors: 2
 """
 #: It sleeps in its first start and ends in its second; both write a line to the output.
 TWO_LIVES = """
