@@ -76,14 +76,7 @@ def move_rows(
     target = [received[rank] for rank in plan.target_ranks]
     new_values = []
     for k, (dtype, extents) in enumerate(all_kinds[0]):
-        shape = (sum(source), *extents)
-        elements = Plan(
-            Cuts(shape, tuple(accumulate(source, initial=0))),
-            Cuts(shape, tuple(accumulate(target, initial=0))),
-            plan.source_ranks,
-            plan.target_ranks,
-            ordering=plan.ordering,
-        )
+        elements = _plan_of_elements(plan, source, target, extents)
         new = None
         if process is not None:
             new = np.empty(elements.target.local_shape(process), dtype)
@@ -91,6 +84,26 @@ def move_rows(
         if new is not None:
             new_values.append(new)
     return None if new_counts is None else (new_counts, tuple(new_values))
+
+
+def _plan_of_elements(
+    rows: Plan, source: Sequence[int], target: Sequence[int], extents: tuple[int, ...]
+) -> Plan:
+    """Plan of the move of the elements of rows.
+
+    Parameters
+    ----------
+    source, target : number of elements of each process of the plan of the rows.
+    extents : trailing extents of an element.
+    """
+    shape = (sum(source), *extents)
+    return Plan(
+        Cuts(shape, tuple(accumulate(source, initial=0))),
+        Cuts(shape, tuple(accumulate(target, initial=0))),
+        rows.source_ranks,
+        rows.target_ranks,
+        ordering=rows.ordering,
+    )
 
 
 def move_csr(comm: MPI.Intracomm, plan: Plan, block: csr_array | None) -> csr_array | None:

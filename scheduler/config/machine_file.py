@@ -217,8 +217,13 @@ def read(file: Path) -> Platform:
             leaves, per_node, exclusive, None, names, resources, *shared, fields.launcher
         )
     shape = _shape(found, network, per_node)
+    leaves = _leaves(found, network, shape, count)
+    return Platform(leaves, per_node, exclusive, shape, names, resources, *shared, fields.launcher)
+
+
+def _leaves(found: Located, network: NetworkFields, shape: Network, count: int) -> ProcSet:
+    """Leaves or positions of a network that have one of `count` nodes."""
     positions = "leaves" if isinstance(shape, Tree) else "positions"
-    topology = f"this {network.topology}"
     leaves = ProcSet.span(0, shape.leaves)
     if network.not_installed is not None:
         place = ("network", "not_installed")
@@ -229,7 +234,7 @@ def read(file: Path) -> Platform:
         if missing - leaves:
             found.fail(
                 place,
-                f"{missing - leaves} are not {positions} of {topology}, which has"
+                f"{missing - leaves} are not {positions} of this {network.topology}, which has"
                 f" 0-{shape.leaves - 1}",
             )
         leaves -= missing
@@ -244,8 +249,7 @@ def read(file: Path) -> Platform:
             ("nodes",),
             f"{count} nodes do not fit on the {shape.leaves} {positions} of a {_described(shape)}",
         )
-    leaves = leaves.first(count)
-    return Platform(leaves, per_node, exclusive, shape, names, resources, *shared, fields.launcher)
+    return leaves.first(count)
 
 
 def _shape(found: Located, network: NetworkFields, per_node: int) -> Network:

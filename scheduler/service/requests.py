@@ -277,6 +277,13 @@ class RequestHandler:
                 self._waits.add(apps.job(message.job).id, peer, message.id)
                 self._driver.changed_jobs.add(message.job)  # it may have ended already
                 return None
+        return self._on_machine_command(peer, message, sender)
+
+    def _on_machine_command(
+        self, peer: bytes, message: m.Message, sender: Sender
+    ) -> m.Message | None:
+        """Answer a command about the service, its nodes, reservations or pools."""
+        match message:
             case m.ServerInfo():
                 return self._info()
             case m.ListNodes():

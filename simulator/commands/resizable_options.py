@@ -57,72 +57,73 @@ def _check_performance(ctx: click.Context, param: click.Parameter, text: str) ->
     return text
 
 
+_OPTIONS = (
+    click.option(
+        "--resizable",
+        type=FiniteRange(0, 1),
+        default=0.0,
+        help="Share of the jobs of the trace that are made resizable.  [default: 0]",
+    ),
+    click.option(
+        "--speedup",
+        type=ModelText(),
+        default="downey",
+        show_default=True,
+        help=f"Speedup model of the resizable jobs: {FORMS}.",
+    ),
+    click.option(
+        "--performance",
+        default="",
+        callback=_check_performance,
+        metavar="MODEL",
+        help="Performance model that the scheduler uses for resizable jobs, as --speedup or"
+        " module:Class,KEY=VALUE.  [default: a fit to the measurements]",
+    ),
+    click.option(
+        "--iterations",
+        type=WholeRange(min=1),
+        default=10,
+        show_default=True,
+        help="Iterations of a resizable job, with a resize point between any two.",
+    ),
+    click.option(
+        "--expand-most",
+        type=FiniteRange(min=1),
+        default=4.0,
+        show_default=True,
+        help="Largest size of a resizable job, in multiples of the processors requested.",
+    ),
+    click.option(
+        "--expand-step",
+        type=FiniteRange(min=0),
+        default=0.25,
+        show_default=True,
+        help="Processors that an expansion adds, as a share of those requested.",
+    ),
+    click.option(
+        "--data-mib",
+        type=FiniteRange(min=0),
+        default=0.0,
+        help="Data that a resize moves, MiB for each requested processor.  [default: 0]",
+    ),
+    click.option(
+        "--cost",
+        type=CostText(),
+        default="start_s=0",
+        help="Cost of a resize, as start_s=0.4,join_s=0.05,bytes_per_s=1e9."
+        "  [default: resizes cost nothing]",
+    ),
+    click.option(
+        "--seed",
+        type=WholeRange(min=0),
+        help="Seed that draws the resizable jobs, or the jobs of a generator.",
+    ),
+)
+
+
 def resizable_options(command: F) -> F:
     """Add the options that make a trace resizable."""
-    for option in reversed(
-        (
-            click.option(
-                "--resizable",
-                type=FiniteRange(0, 1),
-                default=0.0,
-                help="Share of the jobs of the trace that are made resizable.  [default: 0]",
-            ),
-            click.option(
-                "--speedup",
-                type=ModelText(),
-                default="downey",
-                show_default=True,
-                help=f"Speedup model of the resizable jobs: {FORMS}.",
-            ),
-            click.option(
-                "--performance",
-                default="",
-                callback=_check_performance,
-                metavar="MODEL",
-                help="Performance model that the scheduler uses for resizable jobs, as --speedup or"
-                " module:Class,KEY=VALUE.  [default: a fit to the measurements]",
-            ),
-            click.option(
-                "--iterations",
-                type=WholeRange(min=1),
-                default=10,
-                show_default=True,
-                help="Iterations of a resizable job, with a resize point between any two.",
-            ),
-            click.option(
-                "--expand-most",
-                type=FiniteRange(min=1),
-                default=4.0,
-                show_default=True,
-                help="Largest size of a resizable job, in multiples of the processors requested.",
-            ),
-            click.option(
-                "--expand-step",
-                type=FiniteRange(min=0),
-                default=0.25,
-                show_default=True,
-                help="Processors that an expansion adds, as a share of those requested.",
-            ),
-            click.option(
-                "--data-mib",
-                type=FiniteRange(min=0),
-                default=0.0,
-                help="Data that a resize moves, MiB for each requested processor.  [default: 0]",
-            ),
-            click.option(
-                "--cost",
-                type=CostText(),
-                default="start_s=0",
-                help="Cost of a resize, as start_s=0.4,join_s=0.05,bytes_per_s=1e9."
-                "  [default: resizes cost nothing]",
-            ),
-            click.option(
-                "--seed",
-                type=WholeRange(min=0),
-                help="Seed that draws the resizable jobs, or the jobs of a generator.",
-            ),
-        )
-    ):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 

@@ -245,7 +245,6 @@ def normalise(
     column = {name: _column(trace, name) for name in NEEDED}
     sizes = _sizes(column, rules)
     requested, run = column["requested_time"], np.maximum(column["run"], 0.0)
-    repeated = _repeated(trace.columns["job"])
     names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
     shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
     found = {
@@ -256,28 +255,18 @@ def normalise(
         "without_requested_processors": column["requested_processors"] <= 0,
         "overrun": (requested > 0) & (run > requested),
         "larger": (sizes > processors) | (resources > capacities).any(axis=1),
-        "duplicates": repeated,
+        "duplicates": _repeated(trace.columns["job"]),
     }
     for name in ("larger", "duplicates"):
         if getattr(rules, name) == "error" and found[name].any():
-            line = int(np.argmax(found[name]))
-            _refuse(trace, name, line, sizes, processors)
-    keep = ~(found["without_time"] | found["without_size"])
-    for name in ("larger", "duplicates", "without_run", "without_request"):
-        if getattr(rules, name) == "drop":
-            keep &= ~found[name]
-    lines = _ordered(np.flatnonzero(keep), column, rules)
+            _refuse(trace, name, int(np.argmax(found[name])), sizes, processors)
+    lines = _ordered(_kept(found, rules), column, rules)
     if not len(lines):
         raise ReshapeError(
             f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
             " by these rules; see `reshape workload info`"
         )
-    requested, run, overrun = requested[lines], run[lines], found["overrun"][lines]
-    estimate = np.where(requested > 0, requested, run)
-    if rules.overrun == "cut":
-        run = np.minimum(run, estimate)
-    elif rules.overrun == "extend":
-        estimate = np.maximum(run, estimate)
+    run, estimate = _times(requested[lines], run[lines], rules)
     jobs = TraceJobs(
         lines=lines,
         numbers=trace.columns["job"][lines].astype(np.int64),
@@ -287,7 +276,7 @@ def normalise(
         processors=np.minimum(sizes[lines], processors).astype(np.int64),
         users=column["user"][lines].astype(np.int64),
         priorities=column["queue"][lines] * (rules.priority == "queue"),
-        cut=overrun & (rules.overrun == "cut"),
+        cut=found["overrun"][lines] & (rules.overrun == "cut"),
         resources=np.minimum(resources[lines], capacities),
         names=names,
         shared=shared[lines],
@@ -298,13 +287,35 @@ def normalise(
             if labels and field in trace.columns
         },
     )
-    unsorted = int((np.diff(column["submit"]) < 0).sum())
+    return jobs, _report(trace, found, len(lines))
+
+
+def _report(trace: Trace, found: Mapping[str, Bools], kept: int) -> CleaningReport:
+    """Count the jobs to which each rule applies."""
+    unsorted = int((np.diff(_column(trace, "submit")) < 0).sum())
     counts = {name: int(mask.sum()) for name, mask in found.items()}
     odd = msgspec.structs.asdict(trace.oddities)
     del odd["first_skipped"]
-    return jobs, CleaningReport(
-        jobs=len(trace), kept=len(lines), unsorted=unsorted, **counts, **odd
-    )
+    return CleaningReport(jobs=len(trace), kept=kept, unsorted=unsorted, **counts, **odd)
+
+
+def _kept(found: Mapping[str, Bools], rules: Rules) -> Ints:
+    """Lines of the jobs that the rules keep."""
+    keep = ~(found["without_time"] | found["without_size"])
+    for name in ("larger", "duplicates", "without_run", "without_request"):
+        if getattr(rules, name) == "drop":
+            keep &= ~found[name]
+    return np.flatnonzero(keep)
+
+
+def _times(requested: Floats, run: Floats, rules: Rules) -> tuple[Floats, Floats]:
+    """Run times and estimates, s, of jobs with these requested times and recorded run times."""
+    estimate = np.where(requested > 0, requested, run)
+    if rules.overrun == "cut":
+        run = np.minimum(run, estimate)
+    elif rules.overrun == "extend":
+        estimate = np.maximum(run, estimate)
+    return run, estimate
 
 
 def machine_size(trace: Trace) -> int:

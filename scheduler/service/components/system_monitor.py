@@ -142,11 +142,8 @@ class SystemMonitor:
         served_before = False
         if known is not None:
             replaced, served_before = known.name != name, known.served_before
-            if replaced and known.host != hello.host and self._silent_s(known) < self._node_lost_s:
-                raise ReshapeError(
-                    f"node {hello.node} is served by an agent on {known.host or 'this host'}, and"
-                    f" not on {hello.host or 'this host'}: end one, or give each its own node"
-                )
+            if replaced:
+                self._check_host(known, hello)
         else:
             before = self._journal.agent_of(hello.node)
             replaced, served_before = before not in (None, name), before == name
@@ -174,6 +171,14 @@ class SystemMonitor:
             # The next agent reports the restart points, if it comes in time.
             events.append(self._lose(hello.node, now, None if hello.keeps_memory else ()))
         return events
+
+    def _check_host(self, known: AgentState, hello: m.AgentHello) -> None:
+        """Refuse an agent while that of another host serves its node."""
+        if known.host != hello.host and self._silent_s(known) < self._node_lost_s:
+            raise ReshapeError(
+                f"node {hello.node} is served by an agent on {known.host or 'this host'}, and"
+                f" not on {hello.host or 'this host'}: end one, or give each its own node"
+            )
 
     def _replaced(self, hello: m.AgentHello, now: float) -> NodeLost:
         """Return the event of a node whose groups have ended with the agent before this one.
