@@ -21,6 +21,7 @@ import msgspec
 
 from redistribution.copies import kernel
 from reshape.doctor.launcher import Launcher
+from reshape.errors import ReshapeError
 from reshape.hidden import hiding
 
 _SHARED = Path("/dev/shm")
@@ -161,7 +162,15 @@ def _on_huge_pages(path: Path) -> bool:
     return mapped is not None and int(mapped[1]) > 0
 
 
-# Checks of the MPI installation, each of which starts worlds.
+# Checks of the MPI installation; all but the first one start worlds.
+
+
+def check_mpiexec(launcher: Launcher) -> Check:
+    """Look for the mpiexec."""
+    try:
+        return Check("mpiexec", "ok", str(launcher.mpiexec), "starts every job")
+    except ReshapeError as error:
+        return Check("mpiexec", "fault", "none", "no MPI program starts", str(error))
 
 
 def check_library(launcher: Launcher) -> Check:

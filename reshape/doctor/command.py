@@ -21,8 +21,6 @@ from reshape.doctor.hosts import examine_hosts
 from reshape.doctor.hosts_file import read_hosts
 from reshape.doctor.launcher import Launcher
 from reshape.doctor.service_directory import check_service_directory
-from reshape.errors import ReshapeError
-from reshape.mpi import mpiexec_path
 
 LIMIT_S = 6.0  # of one check; on an idle machine each takes well below 1 s
 COLORS = {"ok": "green", "note": "yellow", "fault": "bold red", "skipped": "dim"}
@@ -46,8 +44,16 @@ class Diagnosis(msgspec.Struct, frozen=True):
     ready: bool
 
 
-# Name of a check of the MPI -> the check that it depends on, and the function.
-MPI_CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
+#: Name of a check -> the check that it depends on, "" if there is none, and the function.
+CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
+    "python": ("", lambda _: checks.check_python()),
+    "names": ("", lambda _: checks.check_names()),
+    "cores": ("", lambda _: checks.check_cores()),
+    "open files": ("", lambda _: checks.check_files()),
+    "shared memory": ("", lambda _: checks.check_shared_memory()),
+    "pages": ("", lambda _: checks.check_pages()),
+    "copy kernel": ("", lambda _: checks.check_copy_kernel()),
+    "mpiexec": ("", checks.check_mpiexec),
     "library": ("mpiexec", checks.check_library),
     "two ranks": ("library", checks.check_world),
     "connect": ("two ranks", checks.check_connect),
@@ -64,31 +70,16 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis
     mpiexec : the mpiexec to examine; found by `mpiexec_path` if None.
     limit_s : time limit of each check that starts MPI programs, seconds.
     """
-    found = {
-        check.name: check
-        for check in (
-            checks.check_python(),
-            checks.check_names(),
-            checks.check_cores(),
-            checks.check_files(),
-            checks.check_shared_memory(),
-            checks.check_pages(),
-            checks.check_copy_kernel(),
-        )
-    }
-    try:
-        launcher = Launcher(mpiexec or mpiexec_path(), limit_s)
-        found["mpiexec"] = Check("mpiexec", "ok", str(launcher.mpiexec), "starts every job")
-    except ReshapeError as error:
-        found["mpiexec"] = Check("mpiexec", "fault", "none", "no MPI program starts", str(error))
-    for name, (needed, check) in MPI_CHECKS.items():
-        if found[needed].status == "ok":
-            began = time.monotonic()
-            result = check(launcher)
-            took_s = round(time.monotonic() - began, 3)
-            found[name] = msgspec.structs.replace(result, seconds=took_s)
-        else:
+    launcher = Launcher(mpiexec, limit_s)
+    found: dict[str, Check] = {}
+    for name, (needed, check) in CHECKS.items():
+        if needed and found[needed].status != "ok":
             found[name] = Check(name, "skipped", f"needs {needed!r}")
+            continue
+        began = time.monotonic()
+        result = check(launcher)
+        took_s = round(time.monotonic() - began, 3)
+        found[name] = msgspec.structs.replace(result, seconds=took_s)
     growth, reason = choose_growth({name for name, check in found.items() if check.status == "ok"})
     return Diagnosis(tuple(found.values()), growth, reason, growth != "none")
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from reshape.mpi import clean_environment
+from reshape.mpi import clean_environment, mpiexec_path
 
 _MARK = "RESHAPE_PROBE"  # environment variable that identifies the processes of one run
 _SHARED = Path("/dev/shm")
@@ -36,12 +36,22 @@ class Launcher:
 
     Parameters
     ----------
-    mpiexec : the mpiexec to examine.
+    mpiexec : the mpiexec to examine; None: that of `mpiexec_path`.
     limit_s : seconds after which a run is ended and counts as failed.
     """
 
-    def __init__(self, mpiexec: Path, limit_s: float) -> None:
-        self.mpiexec, self.limit_s = mpiexec, limit_s
+    def __init__(self, mpiexec: Path | None, limit_s: float) -> None:
+        self._mpiexec, self.limit_s = mpiexec, limit_s
+
+    @property
+    def mpiexec(self) -> Path:
+        """The mpiexec.
+
+        Raises
+        ------
+        ReshapeError : there is none.
+        """
+        return self._mpiexec or mpiexec_path()
 
     def run(self, *worlds: tuple[int, Sequence[str]]) -> ProbeResult:
         """Start all worlds (ranks, program and its arguments) together and wait for their ends."""
