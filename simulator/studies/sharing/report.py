@@ -15,7 +15,7 @@ from simulator.studies.claims import Claim, as_records, as_table, by_sign, plus_
 from simulator.studies.sharing.paper import MEAN, P95
 from simulator.study.study import Report, Row
 
-SELECTIONS: Final = {"first-fit": "FF", "contiguous": "FC"}
+SELECTIONS: Final = {"equi-distribute": "FF", "contiguous": "FC"}
 WITH_SHARING: Final = ("low", "med", "high")
 #: Columns of a table: our metric, in the order of the paper's numbers.
 COLUMNS: Final = {

@@ -22,7 +22,7 @@ from simulator.results.schedule import Schedule
 from simulator.run import run as simulate
 from simulator.study.study import TRACES
 from simulator.traces import swf
-from simulator.traces.normalise import NEEDED, Rules
+from simulator.traces.normalise import NEEDED
 from simulator.workloads.demands import CAPACITY, MIXES, NAME, Demands
 
 PER_NODE = 4
@@ -35,8 +35,8 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     Parameters
     ----------
     parameters : seed, trace, processors, jobs, mix ("none" for run times as in the trace, "high",
-        "med" or "low"), selection; windows and penalty as of `Sharing`; overrun, the rule for jobs
-        that ran longer than requested; changes, further fields of the scenario.
+        "med" or "low"), selection; windows and penalty as of `Sharing`; tolerance_s, by which a job
+        may exceed its request before it is killed, s; changes, further fields of the scenario.
 
     Returns
     -------
@@ -56,7 +56,8 @@ def simulated(parameters: Mapping[str, Any], policy: str, fields: Mapping[str, A
     policy, fields : scenario by name, and fields that it gets before those of `changes`.
     """
     mix = parameters["mix"]
-    trace = _trace(str(Path(parameters[TRACES]) / parameters["trace"]))
+    path = str(Path(parameters[TRACES]) / parameters["trace"])
+    trace = _trace(path, float(parameters["tolerance_s"]))
     chosen = scenario(policy, dict(fields) | dict(parameters.get("changes") or {}))
     sharing = None
     if mix != "none":
@@ -76,7 +77,6 @@ def simulated(parameters: Mapping[str, Any], policy: str, fields: Mapping[str, A
         trace,
         machine,
         chosen,
-        Rules(overrun=parameters["overrun"]),
         counted=False,
         first=int(parameters["jobs"]),
         sharing=sharing,
@@ -84,12 +84,16 @@ def simulated(parameters: Mapping[str, Any], policy: str, fields: Mapping[str, A
 
 
 def numbers(schedule: Schedule) -> dict[str, float]:
-    """Metrics of the jobs that ran to their ends, and the number of those that were killed."""
-    over = ~np.isnan(schedule.ended) & ~schedule.killed
+    """Metrics of the jobs that ran to their ends, and the number of those that were killed.
+
+    Without sharing a job is killed if its run time is cut at the limit.
+    """
+    killed = schedule.killed | schedule.jobs.cut
+    over = ~np.isnan(schedule.ended) & ~killed
     wait, run_s = schedule.wait[over], (schedule.ended - schedule.started)[over]
     slowdown = np.maximum(1.0, (wait + run_s) / np.maximum(run_s, TAU_S))
     share = penalised_pct(schedule)[over]
-    found = {"killed": float(schedule.killed.sum())}
+    found = {"killed": float(killed.sum())}
     for name, values in (("bsld", slowdown), ("wait", wait), ("penalised", share)):
         unit = {"bsld": "", "wait": "_s", "penalised": "_pct"}[name]
         found[f"{name}_p95{unit}"] = float(np.percentile(values, 95))
@@ -98,5 +102,9 @@ def numbers(schedule: Schedule) -> dict[str, float]:
 
 
 @lru_cache(maxsize=1)
-def _trace(path: str) -> swf.Trace:
-    return swf.read(path, fields=NEEDED)
+def _trace(path: str, tolerance_s: float) -> swf.Trace:
+    """Trace whose jobs may exceed their requests by so much: the requests include it."""
+    trace = swf.read(path, fields=NEEDED)
+    requested = trace.columns["requested_time"]
+    limit = np.where(requested > 0, requested + tolerance_s, requested)
+    return msgspec.structs.replace(trace, columns=trace.columns | {"requested_time": limit})

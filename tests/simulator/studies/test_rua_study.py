@@ -19,7 +19,7 @@ from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
 
-FIXED = {"windows": "table", "penalty": "excess", "overrun": "extend", "processors": 64}
+FIXED = {"windows": "table", "penalty": "excess", "tolerance_s": 300, "processors": 64}
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
