@@ -4,8 +4,8 @@ GUIM: F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructu
 
 Running jobs use processors until their expected ends, reservations use them in an interval. What is
 left are *buckets*: intervals in which a processor is free. A selection takes the processors of a
-job from buckets that are long enough, now or later. The table also has the penalty of one process
-of a job on each node (`scheduler.model.sharing`).
+job from buckets that are long enough, now or later. The table also has the penalty of processes of
+a job on each node (`scheduler.model.sharing`).
 
 The uses of running jobs stay in the table until the jobs end; reservations are cleared and made
 again. Sets of processors are integers (`scheduler.state.bitsets`), so the cost of a query grows
@@ -105,7 +105,6 @@ class ReservationTable:
         self._running: dict[int, Use] = {}
         self._releases: list[tuple[float, int]] = []  # (end, job) of the running jobs, ascending
         self.reservations: list[Use] = []
-        self._reserved_bits = 0
         self.excluded: list[Use] = []
         self.excluded_bits = 0
         #: Uses with a demand, by node.
@@ -132,7 +131,7 @@ class ReservationTable:
         self.free_bits &= ~use.bits
         insort(self._releases, (end, job))
         if self.capacity is not None and any(demand):
-            use.counts = self._counts(use.bits)
+            use.counts = self.counts(use.bits)
             for node in use.counts:
                 here = self._running_on.get(node)
                 if here is None:
@@ -161,9 +160,8 @@ class ReservationTable:
         """
         use = Use(bits_of(processors), begin, end, demand)
         self.reservations.append(use)
-        self._reserved_bits |= use.bits
         if self.capacity is not None and any(demand):
-            use.counts = self._counts(use.bits)
+            use.counts = self.counts(use.bits)
             for node in use.counts:
                 here = self._reserved_on.get(node)
                 if here is None:
@@ -173,7 +171,6 @@ class ReservationTable:
     def clear_reservations(self) -> None:
         """Remove all reservations."""
         self.reservations = []
-        self._reserved_bits = 0
         self._reserved_on = {}
 
     def exclude(self, uses: list[Use]) -> None:
@@ -189,18 +186,6 @@ class ReservationTable:
             self.excluded_bits |= use.bits
 
     # Queries.
-
-    @property
-    def limited_bits(self) -> int:
-        """Processors that a reservation uses, or that an exclusion keeps, at any time."""
-        return self._reserved_bits | self.excluded_bits
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all uses end."""
-        if self._releases and self._releases[len(self._releases) - 1][0] == inf:
-            return False
-        return all(use.end < inf for use in self._blocking)
 
     @property
     def _blocking(self) -> list[Use]:
@@ -260,26 +245,19 @@ class ReservationTable:
             if at == inf:
                 return
 
-    def free_until(self, processor: int, after: float) -> float:
-        """End of a bucket that is free at `after` and not reserved then, s."""
-        found = inf
-        if self.limited_bits >> processor & 1:
-            for use in self._blocking:
-                if after <= use.begin < found and use.bits >> processor & 1:
-                    found = use.begin
-        return found
+    def factor(self, node: int, begin: float, request: Request, count: int) -> float:
+        """Penalty factor of processes of a job on a node that they share (GUIM 7.2).
 
-    def factor(self, node: int, begin: float, request: Request) -> float:
-        """Penalty factor of a job of one process on a node (GUIM 7.2, footnote 3).
-
-        The other processes of the job are not counted.
+        Parameters
+        ----------
+        count : number of these processes.
         """
         capacity = self.capacity
         if capacity is None or not request.length_s > 0:
             return 1.0
         end = begin + request.length_s
         uses: list[tuple[float, float, Demand]] = []
-        peak = request.demand
+        own = peak = times(count, request.demand)
         running = self._running_on.get(node)
         if running is not None:
             for use in running.values():
@@ -296,15 +274,15 @@ class ReservationTable:
                     uses.append((use.begin, use.end, demand))
                     peak = summed(peak, demand)
         if not uses:
-            return 1.0 + capacity.penalty(request.demand)
+            return 1.0 + capacity.penalty(own)
         if capacity.penalty(peak) == 0:
             return 1.0
-        return 1.0 + self._penalised_s(begin, end, request.demand, uses) / request.length_s
+        return 1.0 + self._penalised_s(begin, end, own, uses) / request.length_s
 
     def _penalised_s(
         self, begin: float, end: float, own: Demand, uses: list[tuple[float, float, Demand]]
     ) -> float:
-        """Penalised time of a process in the shared windows between two times, s (6.3)."""
+        """Penalised time of processes in the shared windows between two times, s (6.3)."""
         capacity = self.capacity
         assert capacity is not None
         at = {begin, end}
@@ -321,6 +299,6 @@ class ReservationTable:
             found += capacity.penalty(total) * (steps[i + 1] - steps[i])
         return found
 
-    def _counts(self, bits: int) -> dict[int, int]:
+    def counts(self, bits: int) -> dict[int, int]:
         """Number of these processors on each node."""
         return {node: (bits & self.on_node(node)).bit_count() for node in self.nodes(bits)}

@@ -58,23 +58,6 @@ class SlowReservationTable:
             for node, count in counts.items():
                 self._uses.setdefault(node, []).append((begin, end, times(count, demand)))
 
-    def buckets(self, after: float, length_s: float) -> list[Bucket]:
-        """First bucket of each processor that is long enough, ascending in begin and number."""
-        found: list[Bucket] = []
-        for processor in self.processors:
-            begin, end = after, inf
-            for taken_from, taken_until in self._busy.get(processor, ()):
-                if taken_until <= begin:
-                    continue
-                if taken_from >= begin + length_s:
-                    end = taken_from
-                    break
-                begin = taken_until
-            if begin < inf:
-                found.append(Bucket(begin, processor, end))
-        found.sort()
-        return found
-
     def free(
         self, needed: int, length_s: float, after: float, latest: float = inf
     ) -> Iterator[tuple[float, list[int]]]:
@@ -110,19 +93,17 @@ class SlowReservationTable:
             if len(active) >= needed:
                 yield begin, sorted(active)
 
-    def factor(self, processor: int, begin: float, request: Request) -> float:
-        """Penalty factor of a job of one process on a processor (GUIM 7.2, footnote 3).
-
-        The other processes of the job are not counted.
-        """
+    def factor(self, node: int, begin: float, request: Request, count: int) -> float:
+        """Penalty factor of this many processes of a job on a node."""
         capacity = self.capacity
         if capacity is None or not request.length_s > 0:
             return 1.0
         end = begin + request.length_s
-        uses = self._uses.get(self.node(processor), [])
+        own = times(count, request.demand)
+        uses = self._uses.get(node, [])
         uses = [use for use in uses if use[0] < end and use[1] > begin]
         if not uses:
-            return 1.0 + capacity.penalty(request.demand)
+            return 1.0 + capacity.penalty(own)
         at = {begin, end}
         for use in uses:
             at.add(max(use[0], begin))
@@ -130,7 +111,7 @@ class SlowReservationTable:
         steps = sorted(at)
         penalised_s = 0.0
         for i in range(len(steps) - 1):
-            total = request.demand
+            total = own
             for use in uses:
                 if use[0] <= steps[i] and use[1] >= steps[i + 1]:
                     total = summed(total, use[2])
@@ -175,20 +156,13 @@ def spread(table: SlowReservationTable, request: Request) -> Allocation | None:
 def less_consume(
     table: SlowReservationTable, request: Request, threshold: float | None = None
 ) -> Allocation | None:
-    """Improve first fit: replace the buckets of the highest penalties (7.2, 7.3).
-
-    Parameters
-    ----------
-    threshold : largest accepted penalty factor; later starts are tried until there is one. If no
-        start has one, the allocation of the least factor is returned. None: the best that the
-        buckets of first fit lead to, whatever its factor.
-    """
+    """Improve first fit at its start, or at later ones until a threshold is met (7.2, 7.3)."""
     best: Allocation | None = None
     accepted = 1.0 if threshold is None else threshold
     for begin, free in _starts(table, request):
         found = _improved(table, request, begin, free, accepted)
         if threshold is None or found.factor <= threshold:
-            return found if found.begin <= request.latest else None
+            return found
         if best is None or found.factor < best.factor:
             best = found
     # What is found for a start that is limited may be improved by waiting.
@@ -198,12 +172,17 @@ def less_consume(
 def least_slowdown(
     table: SlowReservationTable, request: Request, thresholds: Sequence[float]
 ) -> Allocation | None:
-    """Search each threshold by itself, and take the least slowdown (7.4)."""
+    """Search each threshold by itself; take the least slowdown, then the lowest factor (7.4).
+
+    A threshold that no start meets does not count, unless no start meets any.
+    """
     anytime = request._replace(latest=inf)
-    found = [less_consume(table, anytime, factor) for factor in thresholds]
+    found = [(factor, less_consume(table, anytime, factor)) for factor in thresholds]
+    allocations = [each for _, each in found if each is not None]
+    met = [each for factor, each in found if each is not None and each.factor <= factor]
     best = min(
-        (each for each in found if each is not None),
-        key=lambda each: each.begin + each.factor * request.length_s,
+        met or allocations,
+        key=lambda each: (each.begin + each.factor * request.length_s, each.factor),
         default=None,
     )
     return None if best is None or best.begin > request.latest else best
@@ -235,60 +214,31 @@ def _starts(table: SlowReservationTable, request: Request) -> Iterator[tuple[flo
 
 
 def _improved(
-    table: SlowReservationTable, request: Request, at: float, free: list[int], accepted: float
+    table: SlowReservationTable, request: Request, begin: float, free: list[int], accepted: float
 ) -> Allocation:
-    """Steps 4 to 6 of LessConsume from the allocation of first fit on.
-
-    A set that is valid replaces the last one unless its largest penalty is higher: a bucket that
-    step 5 (a) adds may have any penalty.
-    """
-    needed, length_s = request.processors, request.length_s
-    base = set(free[:needed])
-    buckets = table.buckets(at, length_s)
-    chosen = [bucket for bucket in buckets if bucket.processor in base]
-    others = [bucket for bucket in buckets if bucket.processor not in base]
-    known: dict[tuple[int, float], float] = {}
-
-    def factor(bucket: Bucket) -> float:
-        key = table.node(bucket.processor), bucket.begin
-        found = known.get(key)
-        if found is None:
-            found = known[key] = table.factor(bucket.processor, bucket.begin, request)
-        return found
-
-    factors = [factor(bucket) for bucket in chosen]
-    worst = max(factors)
-    best = _allocation(chosen, worst)
-    for bucket in others:
-        if best.factor <= accepted:
+    """Let each further processor replace the one of the highest factor if its own is lower."""
+    chosen = free[: request.processors]
+    for processor in free[request.processors :]:
+        factors = _factors(table, request, begin, chosen)
+        worst = max(factors, key=lambda node: (factors[node], -node))
+        if factors[worst] <= accepted:
             break
-        penalty = factor(bucket)
-        if len(chosen) == needed:
-            if penalty >= worst:
-                continue
-            i = factors.index(worst)
-            del chosen[i], factors[i]
-        chosen.append(bucket)
-        factors.append(penalty)
-        begin = max([each.begin for each in chosen])
-        sharing = [each.end >= begin + length_s for each in chosen]
-        if not all(sharing):
-            factors = [factors[i] for i in range(len(chosen)) if sharing[i]]
-            chosen = [chosen[i] for i in range(len(chosen)) if sharing[i]]
-        worst = max(factors)
-        if len(chosen) == needed and worst <= best.factor:
-            best = _allocation(chosen, worst)
-    return best
+        node = table.node(processor)
+        count = 1 + sum(table.node(each) == node for each in chosen)
+        if node != worst and table.factor(node, begin, request, count) < factors[worst]:
+            chosen.remove(min(each for each in chosen if table.node(each) == worst))
+            chosen.append(processor)
+    return Allocation(ProcSet.of(chosen), begin, _worst(table, request, begin, chosen))
 
 
-def _allocation(chosen: list[Bucket], factor: float) -> Allocation:
-    begin = max([bucket.begin for bucket in chosen])
-    return Allocation(ProcSet.of([bucket.processor for bucket in chosen]), begin, factor)
+def _factors(
+    table: SlowReservationTable, request: Request, begin: float, chosen: list[int]
+) -> dict[int, float]:
+    """Penalty factor on each node of these processors."""
+    nodes = [table.node(processor) for processor in chosen]
+    return {node: table.factor(node, begin, request, nodes.count(node)) for node in set(nodes)}
 
 
 def _worst(table: SlowReservationTable, request: Request, begin: float, chosen: list[int]) -> float:
     """Largest penalty factor of the processes."""
-    if table.capacity is None:
-        return 1.0
-    one_each = {table.node(processor): processor for processor in chosen}
-    return max([table.factor(processor, begin, request) for processor in one_each.values()])
+    return max(_factors(table, request, begin, chosen).values())

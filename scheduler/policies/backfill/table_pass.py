@@ -151,7 +151,7 @@ class TablePass(SchedulingPass):
                 if not self.state.excluding:
                     return
                 continue
-            allocation = self._find(job, now if most == 0 else inf)
+            allocation = self._find(job, inf)
             if allocation is not None and allocation.begin <= now and self._start(job, allocation):
                 continue
             if not count and self._least_share < 1 and self._start_on_fewer(job):

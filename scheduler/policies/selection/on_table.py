@@ -75,10 +75,10 @@ class EquiDistribute(OnTable, frozen=True, forbid_unknown_fields=True):
 
 
 class LessConsume(OnTable, frozen=True, forbid_unknown_fields=True):
-    """First fit, improved towards nodes on which the processes are penalised less (GUIM 7.2)."""
+    """Start of first fit, on nodes where the processes are penalised less (GUIM 7.2, 7.6.1)."""
 
     def place(self, table: ReservationTable, request: Request) -> Allocation | None:
-        """Find processors and a start, which may be later than that of first fit."""
+        """Find processors and a start, which is that of first fit."""
         return less_consume(table, request)
 
 

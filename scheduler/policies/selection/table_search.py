@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from scheduler.policies.selection.improvements import Improved, Improvements
+from scheduler.policies.selection.improvements import Improved, improvements
 from scheduler.state.bitsets import first_run, lowest_bits, set_of
 from scheduler.state.reservation_table import Allocation, Request, ReservationTable
 
@@ -51,24 +51,24 @@ def spread(table: ReservationTable, request: Request) -> Allocation | None:
 def less_consume(
     table: ReservationTable, request: Request, threshold: float | None = None
 ) -> Allocation | None:
-    """Improve first fit: replace the buckets of the highest penalties (7.2, 7.3).
+    """Replace processors of first fit by others on which the job is penalised less (7.2, 7.3).
 
     Parameters
     ----------
     threshold : largest accepted penalty factor; later starts are tried until there is one. If no
-        start has one, the allocation of the least factor is returned. None: the best that the
-        buckets of first fit lead to, whatever its factor.
+        start has one, the allocation of the least factor is returned. None: the best allocation at
+        the start of first fit, whatever its factor.
     """
-    search = Improvements(table, request)
+    needed, length_s = request.processors, request.length_s
     best: Improved | None = None
     accepted = 1.0 if threshold is None else threshold
-    for i in search.starts():
-        found = search.improve(i, accepted)[-1]
+    for begin, free in table.free(needed, length_s, request.after, request.latest):
+        found = improvements(table, request, begin, free, accepted)[-1]
         if threshold is None or found.factor <= threshold:
-            return found.allocation() if found.begin <= request.latest else None
+            return found.allocation()
         if best is None or found.factor < best.factor:
             best = found
-    # What is found for a start that is limited may be improved by waiting.
+    # A start that is limited may be improved by waiting.
     return best.allocation() if best is not None and request.latest == inf else None
 
 
@@ -77,40 +77,30 @@ def least_slowdown(
 ) -> Allocation | None:
     """Find the allocation of the least slowdown among those of several thresholds (7.4).
 
-    That of each threshold is the one of `less_consume` without a latest start. All thresholds are
-    searched together: with a smaller one, the improvements of a start take longer.
+    That of each threshold is the one of `less_consume` without a latest start. A threshold that no
+    start meets has none, unless no start meets any of them. All thresholds are searched together.
+    Of equal slowdowns that with the lower penalty factor is taken.
     """
-    length_s = request.length_s
-    search = Improvements(table, request._replace(latest=inf))
-    found: list[Improved | None] = [None] * len(thresholds)
-    missing = list(range(len(thresholds)))
-    least: Improved | None = None  # of the least factor, for thresholds that no start meets
-    score, is_first = inf, True
-    for i in search.starts():
-        begin = search.sweep[i][0]
-        if is_first and begin > request.latest:
-            return None
-        is_first = False
-        if not missing or (begin + length_s > score and search.meets_all):
-            least = None  # a later start meets the missing thresholds, and has no less slowdown
-            break
-        improved = search.improve(i, min([thresholds[k] for k in missing]))
-        if least is None or improved[-1].factor < least.factor:
-            least = improved[-1]
-        for k in missing:
-            for each in improved:
-                if each.factor <= thresholds[k]:
-                    found[k] = each
-                    score = min(score, each.penalised_end(length_s))
-                    break
-        missing = [k for k in missing if found[k] is None]
+    needed, length_s = request.processors, request.length_s
+    missing = list(thresholds)
     best: Improved | None = None
-    for k in range(len(thresholds)):
-        chosen = least if found[k] is None else found[k]
-        if chosen is not None and (
-            best is None or chosen.penalised_end(length_s) < best.penalised_end(length_s)
-        ):
-            best = chosen
+    least: Improved | None = None  # of the least factor, if no start meets any threshold
+    for begin, free in table.free(needed, length_s, request.after):
+        if least is None and begin > request.latest:
+            return None
+        if not missing or (best is not None and begin + length_s > best.score(length_s)[0]):
+            break  # a later start has no less slowdown
+        found = improvements(table, request, begin, free, min(missing))
+        if least is None or found[-1].factor < least.factor:
+            least = found[-1]
+        for threshold in list(missing):
+            for each in found:
+                if each.factor <= threshold:
+                    missing.remove(threshold)
+                    if best is None or each.score(length_s) < best.score(length_s):
+                        best = each
+                    break
+    best = least if best is None else best
     return None if best is None or best.begin > request.latest else best.allocation()
 
 
@@ -118,5 +108,6 @@ def _unimproved(table: ReservationTable, request: Request, begin: float, chosen:
     """Allocation with its penalty factor."""
     factor = 1.0
     if table.capacity is not None:
-        factor = max([table.factor(node, begin, request) for node in table.nodes(chosen)])
+        counts = table.counts(chosen).items()
+        factor = max([table.factor(node, begin, request, count) for node, count in counts])
     return Allocation(set_of(chosen), begin, factor)

@@ -138,6 +138,15 @@ def test_a_threshold_lets_a_job_wait_and_others_start() -> None:
     assert [order.job for order in orders if type(order) is Start] == [4]
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+def test_a_job_that_no_start_spares_a_penalty_starts_when_the_machine_is_empty(policy: str) -> None:
+    """Eight processes of 40 are too many for two nodes of 100, whenever they start."""
+    core = core_of(changed(scenario(policy), {"selection": "less-consume-threshold"}))
+    assert [*started(core, 0.0, job(1, 100.0), job(8, 10.0, 40))] == [1]
+    (order,) = (order for order in core.handle([JobEnded(50.0, 1)]) if type(order) is Start)
+    assert order.job == 2
+
+
 def test_rua_starts_the_job_of_the_least_penalty() -> None:
     """Behind the head: job 3 would be penalised, jobs 4 and 5 not, and 5 is shorter (7.4)."""
     rua, least = scenario("rua"), []
