@@ -14,10 +14,10 @@ from simulator.results.schedule import Floats, Schedule
 from simulator.studies.sharing.runs import numbers, simulated
 
 HOUR_S = 3600.0
-#: Strategy -> policy, backfill order, selection and further fields of the scenario. FF is first fit
-#: without a table, as in chapter 6; "LCT=1" is LessConsumeThreshold with a factor of 1.
+#: Strategy -> selection and further fields of the scenario. FF is that of chapter 6, whose numbers
+#: tables 7.1 to 7.7 repeat; "LCT=1" is LessConsumeThreshold with a factor of 1.
 STRATEGIES: Final[dict[str, dict[str, Any]]] = {
-    "FF": {"selection": "first-fit"},
+    "FF": {"selection": "equi-distribute"},
     "LC": {"selection": "less-consume"},
     "LCT=1": {"selection": "less-consume-threshold", "selection.factor": 1.0},
     "LCT=1.15": {"selection": "less-consume-threshold", "selection.factor": 1.15},
